@@ -1,0 +1,139 @@
+# On a fresh clone, with git, make and Python 3.11 or newer: `make replay`, `make test`. `make help` lists the rest.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PYTHON ?=
+EVENTS ?= events/*.jsonl
+STATE ?= .streamfold/replay.db
+LOCK_FLAGS ?=
+PYTEST_FLAGS ?=
+NIGHTLY_FLAGS ?=
+BENCH_FLAGS ?=
+MUTANTS ?=
+
+VENV := .venv
+SAM_VENV := .venv-sam
+LOCK_VENV := .venv-lock
+IN_VENV := $(VENV)/bin/python
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+FROM_LOCK := $(PIP_INSTALL) --no-deps --require-hashes --requirement
+WITH_ENGINE := $(IN_VENV) tests/tools/engine.py with dynamodb --
+
+# moto answers no address that holds an account's number.
+test nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
+template build: export SAM_CLI_TELEMETRY = 0
+template build: export AWS_DEFAULT_REGION = us-east-1
+
+.PHONY: help replay test check format nightly mutants bench events template build wheel lock clean build-Projector
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+replay: $(VENV)/.run ## fold the recorded events into a fresh local state (EVENTS=events/shop.jsonl STATE=shop.db)
+	@mkdir -p "$(dir $(STATE))"
+	@$(VENV)/bin/streamfold replay $(EVENTS) --state "$(STATE)" --fresh
+
+test: $(VENV)/.dev ## run the tests that need no server (PYTEST_FLAGS="-k key")
+	@$(IN_VENV) -m pytest -n 2 -m "not engine and not nightly" $(PYTEST_FLAGS)
+
+check: $(VENV)/.dev ## lint, formatting, types, and which room may import what
+	@$(IN_VENV) -m ruff check .
+	@$(IN_VENV) -m ruff format --check .
+	@$(IN_VENV) -m mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/.dev ## mend what the linter can, and the layout
+	@$(IN_VENV) -m ruff check --fix --quiet . || true
+	@$(IN_VENV) -m ruff format .
+
+nightly: $(VENV)/.dev ## run the long tests, with a real engine beside them (needs a JDK 17 and Maven)
+	@STREAMFOLD_REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -n 2 -m nightly $(NIGHTLY_FLAGS)
+
+# mutmut knows a source root only under the name src: it works on a copy.
+mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="streamfold.key*")
+	@rm -rf mutants && mkdir mutants
+	@git ls-files --cached --others --exclude-standard | tar --create --files-from=- | tar --extract --directory=mutants
+	@mv mutants/framework mutants/src && sed -i.bak 's#framework#src#' mutants/pyproject.toml
+	@cd mutants && "$(CURDIR)/$(VENV)/bin/mutmut" run $(MUTANTS)
+	@cd mutants && "$(CURDIR)/$(VENV)/bin/mutmut" results
+
+bench: $(VENV)/.dev ## measure (BENCH_FLAGS=...)
+	@$(IN_VENV) -m tests.bench $(BENCH_FLAGS)
+
+events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 and Maven)
+	@$(WITH_ENGINE) $(IN_VENV) -m tests.workload.record
+
+template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it
+	@mkdir -p .aws-sam
+	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml > .aws-sam/expanded.json
+	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json
+
+build: $(SAM_VENV)/.sam $(VENV)/.made ## build the Lambda functions into .aws-sam/build
+	@$(SAM_VENV)/bin/sam build --build-in-source
+
+wheel: $(VENV)/.dev ## build the wheel and the source archive into dist/
+	@rm -rf dist
+	@$(IN_VENV) -m build --no-isolation --outdir dist . > /dev/null
+	@ls dist
+
+lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
+	@command -v uv > /dev/null || [ -x $(LOCK_VENV)/bin/uv ] || $(MAKE) --no-print-directory $(LOCK_VENV)/.uv
+	@set -e; PATH="$$PATH:$(CURDIR)/$(LOCK_VENV)/bin"; cd .requirements; \
+	compile() { \
+		UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
+			--generate-hashes --no-annotate --no-emit-index-url $(LOCK_FLAGS) "$$@" > /dev/null; \
+	}; \
+	compile ../pyproject.toml run.in --output-file run.txt; \
+	compile ../pyproject.toml run.in dev.in --extra testing --constraint run.txt --output-file dev.txt; \
+	compile lambda.in --constraint run.txt --output-file lambda.txt; \
+	compile runtime.in --constraint run.txt --output-file runtime.txt; \
+	compile sam.in --output-file sam.txt
+	@echo "Locked: $$(ls .requirements/*.txt | tr '\n' ' ')"
+
+clean: ## take away all that was made here, the environments included
+	@rm -rf $(VENV) $(SAM_VENV) $(LOCK_VENV) .streamfold .aws-sam build dist mutants .coverage .coverage.*
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find framework handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# SAM calls this for the function Projector (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files.
+build-Projector: $(VENV)/.made
+	@$(IN_VENV) $(FROM_LOCK) .requirements/lambda.txt --target "$(ARTIFACTS_DIR)" --upgrade --no-compile --only-binary=:all:
+	@cp -R framework/streamfold handlers "$(ARTIFACTS_DIR)/"
+	@find "$(ARTIFACTS_DIR)" -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf "$(ARTIFACTS_DIR)/bin"
+
+# --- environments: each is made once, and again when its lock changes -------------------------------------------------
+
+$(VENV)/.made $(SAM_VENV)/.made $(LOCK_VENV)/.made: %/.made:
+	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
+		if "$$python" -c 'import ensurepip, sqlite3, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+			echo "Making $* with $$("$$python" -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])')"; \
+			"$$python" -m venv "$*" && touch "$@"; \
+			exit; \
+		fi; \
+	done; \
+	echo "No Python 3.11 or newer with venv and sqlite3 among: $(or $(PYTHON),python3.13 python3.12 python3.11 python3)" >&2; \
+	echo "Install one (on Debian and Ubuntu python3-venv too), or name it: make PYTHON=/path/to/python3.12 ..." >&2; \
+	exit 1
+
+$(VENV)/.run: $(VENV)/.made .requirements/run.txt pyproject.toml
+	@echo "Installing what streamfold needs to run"
+	@$(IN_VENV) $(FROM_LOCK) .requirements/run.txt
+	@$(IN_VENV) $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch "$@"
+
+$(VENV)/.dev: $(VENV)/.run .requirements/dev.txt
+	@echo "Installing what the tests and checks need"
+	@$(IN_VENV) $(FROM_LOCK) .requirements/dev.txt
+	@touch "$@"
+
+$(SAM_VENV)/.sam: $(SAM_VENV)/.made .requirements/sam.txt
+	@echo "Installing the SAM tools"
+	@$(SAM_VENV)/bin/python $(FROM_LOCK) .requirements/sam.txt
+	@touch "$@"
+
+$(LOCK_VENV)/.uv: $(LOCK_VENV)/.made
+	@$(LOCK_VENV)/bin/python $(PIP_INSTALL) uv
+	@touch "$@"

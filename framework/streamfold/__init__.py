@@ -1,0 +1,21 @@
+"""Fold a DynamoDB stream into views, feeds, audit logs, search indexes and index items, exactly once."""
+
+from streamfold.app import App
+from streamfold.change import Change, Version
+from streamfold.effects import Add, Count, Delete, Put, Row, Sum
+from streamfold.errors import StreamfoldError
+from streamfold.key import Key
+from streamfold.router import AUDIT, Router
+from streamfold.table import Table
+from streamfold.types import Item
+
+__all__ = [
+    # what is declared
+    "App", "Router", "Key", "Table",
+    # what a handler gets
+    "Change", "Item", "Version",
+    # what a handler yields
+    "Row", "Sum", "Count", "Put", "Add", "Delete",
+    # the rest
+    "AUDIT", "StreamfoldError",
+]  # fmt: skip

@@ -1,0 +1,100 @@
+"""The application: routers joined, checked as a whole, and ready to take records."""
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from streamfold.checks import chained, checked_routes
+from streamfold.errors import DeclarationError
+from streamfold.route import Dispatch, Entry, entries_of
+from streamfold.router import Router
+from streamfold.settings import Settings
+from streamfold.table import MAIN, NAME, Table
+from streamfold.writes import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.engines import Engine
+    from streamfold.process import Failure
+
+
+class App:
+    """An application: ``App("shop", routers=[shop, music])``.
+
+    ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: it must
+    stay. ``retired`` names handlers that were given up: the state may know them, the application need not have them.
+    Raises ``DeclarationError`` when the declarations do not fit together.
+    """
+
+    def __init__(self, name: str, routers: Sequence[Router | ModuleType], retired: Collection[str] = ()) -> None:
+        if not NAME.fullmatch(name):
+            raise DeclarationError(f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', 64 at most.")
+        self.name = name
+        self.routes = checked_routes([route for router in routers for route in _router(router).routes])
+        self.retired = frozenset(retired)
+        if clash := sorted(self.retired & {route.name for route in self.routes}):
+            raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
+        self.tables = {key.table.name: key.table for route in self.routes for key in (*route.sources, *route.into)} or {MAIN.name: MAIN}
+        self.source_tables = {key.table.name: key.table for route in self.routes for key in route.sources} or {MAIN.name: MAIN}
+        self.dispatch = {name: Dispatch(entries_of(self.routes, name), table.delimiter) for name, table in self.tables.items()}
+        self._known = {name: Dispatch(self._keys(name), table.delimiter) for name, table in self.tables.items()}
+        self._targets = {name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()}
+        self.checked_engines: WeakSet[Any] = WeakSet()
+
+    def known(self, table: str) -> Dispatch:
+        """All keys of a table, sources and targets, to tell which key a value misses by one field."""
+        return self._known[table]
+
+    def derived(self, row: RowKey) -> bool:
+        """Whether a key is one of a declared target."""
+        return bool(self._targets[row[0]].find(*row[1:]))
+
+    def chains(self, row: RowKey) -> bool:
+        """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
+        return row[0] in self.dispatch and bool(self.dispatch[row[0]].find(*row[1:]))
+
+    @cached_property
+    def chained(self) -> frozenset[str]:
+        """The names of the handlers that read derived rows."""
+        return frozenset(reader.name for _, _, reader in chained(self.routes))
+
+    def process(self, event: Any, *, engine: "Engine", settings: Settings | None = None, external: bool = False) -> "list[Failure]":
+        """Processes an event in this process and returns the failures, none when all went well.
+
+        ``event`` is a Lambda event, a list of records, or one record. External handlers are called only with
+        ``external=True``. Chains are run to their end on the embedded engine. Raises ``RecordError`` for an unknown
+        envelope, ``EngineError`` when the store is missing, ``ManifestError`` when the application does not fit the state.
+        """
+        from streamfold.process import World, process_event
+
+        world = World(settings or Settings.from_environment(os.environ), external=external)
+        return process_event(self, event, engine, world).failures
+
+    def lambda_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
+        """The AWS Lambda entry: processes a batch and returns the partial batch response.
+
+        Every record that failed is listed by its sequence number. Raises for an event that is no batch of records, so
+        that nothing is acknowledged unseen.
+        """
+        from streamfold.lambda_entry import handle
+
+        return handle(self, event, context)
+
+    def _keys(self, table: str) -> Iterable[Entry]:
+        keys = (key for route in self.routes for key in (*route.sources, *route.into))
+        return [Entry(key, ()) for key in dict.fromkeys(keys) if key.table.name == table]
+
+    def _target_keys(self, table: str) -> Iterable[Entry]:
+        return [Entry(key, ()) for key in dict.fromkeys(key for route in self.routes for key in route.into) if key.table.name == table]
+
+    def __repr__(self) -> str:
+        return f"App({self.name!r}, {len(self.routes)} handlers)"
+
+
+def _router(router: object) -> Router:
+    found = router if isinstance(router, Router) else getattr(router, "router", None)
+    if not isinstance(found, Router):
+        raise DeclarationError(f"routers= holds {router!r}: expected a Router, or a module that has one named 'router'.")
+    return found

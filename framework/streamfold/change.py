@@ -1,0 +1,204 @@
+"""One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, cast
+
+from streamfold.errors import ImageError, RecordError
+from streamfold.key import KeyValue
+from streamfold.table import CONTRIBUTORS, Table
+from streamfold.values import Image, RawImage, decode, hidden, same
+
+Event = Literal["INSERT", "MODIFY", "REMOVE"]
+EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
+SEQUENCE_DIGITS_MAX = 40
+"""Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
+UNLABELLED = "0000-00-00T00:00:00.000"
+"""The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
+TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+"""The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
+HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
+HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
+ABSENT = Image({})
+
+ItemKey = tuple[str, KeyValue, KeyValue | None]
+"""An item anywhere: logical table, partition key, sort key."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """When a change happened, as a text whose order is the order of the changes of one item.
+
+    ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
+    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, epoch: int, label: str, sequence: int | str) -> "Version":
+        return cls(f"{epoch:02d}/{label}/{str(sequence).zfill(SEQUENCE_DIGITS_MAX)}")
+
+    @property
+    def epoch(self) -> int:
+        return int(self.text[:2])
+
+    @property
+    def label(self) -> str:
+        return self.text[3 : -SEQUENCE_DIGITS_MAX - 1]
+
+    @property
+    def sequence(self) -> int:
+        return int(self.text[-SEQUENCE_DIGITS_MAX:])
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Origin(NamedTuple):
+    """Where records come from: their table, and the beginning of their versions."""
+
+    table: Table
+    version_prefix: str
+
+
+class Change:
+    """One change of one item.
+
+    ``event`` is INSERT, MODIFY or REMOVE; ``keys`` the decoded key attributes; ``old`` and ``new`` read-only images,
+    empty when there is none. ``expired`` tells a deletion by time to live, ``at`` the time (aware, whole seconds:
+    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's changes.
+    """
+
+    __slots__ = ("_at", "_new", "_old", "event", "expired", "item", "sequence", "table", "version_text", "view")
+
+    def __init__(self, record: Mapping[str, Any], origin: Origin) -> None:
+        try:
+            body = record["dynamodb"]
+            keys: RawImage = body["Keys"]
+            self.event: Event = record["eventName"]
+            self.sequence: str = body["SequenceNumber"]
+        except (KeyError, TypeError):
+            raise RecordError(missing_parts(record)) from None
+        if self.event not in EVENTS or not (self.sequence.isdigit() and len(self.sequence) <= SEQUENCE_DIGITS_MAX):
+            raise RecordError(missing_parts(record))
+        self.table = table = origin.table
+        self.item: ItemKey = _item_key(keys, table)
+        self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
+        self.view: str | None = body.get("StreamViewType")
+        self._old = _image(body.get("OldImage"))
+        self._new = _image(body.get("NewImage"))
+        self._at: Any = body.get("ApproximateCreationDateTime")
+        identity = record.get("userIdentity")
+        self.expired = bool(identity) and self.event == "REMOVE" and _is_time_to_live(identity)
+
+    @property
+    def version(self) -> Version:
+        return Version(self.version_text)
+
+    @property
+    def keys(self) -> dict[str, KeyValue]:
+        names = self.table.attributes
+        return {name: value for name, value in zip(names, self.item[1:], strict=False) if value is not None}
+
+    @property
+    def has_old(self) -> bool:
+        """Whether the old image is known, be it that there is none."""
+        return self.view is None or self.view in HAS_OLD or self.event == "INSERT"
+
+    @property
+    def has_new(self) -> bool:
+        """Whether the new image is known, be it that there is none."""
+        return self.view is None or self.view in HAS_NEW or self.event == "REMOVE"
+
+    @property
+    def old(self) -> Image:
+        """The item before the change. Raises ``ImageError`` where the stream's view type does not carry it."""
+        if not self.has_old:
+            raise ImageError(self._image_message("old"))
+        return self._old
+
+    @property
+    def new(self) -> Image:
+        """The item after the change. Raises ``ImageError`` where the stream's view type does not carry it."""
+        if not self.has_new:
+            raise ImageError(self._image_message("new"))
+        return self._new
+
+    @property
+    def at(self) -> datetime:
+        """The time of the change, rounded down to the second by DynamoDB. Raises ``RecordError`` when it is missing."""
+        try:
+            return datetime.fromtimestamp(float(self._at), UTC)
+        except (TypeError, ValueError):
+            raise RecordError(
+                f"Record {self.sequence} has ApproximateCreationDateTime={self._at!r}: expected seconds since 1970."
+            ) from None
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The names of the attributes that differ between the images; all of them when one image is absent."""
+        old, new = self.old.raw, self.new.raw
+        names = old.keys() | new.keys()
+        return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
+
+    @property
+    def name(self) -> str:
+        """The item's key as one text, for messages: ``ORDER#1 / METADATA``."""
+        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+
+    def _image_message(self, which: str) -> str:
+        return (
+            f"The {which} image of {self.name} was asked for, but the stream's view type is {self.view}. "
+            "Switch the stream to NEW_AND_OLD_IMAGES."
+        )
+
+    def __repr__(self) -> str:
+        return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def item_name(item: ItemKey) -> str:
+    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``."""
+    return "|".join(str(value).replace("%", "%25").replace("|", "%7C") for value in item[1:] if value is not None)
+
+
+def missing_parts(record: object) -> str:
+    """What keeps a record from being one, for a message."""
+    if not isinstance(record, Mapping):
+        return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
+    body = record.get("dynamodb")
+    if not isinstance(body, Mapping):
+        return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {sorted(record)[:8]}."
+    event, sequence = record.get("eventName"), body.get("SequenceNumber")
+    if event not in EVENTS:
+        return f"A record has eventName={event!r}: expected INSERT, MODIFY or REMOVE."
+    if not (isinstance(sequence, str) and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS_MAX):
+        return f"A record has SequenceNumber={sequence!r}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
+    return f"Record {sequence} has no 'Keys': expected the item's key attributes."
+
+
+def _item_key(keys: RawImage, table: Table) -> ItemKey:
+    try:
+        if len(keys) != len(table.attributes):
+            raise KeyError
+        partition = decode(keys[table.partition])
+        return (table.name, partition, None if table.sort is None else decode(keys[table.sort]))
+    except (KeyError, ValueError, AttributeError, TypeError):
+        found = ", ".join(keys) if isinstance(keys, Mapping) else repr(keys)
+        raise RecordError(
+            f"A record has the key attributes {found or 'none'}: table {table.name!r} is declared with "
+            f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
+        ) from None
+
+
+def _image(raw: RawImage | None) -> Image:
+    """The image, absent also when it is a tombstone or a row without contributors."""
+    if not raw or (CONTRIBUTORS in raw and raw[CONTRIBUTORS] == {"N": "0"}):
+        return ABSENT
+    return Image(raw)
+
+
+def _is_time_to_live(identity: object) -> bool:
+    names = {name[:1].lower() + name[1:]: value for name, value in cast(Mapping[str, Any], identity).items()}
+    return all(names.get(name) == value for name, value in TIME_TO_LIVE.items())

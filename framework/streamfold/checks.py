@@ -1,0 +1,179 @@
+"""What the templates of an application can show to be wrong, said with both declarations before anything runs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from streamfold.change import HAS_NEW
+from streamfold.errors import DeclarationError
+from streamfold.key import Key
+from streamfold.route import Route, Target
+from streamfold.table import Table
+
+AUDIT_FIELDS = frozenset({"item", "version"})
+
+
+def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
+    """The routes with their targets resolved. Raises ``DeclarationError`` for what cannot work together."""
+    _check_names(routes)
+    _check_tables(routes)
+    _check_sources(routes)
+    _check_writers(routes)
+    bound = tuple(replace(route, targets=tuple(_target(route, key, routes) for key in route.into)) for route in routes)
+    for route in bound:
+        _check_ownership(route)
+        _check_view_type(route)
+    _check_graph(bound)
+    return bound
+
+
+def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
+    """Where a route's target is another ledger route's source: (writer, target, reader)."""
+    return [
+        (writer, target, reader)
+        for writer in routes
+        for target in writer.into
+        for reader in routes
+        if reader.ledger and any(source.overlaps(target) for source in reader.sources)
+    ]
+
+
+def _check_names(routes: Sequence[Route]) -> None:
+    seen: dict[str, Route] = {}
+    for route in routes:
+        if route.name in seen:
+            raise DeclarationError(
+                f"Two handlers are named {route.name!r}: {seen[route.name].declared_at} and {route.declared_at}. A name is a "
+                'handler\'s identity in the ledger: give one of them another, name="...".'
+            )
+        seen[route.name] = route
+
+
+def _check_tables(routes: Sequence[Route]) -> None:
+    tables: dict[str, Table] = {}
+    for table in (key.table for route in routes for key in (*route.sources, *route.into)):
+        known = tables.setdefault(table.name, table)
+        if known != table:
+            raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
+
+
+def _check_sources(routes: Sequence[Route]) -> None:
+    keys = list(dict.fromkeys(key for route in routes for key in route.sources))
+    for one, other in combinations(keys, 2):
+        if one.overlaps(other) and not one.contains(other) and not other.contains(one):
+            raise DeclarationError(
+                f"Sources {one!r} ({one.declared_at}) and {other!r} ({other.declared_at}) overlap: some keys are of both "
+                "templates, but neither holds the other. Give one of them a literal that tells them apart."
+            )
+
+
+def _check_writers(routes: Sequence[Route]) -> None:
+    written = [(route, key) for route in routes for key in route.into]
+    for (one, key), (other, other_key) in combinations(written, 2):
+        if key.overlaps(other_key) and not _may_share(one, key, other, other_key):
+            which = "" if key == other_key else f" (as {other_key!r})"
+            raise DeclarationError(
+                f"Target {key!r} is written by {one.name!r} ({one.declared_at}) and by {other.name!r} "
+                f"({other.declared_at}){which}: a target has one writing handler. Only views with aggregates share one, and audits of "
+                "different items. Give one of them another target."
+            )
+
+
+def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
+    if key != other_key or one is other:
+        return False
+    if one.kind == other.kind == "audit":
+        return not any(mine.overlaps(theirs) for mine in one.sources for theirs in other.sources)
+    return one.kind == other.kind == "view"
+
+
+def _target(route: Route, key: Key, routes: Sequence[Route]) -> Target:
+    owned = all(owns(key, source, route.kind == "audit") for source in route.sources)
+    alone = not any(other is not route and key in other.into for other in routes)
+    several = len(route.sources) > 1
+    return Target(key, owned, alone, contested=owned and alone and several and route.kind != "audit")
+
+
+def owns(target: Key, source: Key, audit: bool = False) -> bool:
+    """Whether the target's template holds every field of the source's key."""
+    if audit and "item" in target.types:
+        return True
+    return all(
+        name in target.types and target.types[name].python_type is field.python_type for name, field in source.types.items()
+    )
+
+
+def _missing(target: Key, sources: Iterable[Key]) -> Iterator[str]:
+    for source in sources:
+        yield from (name for name in source.fields if name not in target.types)
+
+
+def _check_ownership(route: Route) -> None:
+    for target in route.targets:
+        if route.kind == "index" and not target.owned:
+            missing = ", ".join(dict.fromkeys(_missing(target.key, route.sources))) or "a field of the same type"
+            raise DeclarationError(
+                f"Index {route.name!r} ({route.declared_at}) writes {target.key!r}, which it does not own: each index item has "
+                f"one source, so the template must hold every field of the source's key. Missing: {missing}."
+            )
+        if route.kind == "audit" and not (target.owned and "version" in target.key.types):
+            raise DeclarationError(
+                f"Audit {route.name!r} ({route.declared_at}) writes {target.key!r}: expected a template with {{version}} and "
+                "either {item:rest} or every field of the source's key, so that each change has a row of its own."
+            )
+        if route.kind == "audit" and (unknown := set(target.key.types) - AUDIT_FIELDS - set(route.sources[0].types)):
+            raise DeclarationError(f"Audit {route.name!r} ({route.declared_at}): nothing fills {', '.join(unknown)} of {target.key!r}.")
+
+
+def _check_view_type(route: Route) -> None:
+    for source in route.sources:
+        view = source.table.view
+        if view is not None and (why := lacking(route, view)):
+            raise DeclarationError(f"{route.kind} {route.name!r} ({route.declared_at}) {why} Table {source.table.name!r} is declared with it.")
+
+
+def lacking(route: Route, view: str) -> str | None:
+    """Why a route cannot work on a stream of this view type, or None where it can."""
+    if route.ledger and view not in HAS_NEW:
+        return f"needs the new image, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."
+    if (route.kind == "audit" or route.changed) and view != "NEW_AND_OLD_IMAGES":
+        return f"compares both images, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES."
+    return None
+
+
+def _check_graph(routes: Sequence[Route]) -> None:
+    for writer in routes:
+        for target in writer.into:
+            _check_replayed(routes, writer, target)
+    following: dict[str, set[str]] = {}
+    for writer, _, reader in chained(routes):
+        following.setdefault(writer.name, set()).add(reader.name)
+    for route in routes:
+        if route.name in _reached(following, route.name):
+            raise DeclarationError(
+                f"{route.kind} {route.name!r} ({route.declared_at}) would read what comes of its own rows: "
+                f"{', '.join(repr(key) for key in route.into)} leads back to {', '.join(repr(key) for key in route.sources)}. "
+                "Narrow its source or give it a target outside of it."
+            )
+
+
+def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None:
+    for reader in routes:
+        for source in reader.sources if not reader.ledger else ():
+            if target.contains(source):
+                raise DeclarationError(
+                    f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "
+                    f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on batching. "
+                    "Only a view or an index may read derived rows."
+                )
+
+
+def _reached(following: dict[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in following.get(waiting.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                waiting.append(name)
+    return reached

@@ -1,0 +1,333 @@
+"""Carries out a plan: sends transactions, decides from what a refusal found, plans again, splits, and reports.
+
+Nothing is corrected by an opposite write: whatever an earlier attempt did or did not do, the guards decide.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamfold.change import Change, ItemKey
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
+from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
+from streamfold.plan import ACTIONS_MAX, Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
+from streamfold.route import Route
+from streamfold.table import OWNER
+from streamfold.writes import CONDITION, CONFLICT, AddRow, GuardedPut, LedgerWrite, Reason, Refused, RowKey, StateKey
+
+ROUNDS_MAX = 8
+"""Times that a unit is planned again before its records are reported."""
+CONFLICT_TRIES_MAX = 4
+CONFLICT_SECONDS = 0.05
+"""First pause after a conflict, doubled each time; the SDK does not retry conflicts (Developer Guide, transaction-apis)."""
+
+
+class NotStarted(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
+    """Not attempted, because the invocation's time is nearly over; the record comes again."""
+
+
+class Held(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
+    """Not attempted, because an earlier change of the same item failed for this handler."""
+
+
+class Failed(NamedTuple):
+    """A change that one handler could not process, and why."""
+
+    change: Change
+    route: Route
+    error: Exception
+
+
+class Attempt(NamedTuple):
+    """A chunk on its way, with how often it was planned again and how often it met a conflict."""
+
+    chunk: Chunk
+    rounds: int = 0
+    conflicts: int = 0
+
+
+@dataclass(slots=True)
+class Tallies:
+    """Rows of one handler: ``unchanged`` counts items whose rows stayed as they were."""
+
+    written: int = 0
+    removed: int = 0
+    unchanged: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a plan. ``done`` holds the changes that the state already had."""
+
+    failed: list[Failed] = field(default_factory=list)
+    tallies: dict[str, Tallies] = field(default_factory=dict)
+    done: list[Change] = field(default_factory=list)
+    fresh: list[Change] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Lowered:
+    """A row whose count of contributors went down: by how much on balance, through which units."""
+
+    contributors: int = 0
+    units: list[Unit] = field(default_factory=list)
+
+
+class World(NamedTuple):
+    """What the committer needs of the world, passed in so that tests can play it."""
+
+    expires_at: int
+    actions: int
+    pause: Callable[[float], None]
+    enough_time: Callable[[], bool]
+
+
+class Committer:
+    """Carries out one plan on one engine. ``departed`` gives the rows that a done item may have left empty."""
+
+    def __init__(self, engine: Engine, world: World, departed: Callable[[Unit], Iterable[RowKey]]) -> None:
+        self.engine = engine
+        self.world = world
+        self.departed = departed
+        self.outcome = Outcome()
+        self.waiting: deque[Attempt] = deque()
+        self.lowered: dict[RowKey, Lowered] = {}
+        self.held: set[tuple[str, ItemKey]] = set()
+        self.read_ahead = False
+
+    def run(self, plan: Plan) -> Outcome:
+        """Sends every chunk, then the keyed puts, then removes the rows that nothing contributes to any more."""
+        self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
+        while self.waiting:
+            attempt = self._without_held(self.waiting.popleft())
+            if not attempt.chunk.units:
+                continue
+            if not self.world.enough_time():
+                self._fail(attempt.chunk.units, NotStarted("The invocation's time is nearly over; the record comes again."))
+            else:
+                self._send(attempt)
+        self._put_rows(plan.puts)
+        self._remove_empty()
+        return self.outcome
+
+    def _send(self, attempt: Attempt) -> None:
+        try:
+            if len(attempt.chunk.writes) > ACTIONS_MAX:
+                self._replan_alone(attempt)
+                return
+            refused = self.engine.transact(attempt.chunk.writes, self.world.expires_at)
+            if refused is None:
+                self._succeed(attempt)
+            else:
+                self._refused(attempt, refused)
+        except EngineUnavailable as error:
+            self._fail(attempt.chunk.units, error)
+
+    def _succeed(self, attempt: Attempt) -> None:
+        for unit in attempt.chunk.units:
+            self.outcome.fresh.extend(unit.changes)
+            for tally in unit.tallies:
+                total = self._tallies(tally.handler)
+                total.written += tally.written
+                total.removed += tally.removed
+                total.unchanged += not (tally.written or tally.removed)
+            for effect in unit.effects:
+                if isinstance(effect, AddRow) and effect.contributors:
+                    lowered = self.lowered.setdefault(effect.key, Lowered())
+                    lowered.contributors += effect.contributors
+                    lowered.units.append(unit)
+        pages = [unit for unit in attempt.chunk.units if unit.partial]
+        if pages:
+            self._again(self._found(pages), attempt.rounds)
+
+    def _refused(self, attempt: Attempt, refused: Refused) -> None:
+        codes = {reason.code for reason in refused.reasons if reason}
+        if attempt.rounds >= ROUNDS_MAX:
+            self._fail(attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row ({', '.join(sorted(codes))}); the record comes again."))
+        elif CONDITION in codes:
+            self._decide(attempt, refused)
+        elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
+            self.world.pause(CONFLICT_SECONDS * 2**attempt.conflicts * (0.5 + random.random()))  # noqa: S311 - jitter
+            self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
+        else:
+            self._split(attempt, next(reason for reason in refused.reasons if reason))
+
+    def _decide(self, attempt: Attempt, refused: Refused) -> None:
+        """Every guard that refused says what it found; the others are sent again beside what is planned anew."""
+        units, chunk = attempt.chunk.units, attempt.chunk
+        failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
+        left: list[Unit] = []
+        for unit, reason in zip(units, failing, strict=False):
+            if reason is None:
+                left.append(unit)
+            elif isinstance(unit.guard, LedgerWrite):
+                found = self._filled(unit.guard.key, LedgerItem.of(reason.item))
+                left += self._planned(unit, found)
+            else:
+                self._done(unit)
+        left = self._without_stale(chunk, left, failing)
+        self._resend(left, attempt.rounds + 1)
+        if not self.read_ahead and any(failing):
+            self._read_rest()
+
+    def _without_stale(self, chunk: Chunk, units: list[Unit], failing: Sequence[Reason | None]) -> list[Unit]:
+        """Drops row-guarded effects that are older than what is stored, and fails units whose row is another item's."""
+        for write, reason in list(zip(chunk.writes, failing, strict=True))[len(chunk.units) :]:
+            if reason is None:
+                continue
+            key = write.key
+            owner = getattr(write, "owner", None)
+            if owner and reason.item and reason.item.get(OWNER) not in (None, owner) or not isinstance(write, GuardedPut):
+                guilty = [unit for unit in units if any(effect.key == key for effect in unit.effects)]
+                self._fail_owner(guilty, key, reason)
+                units = [unit for unit in units if unit not in guilty]
+            else:
+                units = [without(unit, [key]) for unit in units]
+        return units
+
+    def _fail_owner(self, units: Sequence[Unit], key: RowKey | StateKey, reason: Reason) -> None:
+        owner = (reason.item or {}).get(OWNER, "the application itself")
+        row = " / ".join(str(part) for part in key[1:] if part is not None)
+        self._fail(units, HandlerError(f"Row {row} belongs to {owner}: a row with plain attributes has one source item. Put a field into its template that tells the sources apart."))
+
+    def _split(self, attempt: Attempt, reason: Reason) -> None:
+        """Separates the guilty: first unit by unit, then handler by handler."""
+        units = attempt.chunk.units
+        if len(units) == 1:
+            units = tuple(by_handler(units[0]))
+        if len(units) == 1:
+            self._fail(units, HandlerError(f"The store refused the write with {reason.code}: {reason.message}"))
+            return
+        for unit in reversed(units):
+            self.waiting.extendleft(Attempt(chunk, attempt.rounds + 1) for chunk in pack([unit], self.world.actions))
+
+    def _replan_alone(self, attempt: Attempt) -> None:
+        """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
+        for unit, found in self._found(attempt.chunk.units):
+            planned = again(unit, found)
+            if planned is None:
+                self._done(unit)
+            elif len(planned.effects) >= ACTIONS_MAX:
+                self._fail([unit], HandlerError(f"{len(planned.effects)} writes for one item do not fit one transaction of {ACTIONS_MAX}."))
+            else:
+                self._resend([planned], attempt.rounds)
+
+    def _read_rest(self) -> None:
+        """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
+        self.read_ahead = True
+        rest = [unit for attempt in self.waiting for unit in attempt.chunk.units]
+        rounds = max((attempt.rounds for attempt in self.waiting), default=0)
+        self.waiting.clear()
+        try:
+            ledger = self._found([unit for unit in rest if unit.steps and unit.guard.revision is None])  # type: ignore[union-attr]
+            claims = self.engine.read_state([unit.guard.key for unit in rest if not unit.steps])
+        except EngineUnavailable as error:
+            self._fail(rest, error)
+            return
+        read = {id(unit) for unit, _ in ledger}
+        self._again(ledger, rounds)
+        self._resend([unit for unit in rest if id(unit) not in read and unit.guard.key not in claims], rounds)
+        for unit in rest:
+            if unit.guard.key in claims:
+                self._done(unit)
+
+    def _again(self, found: Iterable[tuple[Unit, LedgerItem]], rounds: int) -> None:
+        self._resend([planned for unit, item in found for planned in self._planned(unit, item)], rounds)
+
+    def _planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
+        """The unit planned again, or nothing when the ledger already has all of it."""
+        planned = again(unit, found)
+        if planned is None:
+            self._done(unit)
+            return []
+        return [planned]
+
+    def _resend(self, units: Sequence[Unit], rounds: int) -> None:
+        self.waiting.extendleft(Attempt(chunk, rounds) for chunk in reversed(pack(units, self.world.actions)))
+
+    def _found(self, units: Sequence[Unit]) -> list[tuple[Unit, LedgerItem]]:
+        items = self.engine.read_state([unit.guard.key for unit in units])
+        return [(unit, self._filled(unit.guard.key, LedgerItem.of(items.get(unit.guard.key)))) for unit in units]
+
+    def _filled(self, key: StateKey, found: LedgerItem) -> LedgerItem:
+        return filled(self.engine, key, found)
+
+    def _done(self, unit: Unit) -> None:
+        self.outcome.done.extend(unit.changes)
+        for route in unit.routes:
+            self._tallies(route.name).unchanged += 1
+        for key in self.departed(unit):
+            self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
+
+    def _put_rows(self, puts: Sequence[KeyedPut]) -> None:
+        if not puts:
+            return
+        if not self.world.enough_time():
+            self.outcome.failed += [Failed(put.change, put.route, NotStarted("The invocation's time is nearly over.")) for put in puts]
+            return
+        try:
+            unwritten = set(self.engine.put_rows([put.row for put in puts]))
+            error: Exception = HandlerError("The store did not take the row; it is written when the record comes again.")
+        except EngineUnavailable as unavailable:
+            unwritten, error = {put.row.key for put in puts}, unavailable
+        for put in puts:
+            if put.row.key in unwritten:
+                self.outcome.failed.append(Failed(put.change, put.route, error))
+            else:
+                self._tallies(put.route.name).written += 1
+                self.outcome.fresh.append(put.change)
+
+    def _remove_empty(self) -> None:
+        rows = [key for key, lowered in self.lowered.items() if lowered.contributors < 0]
+        if not rows:
+            return
+        try:
+            removed = self.engine.remove_empty(rows)
+        except EngineUnavailable as error:
+            self._fail([unit for key in rows for unit in self.lowered[key].units], error)
+            return
+        for key in removed:
+            for name in {route.name for unit in self.lowered[key].units for route in unit.routes}:
+                self._tallies(name).removed += 1
+
+    def _without_held(self, attempt: Attempt) -> Attempt:
+        if not self.held:
+            return attempt
+        held = [unit for unit in attempt.chunk.units if not unit.steps and (unit.routes[0].name, unit.item) in self.held]
+        if not held:
+            return attempt
+        self._fail(held, Held("An earlier change of the same item failed for this handler; the record comes again after it."))
+        rest = [unit for unit in attempt.chunk.units if unit not in held]
+        chunks = pack(rest, self.world.actions)
+        self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
+        return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
+
+    def _fail(self, units: Iterable[Unit], error: Exception) -> None:
+        for unit in units:
+            self.outcome.failed += [Failed(change, route, error) for route in unit.routes for change in unit.changes]
+            if not unit.steps:
+                self.held.add((unit.routes[0].name, unit.item))
+
+    def _tallies(self, name: str) -> Tallies:
+        return self.outcome.tallies.setdefault(name, Tallies())
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem) -> LedgerItem:
+    """A ledger item with the contributions that are kept in items of their own.
+
+    Raises ``EngineUnavailable`` when one changed between the two reads: the records come again.
+    """
+    large = {part_key(key, name): name for name, part in found.parts.items() if elsewhere(part)}
+    if not large:
+        return found
+    parts = dict(found.parts)
+    for place, item in engine.read_state(large).items():
+        name, text = large[place], item["s"]
+        if kept_text(text) == parts[name].text:
+            parts[name] = parts[name]._replace(text=text)
+    if any(elsewhere(part) for part in parts.values()):
+        raise EngineUnavailable(f"Ledger item {key.pk} changed while it was read.")
+    return found._replace(parts=parts)

@@ -1,0 +1,299 @@
+"""From a handler and an image to contributions, and from two contributions to their difference."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import DecimalException
+from typing import Any, NamedTuple
+
+from streamfold.change import Change, ItemKey, item_name
+from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
+from streamfold.errors import HandlerError, KeyValueError
+from streamfold.key import Key, KeyValue
+from streamfold.route import Route, Target
+from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
+from streamfold.values import DIGITS_MAX, Image, decode, digest, encode, hidden, number_text
+from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
+
+EFFECTS_MAX = 99
+"""Effects per handler and item: a transaction takes 100 actions (API Reference, TransactWriteItems), one is the guard."""
+
+Fields = Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest."""
+
+    amounts: dict[str, Number]
+    plain: dict[str, Any] | None
+    digest: str
+
+
+Contribution = dict[RowKey, Part]
+"""All that one item contributes through one handler, by row."""
+
+
+def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
+    """What an item contributes through a ``view`` or ``index``; nothing when the image is absent.
+
+    Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
+    """
+    if not image:
+        return {}
+    rows: Contribution = {}
+    for effect in _yielded(route, image, fields, Row):
+        target = _target(route, effect)
+        key, values = _split(target.key, effect, fields)
+        part = _part(route, target, values)
+        rows[key] = _merged(route, key, rows[key], part) if key in rows else part
+    for key, part in rows.items():
+        if part.plain is not None:
+            rows[key] = part._replace(digest=digest(encode(part.plain | part.amounts)["M"]))
+    return rows
+
+
+def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> Iterator[Any]:
+    assert route.function is not None
+    generator = route.function(subject, **{name: fields[name] for name in route.wants})
+    for number in range(EFFECTS_MAX + 1):
+        try:
+            effect = next(generator)
+        except StopIteration as stop:
+            if stop.value is not None:
+                raise HandlerError(f"Handler {route.name!r} returned {stop.value!r}: write 'yield', not 'return'.") from None
+            return
+        except DecimalException as error:
+            raise _inexact(route, error) from error
+        if not isinstance(effect, expected):
+            names = ", ".join(kind.__name__ for kind in expected)
+            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}.")
+        if number == EFFECTS_MAX:
+            raise HandlerError(
+                f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one transaction "
+                "can hold beside its guard. Spread them over several handlers."
+            )
+        yield effect
+
+
+def _inexact(route: Route, error: DecimalException) -> HandlerError:
+    what = type(error).__name__
+    return HandlerError(
+        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). Results are never rounded "
+        f"on the way; to round on purpose: value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+    )
+
+
+def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
+    target = route.target(effect.target)
+    if target is None:
+        declared = ", ".join(repr(known.key) for known in route.targets)
+        if effect.target is None:
+            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: with several targets the first argument says which of {declared}.")
+        raise HandlerError(f"Handler {route.name!r} yielded {effect!r}, which writes outside of into={declared}. Add the target to into=.")
+    return target
+
+
+def _split(target: Key, effect: Row | Put | Add | Delete, fields: Fields) -> tuple[RowKey, dict[str, Any]]:
+    """The row's key and its attributes."""
+    given = effect.values
+    types = target.types
+    values = {name: value for name, value in given.items() if name not in types}
+    if effect.attributes:
+        if twice := values.keys() & effect.attributes.keys():
+            raise HandlerError(f"{effect!r} gives {', '.join(sorted(twice))} twice.")
+        values.update(effect.attributes)
+    for name in values:
+        if hidden(name) or name in target.table.attributes:
+            raise HandlerError(f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} are the framework's.")
+    try:
+        key = target.compose(fields if len(values) == len(given) else {**fields, **given})
+    except KeyValueError as error:
+        if any(name not in fields and name not in given for name in types):
+            missing = next(name for name in types if name not in fields and name not in given)
+            raise HandlerError(f"{effect!r} leaves {missing!r} of {target!r} without a value: give {missing}=...") from None
+        raise HandlerError(f"{effect!r}: {error}") from None
+    return (target.table.name, *key), values
+
+
+def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
+    amounts: dict[str, Number] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Aggregate):
+            amounts[name] = value.amount
+        else:
+            plain[name] = value
+    if amounts and route.kind == "index":
+        raise HandlerError(f"Index {route.name!r} yielded {next(iter(amounts))!r} as an aggregate: an index item has one source; use a view.")
+    if plain and not target.whole:
+        raise _not_whole(route, target, next(iter(plain)))
+    return Part(amounts, plain if target.whole else None, "")
+
+
+def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
+    why = (
+        "several handlers write it, and only aggregates can be shared"
+        if target.owned
+        else "a row of it may have several source items, whose values would overwrite each other (its template does not hold every field of the source's key)"
+    )
+    return HandlerError(
+        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. Use Sum or Count, or a target of its own."
+    )
+
+
+def _merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
+    amounts = dict(one.amounts)
+    for name, amount in other.amounts.items():
+        amounts[name] = amounts[name] + amount if name in amounts else amount
+    plain = {**(one.plain or {}), **(other.plain or {})}
+    for name in (one.plain or {}).keys() & (other.plain or {}).keys():
+        if encode(one.plain[name]) != encode(other.plain[name]):  # type: ignore[index]
+            raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {name!r}.")
+    return Part(amounts, plain if one.plain is not None else None, "")
+
+
+# The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
+
+
+def stored_text(rows: Contribution) -> str:
+    """The canonical text of a contribution; ``""`` for none."""
+    if not rows:
+        return ""
+    entries = [_stored_row(key, part) for key, part in rows.items()]
+    if len(entries) > 1:
+        entries.sort(key=lambda entry: json.dumps(entry, sort_keys=True))
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _stored_row(key: RowKey, part: Part) -> list[Any]:
+    names = [value if value is None or isinstance(value, str) else _tagged(value) for value in key]
+    row = [*names, {name: number_text(amount) for name, amount in part.amounts.items()}]
+    return [*row, part.digest] if part.digest else row
+
+
+def _tagged(value: KeyValue) -> dict[str, str]:
+    return {"B": value.hex()} if isinstance(value, bytes) else {"N": number_text(value)}  # type: ignore[arg-type]
+
+
+def stored_rows(text: str) -> Contribution:
+    """The contribution of a stored text."""
+    rows: Contribution = {}
+    for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
+        key = (table, _untagged(partition), _untagged(sort))
+        rows[key] = Part({name: decode({"N": text}) for name, text in amounts.items()}, None, rest[0] if rest else "")
+    return rows
+
+
+def _untagged(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode(value)
+
+
+def difference(route: Route, item: ItemKey, before: Contribution, after: Contribution) -> list[RowWrite]:
+    """The writes that lead the rows from one contribution to another."""
+    writes: list[RowWrite] = []
+    for key, part in after.items():
+        previous = before.get(key)
+        if part.plain is not None:
+            if previous is None or previous.digest != part.digest:
+                writes.append(_put(route, item, key, part))
+        elif previous is None or previous.amounts != part.amounts:
+            writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
+    for key, part in before.items():
+        if key not in after:
+            target = _target_of(route, key)
+            if target.whole if target else part.digest:
+                writes.append(DeleteRow(key, item_name(item) if target and target.contested else None))
+            else:
+                writes.append(_add(key, part.amounts, {}, -1))
+    return writes
+
+
+def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
+    target = _target_of(route, key)
+    owner = item_name(item) if target and target.contested else None
+    content = {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1}
+    return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
+
+
+def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
+    names = before.keys() | after.keys()
+    deltas = {name: after.get(name, 0) - before.get(name, 0) for name in sorted(names)}
+    entering = {name for name in after if name not in before}
+    return AddRow(key, {name: delta for name, delta in deltas.items() if delta or name in entering}, contributors)
+
+
+def _target_of(route: Route, key: RowKey) -> Target | None:
+    if len(route.targets) == 1:
+        return route.targets[0]
+    return next((target for target in route.targets if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None), None)
+
+
+def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
+    """What an ``on`` handler wants written for one change. Raises as ``contribution``."""
+    writes: dict[RowKey, RowWrite] = {}
+    for effect in _yielded(route, change, fields, Put, Add, Delete):
+        target = _target(route, effect)
+        key, values = _split(target.key, effect, fields)
+        write = _write(route, target, key, effect, values, change)
+        writes[key] = _joined(route, writes[key], write) if key in writes else write
+    return list(writes.values())
+
+
+def _write(route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change) -> RowWrite:
+    if isinstance(effect, Add):
+        return AddRow(key, _amounts(route, effect, values), 0)
+    if not target.owned:
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {effect!r}, but does not own {target.key!r}: its template does not hold every field of the "
+            "source's key, and versions of different items do not compare. Use a view, or a target of its own for each item."
+        )
+    if isinstance(effect, Delete) and values:
+        raise HandlerError(f"{effect!r} has attributes: a Delete takes the fields of the target's key only.")
+    owner = item_name(change.item) if target.contested else None
+    if isinstance(effect, Delete):
+        return GuardedPut(key, None, change.version_text, owner)
+    digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
+    return GuardedPut(key, values, change.version_text, owner)
+
+
+def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, Number]:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Number):
+            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: {name}={value!r} is no number (int or Decimal) to add.")
+        number_text(value)
+    if not values:
+        raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: it adds nothing; give attributes and amounts, Add(TARGET, total=1).")
+    return dict(values)
+
+
+def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
+    if isinstance(one, AddRow) and isinstance(other, AddRow):
+        return one.merged(other)
+    raise HandlerError(f"Handler {route.name!r} yielded two writes of one row, {one.key[1:]}: expected one Put or Delete, or Adds only.")
+
+
+def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
+    """The history row of one change: a function of the change alone."""
+    values = {**fields, "item": item_name(change.item), "version": change.version_text}
+    changed = sorted(change.changed)
+    row = {
+        "event": change.event,
+        "at": change.at,
+        "item": values["item"],
+        "version": change.version_text,
+        "changes": {name: _difference(name, change, route.redact) for name in changed},
+    }
+    if change.expired:
+        row["expired"] = True
+    target = route.target(None) or next(target for target in route.targets if target.key.table.name == change.table.name)
+    own = {name: value for name, value in row.items() if name not in target.key.table.attributes}
+    digest(encode(own)["M"])
+    return [PutRow((target.key.table.name, *target.key.compose(values)), own, None)]
+
+
+def _difference(name: str, change: Change, redact: Iterable[str]) -> dict[str, Any]:
+    if name in redact:
+        return {"redacted": True}
+    sides = (("old", change.old), ("new", change.new))
+    return {side: image[name] for side, image in sides if name in image}

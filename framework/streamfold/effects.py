@@ -1,0 +1,110 @@
+"""The closed set of what a handler may yield. Values: a test compares them with literals."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from streamfold.errors import HandlerError
+from streamfold.key import Key
+from streamfold.values import number_text
+
+Number = int | Decimal
+
+
+class _Value:
+    """Equality and a readable form over the slots."""
+
+    __slots__ = ()
+
+    def _content(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._content() == other._content()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class Aggregate(_Value):
+    """A number that a row adds up over its sources. ``amount`` is what this source contributes."""
+
+    __slots__ = ("amount",)
+    amount: Number
+
+
+class Sum(Aggregate):
+    """The sum of a number over a row's sources; amended, moved and deleted sources are taken back.
+
+    Raises ``HandlerError`` for a float, for what is no number, and for more than 38 digits.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Number) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            hint = f": use Decimal({str(value)!r})" if isinstance(value, float) else ""
+            raise HandlerError(f"Sum({value!r}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
+        number_text(value)
+        self.amount = value
+
+    def __repr__(self) -> str:
+        return f"Sum({self.amount!r})"
+
+
+class Count(Aggregate):
+    """How many sources a row has."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.amount = 1
+
+    def __repr__(self) -> str:
+        return "Count()"
+
+
+class _Write(_Value):
+    """A target and values: names of the target's template fill its key, all others are attributes.
+
+    Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
+    """
+
+    __slots__ = ("attributes", "target", "values")
+
+    def __init__(self, target: Key | None = None, /, *, attributes: Mapping[str, Any] | None = None, **values: Any) -> None:
+        if target is not None and not isinstance(target, Key):
+            raise HandlerError(f"{type(self).__name__}({target!r}, ...): the first argument is the target Key; attributes are given by name.")
+        self.target = target
+        self.values = values
+        self.attributes = attributes
+
+    def __repr__(self) -> str:
+        parts = [repr(self.target)] if self.target is not None else []
+        parts += [f"{name}={value!r}" for name, value in self.values.items()]
+        parts += [f"attributes={dict(self.attributes)!r}"] if self.attributes else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class Row(_Write):
+    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function yields it."""
+
+    __slots__ = ()
+
+
+class Put(_Write):
+    """An ``on`` handler's write of a whole row, guarded by the change's version: an older change never overwrites."""
+
+    __slots__ = ()
+
+
+class Add(_Write):
+    """An ``on`` handler's addition to numbers of a row, once per change: ``Add(SIGN_INS, day=day, total=1)``."""
+
+    __slots__ = ()
+
+
+class Delete(_Write):
+    """An ``on`` handler's removal of a row, guarded by the change's version."""
+
+    __slots__ = ()

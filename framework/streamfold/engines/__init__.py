@@ -1,0 +1,48 @@
+"""The stores that carry out plans: ``embedded`` (SQLite) and ``dynamodb`` (boto3), behind one small protocol.
+
+One contract test runs over both (``tests/test_engines.py``).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from streamfold.table import Table
+from streamfold.writes import PutRow, Refused, RowKey, StateKey, Write
+
+StoredItem = Mapping[str, Any]
+"""An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
+
+
+class Engine(Protocol):
+    """A store. Every method may raise ``EngineError`` (the store is missing or not reachable) and ``EngineUnavailable``
+    (the outcome is unknown; doing the same again is safe, because guards decide)."""
+
+    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+        """Carries out all of the writes, or none: then says why. ``expires_at`` (epoch seconds) stamps what expires."""
+        ...
+
+    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        """Puts rows one by one, without condition; returns the keys of those that could not be written."""
+        ...
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        """Removes those of the rows whose count of contributors is 0, and returns them."""
+        ...
+
+    def read_state(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        """The state items that exist, as plain values; may be eventually consistent."""
+        ...
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        """Writes a state item with revision + 1 where it still has this revision (0: is not there); says whether it did."""
+        ...
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        """The items of a table, or of one partition of it, sorted by key where the store can."""
+        ...
+
+    def state_items(self) -> Iterator[StoredItem]:
+        """The items of the state table."""
+        ...
+
+    def close(self) -> None: ...

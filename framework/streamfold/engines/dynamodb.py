@@ -1,0 +1,264 @@
+"""The DynamoDB engine: plans carried out through boto3, on AWS or on DynamoDB Local."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+)
+
+from streamfold.engines import StoredItem
+from streamfold.engines.expressions import Action, Requests, state_attributes
+from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.table import CONTRIBUTORS, Table
+from streamfold.values import decode, encode
+from streamfold.writes import CONDITION, CONFLICT, PutRow, Reason, Refused, RowKey, StateKey, Write
+
+BATCH_GET_KEYS_MAX = 100
+BATCH_WRITE_ROWS_MAX = 25
+STATEMENTS_MAX = 25
+"""Limits of BatchGetItem, BatchWriteItem and BatchExecuteStatement (API Reference)."""
+UNPROCESSED_ROUNDS_MAX = 8
+CONNECT_SECONDS_MAX = 2
+READ_SECONDS_MAX = 6
+ATTEMPTS_MAX = 4
+"""Well below a function's timeout; botocore's defaults are 60 seconds a try and ten tries."""
+
+OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
+THROTTLED = {
+    "ProvisionedThroughputExceededException": "ProvisionedThroughputExceeded",
+    "ThrottlingException": "ThrottlingError",
+    "RequestLimitExceeded": "ThrottlingError",
+    "TransactionConflictException": "TransactionConflict",
+    "TransactionInProgressException": "TransactionConflict",
+    "ReplicatedWriteConflictException": "TransactionConflict",
+}
+PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
+T = TypeVar("T")
+
+
+def make_client(endpoint_url: str | None = None) -> Any:
+    """A low-level DynamoDB client with bounded time-outs and retries. Raises ``EngineError`` when no region is set."""
+    config = Config(
+        connect_timeout=CONNECT_SECONDS_MAX,
+        read_timeout=READ_SECONDS_MAX,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+    )
+    try:
+        return boto3.client("dynamodb", endpoint_url=endpoint_url, config=config)
+    except NoRegionError:
+        raise EngineError("No AWS region is set: set AWS_REGION, or region in the AWS profile.") from None
+    except (BotoCoreError, ValueError) as error:
+        raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
+
+
+class DynamoEngine:
+    """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name."""
+
+    def __init__(self, client: Any, tables: Mapping[str, tuple[Table, str]], state_table: str, pause: Callable[[float], None] = time.sleep) -> None:
+        self.client = client
+        self.requests = Requests(tables, state_table)
+        self._pause = pause
+
+    def close(self) -> None:
+        self.client.close()
+
+    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+        actions = [self.requests.action(write, expires_at) for write in writes]
+        try:
+            if len(actions) == 1:
+                self._single(actions[0])
+            else:
+                self.client.transact_write_items(TransactItems=actions)
+            return None
+        except ClientError as error:
+            return _refused(error, len(actions), self._names())
+        except (BotoCoreError, HTTPClientError) as error:
+            raise _unreachable(error) from error
+
+    def _single(self, action: Action) -> None:
+        """One write alone costs half of what it costs in a transaction."""
+        (kind, arguments), = action.items()
+        getattr(self.client, OPERATIONS[kind])(**arguments)
+
+    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        latest = {row.key: row for row in rows}
+        failed: list[RowKey] = []
+        for some in _cut(latest.values(), BATCH_WRITE_ROWS_MAX):
+            requests: dict[str, list[Any]] = {}
+            for row in some:
+                requests.setdefault(self.requests.real_name(row.key[0]), []).append({"PutRequest": {"Item": self.requests.item(row)}})
+            failed += self._put_some(some, requests)
+        return failed
+
+    def _put_some(self, rows: Sequence[PutRow], requests: dict[str, list[Any]]) -> list[RowKey]:
+        for attempt in range(UNPROCESSED_ROUNDS_MAX):
+            try:
+                requests = self.client.batch_write_item(RequestItems=requests).get("UnprocessedItems") or {}
+            except ClientError as error:
+                refused = _refused(error, 1, self._names())
+                if refused.reasons[0] and refused.reasons[0].code not in CONFLICT:
+                    return self._put_singly(rows)
+            except BotoCoreError as error:
+                raise _unreachable(error) from error
+            if not requests:
+                return []
+            self._pause(0.05 * 2**attempt)
+        left = [_plain_item(request["PutRequest"]["Item"]) for some in requests.values() for request in some]
+        return [row.key for row in rows if _plain_item(self.requests.item(row)) in left]
+
+    def _put_singly(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        """A call that is refused as a whole says not which row is to blame: one by one only that one fails."""
+        return [row.key for row in rows if self.transact([row], 0) is not None]
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        removed = []
+        for some in _cut(rows, STATEMENTS_MAX):
+            answer = self._call(self.client.batch_execute_statement, Statements=[self._removal(key) for key in some])
+            removed += [key for key, response in zip(some, answer["Responses"], strict=True) if "Error" not in response]
+        return removed
+
+    def _removal(self, key: RowKey) -> dict[str, Any]:
+        attributes = self.requests.key(key)
+        where = " AND ".join(f'"{name}" = ?' for name in [*attributes, CONTRIBUTORS])
+        return {
+            "Statement": f'DELETE FROM "{self.requests.real_name(key[0])}" WHERE {where}',  # noqa: S608 - names are quoted, values bound
+            "Parameters": [*attributes.values(), {"N": "0"}],
+        }
+
+    def read_state(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        found: dict[StateKey, dict[str, Any]] = {}
+        for some in _cut(dict.fromkeys(keys), BATCH_GET_KEYS_MAX):
+            requests: dict[str, Any] = {self.requests.state_table: {"Keys": [state_attributes(key) for key in some]}}
+            for attempt in range(UNPROCESSED_ROUNDS_MAX):
+                answer = self._call(self.client.batch_get_item, RequestItems=requests)
+                for item in answer["Responses"].get(self.requests.state_table, ()):
+                    plain = _plain_item(item)
+                    found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
+                requests = answer.get("UnprocessedKeys") or {}
+                if not requests:
+                    break
+                self._pause(0.05 * 2**attempt)
+            else:
+                raise EngineUnavailable(f"Table {self.requests.state_table} is throttled: reads were not processed in {UNPROCESSED_ROUNDS_MAX} tries.")
+        return found
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        item = state_attributes(key) | encode({**attributes, "r": revision + 1})["M"]
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if revision:
+            condition = {"ConditionExpression": "r = :seen", "ExpressionAttributeValues": {":seen": encode(revision)}}
+        try:
+            self.client.put_item(TableName=self.requests.state_table, Item=item, **condition)
+            return True
+        except ClientError as error:
+            refused = _refused(error, 1, self._names())
+            if refused.reasons[0] and refused.reasons[0].code == CONDITION:
+                return False
+            raise EngineUnavailable(f"State item {key} could not be written: {error}") from error
+        except BotoCoreError as error:
+            raise _unreachable(error) from error
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        real_name = self.requests.real_name(table.name)
+        if partition is None:
+            yield from self._pages("scan", TableName=real_name, ConsistentRead=True)
+            return
+        yield from self._pages(
+            "query",
+            TableName=real_name,
+            ConsistentRead=True,
+            KeyConditionExpression="#partition = :partition",
+            ExpressionAttributeNames={"#partition": table.partition},
+            ExpressionAttributeValues={":partition": encode(partition)},
+        )
+
+    def state_items(self) -> Iterator[StoredItem]:
+        return self._pages("scan", TableName=self.requests.state_table, ConsistentRead=True)
+
+    def _pages(self, operation: str, **arguments: Any) -> Iterator[StoredItem]:
+        try:
+            for page in self.client.get_paginator(operation).paginate(**arguments):
+                yield from page["Items"]
+        except ClientError as error:
+            raise _fatal(error, self._names()) from error
+        except BotoCoreError as error:
+            raise _unreachable(error) from error
+
+    def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        try:
+            return operation(**arguments)
+        except ClientError as error:
+            _refused(error, 1, self._names())
+            raise EngineUnavailable(f"DynamoDB refused a call: {error}") from error
+        except BotoCoreError as error:
+            raise _unreachable(error) from error
+
+    def _names(self) -> str:
+        return ", ".join([*dict.fromkeys(name for _, name in self.requests.tables.values()), self.requests.state_table])
+
+
+def _refused(error: ClientError, actions: int, tables: str) -> Refused:
+    """What a refusal means for each write. Raises for errors that are not about these writes."""
+    code = error.response["Error"]["Code"]
+    message = error.response["Error"].get("Message", "")
+    if code == "TransactionCanceledException":
+        reasons = error.response.get("CancellationReasons", ())
+        return Refused(tuple(_reason(reason) for reason in reasons))
+    if code == "ConditionalCheckFailedException":
+        item = error.response.get("Item")
+        return Refused((Reason(CONDITION, _plain_item(item) if item else None),))
+    if code in THROTTLED:
+        return Refused((Reason(THROTTLED[code], None, message),) * actions)
+    if code in PERMANENT:
+        return Refused((Reason(code, None, message),) * actions)
+    raise _fatal(error, tables)
+
+
+def _reason(reason: Mapping[str, Any]) -> Reason | None:
+    if reason["Code"] == "None":
+        return None
+    item = reason.get("Item")
+    return Reason(reason["Code"], _plain_item(item) if item else None, reason.get("Message") or "")
+
+
+def _fatal(error: ClientError, tables: str) -> EngineError:
+    code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+    message = error.response["Error"].get("Message", "")
+    if code == "ResourceNotFoundException":
+        return EngineError(
+            f"A table is missing: one of {tables} does not exist in this account and region. Create it (replay --create-tables does "
+            "on a loopback endpoint), or name the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+        )
+    if status >= 500 or code in THROTTLED:
+        return EngineUnavailable(f"DynamoDB failed with {code}: {message}")
+    return EngineError(f"DynamoDB refused the call with {code}: {message}")
+
+
+def _unreachable(error: Exception) -> EngineError:
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return EngineError("No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
+        return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
+    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
+
+
+def _plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: decode(value) for name, value in item.items()}
+
+
+def _cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while some := list(islice(iterator, size)):
+        yield some

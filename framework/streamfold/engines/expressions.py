@@ -1,0 +1,194 @@
+"""The plan's writes as DynamoDB requests: update and condition expressions with every name aliased."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
+from streamfold.values import encode
+from streamfold.writes import (
+    AddRow,
+    Claim,
+    DeleteRow,
+    DeleteState,
+    GuardedPut,
+    LedgerPart,
+    LedgerWrite,
+    PutRow,
+    PutState,
+    RowKey,
+    StateKey,
+    Write,
+)
+
+Action = dict[str, dict[str, Any]]
+"""One action of a transaction: ``{"Update": {...}}``."""
+
+
+class Expression:
+    """Collects the names and values of one request under short aliases."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+
+    def name(self, name: str) -> str:
+        return self.names.setdefault(name, f"#{len(self.names)}")
+
+    def value(self, value: Any) -> str:
+        alias = f":{len(self.values)}"
+        self.values[alias] = encode(value)
+        return alias
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"ExpressionAttributeNames": {alias: name for name, alias in self.names.items()}}
+        return arguments | ({"ExpressionAttributeValues": self.values} if self.values else {})
+
+
+class Requests:
+    """Turns writes into actions for the real tables behind logical names."""
+
+    def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
+        self.tables = tables
+        self.state_table = state_table
+
+    def action(self, write: Write, expires_at: int) -> Action:
+        """The action of a transaction for one write."""
+        match write:
+            case LedgerWrite():
+                return {"Update": self._ledger(write, expires_at)}
+            case Claim():
+                return {"Put": self._claim(write, expires_at)}
+            case AddRow():
+                return {"Update": self._add(write)}
+            case PutRow():
+                return {"Put": self._put(write)}
+            case DeleteRow():
+                return {"Delete": self._delete(write)}
+            case GuardedPut():
+                return {"Put": self._guarded_put(write, expires_at)}
+            case PutState():
+                return {"Put": {"TableName": self.state_table, "Item": state_attributes(write.key) | encode({"s": write.contribution})["M"]}}
+            case DeleteState():
+                return {"Delete": {"TableName": self.state_table, "Key": state_attributes(write.key)}}
+
+    def key(self, key: RowKey) -> dict[str, Any]:
+        """The key attributes of a row, encoded."""
+        table, _ = self.tables[key[0]]
+        return {name: encode(value) for name, value in zip(table.attributes, key[1:], strict=False)}
+
+    def item(self, row: PutRow) -> dict[str, Any]:
+        """The whole item of a row, encoded."""
+        attributes: dict[str, Any] = encode(row.attributes)["M"]
+        return {**self.key(row.key), **attributes}
+
+    def real_name(self, logical: str) -> str:
+        return self.tables[logical][1]
+
+    def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
+        use = Expression()
+        sets, removes, conditions = [], [], []
+        for part in write.parts:
+            sets.append(f"{use.name(part.handler + '.v')} = {use.value(part.version)}")
+            sets.append(f"{use.name(part.handler + '.s')} = {use.value(part.contribution)}")
+            removes.append(use.name(part.handler + ".fence"))
+            if write.revision is None:
+                conditions.append(_optimistic(use, part))
+        if write.expires:
+            sets.append(f"{use.name('ttl')} = {use.value(expires_at)}")
+        else:
+            removes.append(use.name("ttl"))
+        if write.live_expected is not None:
+            conditions.append(_live(use, write.live_expected))
+        if write.revision is not None:
+            conditions.append(_revision(use, write.revision))
+        adds = f"ADD {use.name('r')} {use.value(1)}" + (f", {use.name('live')} {use.value(write.live)}" if write.live else "")
+        return {
+            "TableName": self.state_table,
+            "Key": state_attributes(write.key),
+            "UpdateExpression": f"SET {', '.join(sets)} REMOVE {', '.join(removes)} {adds}",
+            "ConditionExpression": " AND ".join(conditions),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **use.arguments(),
+        }
+
+    def _claim(self, write: Claim, expires_at: int) -> dict[str, Any]:
+        return {
+            "TableName": self.state_table,
+            "Item": state_attributes(write.key) | encode({"ttl": expires_at})["M"],
+            "ConditionExpression": "attribute_not_exists(pk)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def _add(self, write: AddRow) -> dict[str, Any]:
+        use = Expression()
+        amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
+        adds = [f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items()]
+        return {
+            "TableName": self.real_name(write.key[0]),
+            "Key": self.key(write.key),
+            "UpdateExpression": f"ADD {', '.join(adds)}",
+            **use.arguments(),
+        }
+
+    def _put(self, write: PutRow) -> dict[str, Any]:
+        return {"TableName": self.real_name(write.key[0]), "Item": self.item(write), **self._owner(write)}
+
+    def _delete(self, write: DeleteRow) -> dict[str, Any]:
+        return {"TableName": self.real_name(write.key[0]), "Key": self.key(write.key), **self._owner(write)}
+
+    def _owner(self, write: PutRow | DeleteRow) -> dict[str, Any]:
+        if write.owner is None:
+            return {}
+        use = Expression()
+        partition = self.tables[write.key[0]][0].partition
+        return {
+            "ConditionExpression": f"attribute_not_exists({use.name(partition)}) OR {use.name(OWNER)} = {use.value(write.owner)}",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **use.arguments(),
+        }
+
+    def _guarded_put(self, write: GuardedPut, expires_at: int) -> dict[str, Any]:
+        table, real_name = self.tables[write.key[0]]
+        attributes: dict[str, Any] = {VERSION: write.version}
+        if write.owner:
+            attributes[OWNER] = write.owner
+        if write.attributes is not None:
+            attributes |= write.attributes
+        else:
+            attributes |= {CONTRIBUTORS: 0} | ({table.ttl: expires_at} if table.ttl else {})
+        use = Expression()
+        older = f"(attribute_not_exists({use.name(VERSION)}) OR {use.name(VERSION)} < {use.value(write.version)})"
+        if write.owner:
+            older += f" AND (attribute_not_exists({use.name(OWNER)}) OR {use.name(OWNER)} = {use.value(write.owner)})"
+        return {
+            "TableName": real_name,
+            "Item": self.key(write.key) | encode(attributes)["M"],
+            "ConditionExpression": older,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **use.arguments(),
+        }
+
+
+def state_attributes(key: StateKey) -> dict[str, Any]:
+    """The key attributes of a state item, encoded."""
+    return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
+
+
+def _optimistic(use: Expression, part: LedgerPart) -> str:
+    """The part is of an older version, holds what the effects were computed from, and bears no fence."""
+    version, stored = use.name(part.handler + ".v"), use.name(part.handler + ".s")
+    older = (
+        f"{version} < {use.value(part.version)} AND {stored} = {use.value(part.expected)} "
+        f"AND attribute_not_exists({use.name(part.handler + '.fence')})"
+    )
+    return f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
+
+
+def _live(use: Expression, live: int) -> str:
+    name, same = use.name("live"), f"{use.name('live')} = {use.value(live)}"
+    return same if live else f"(attribute_not_exists({name}) OR {same})"
+
+
+def _revision(use: Expression, revision: int) -> str:
+    name = use.name("r")
+    return f"{name} = {use.value(revision)}" if revision else f"attribute_not_exists({name})"

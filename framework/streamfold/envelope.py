@@ -1,0 +1,92 @@
+"""What Lambda, a pipe or a file hands over, unwrapped to raw stream records, and where each record comes from."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streamfold.change import UNLABELLED, Change, Origin
+from streamfold.errors import RecordError
+from streamfold.settings import Settings, environment_name
+from streamfold.table import MAIN, Table
+
+EXPECTED = 'a Lambda event {"Records": [...]}, a list of DynamoDB stream records, or one record with "eventName" and "dynamodb"'
+SOURCE = "aws:dynamodb"
+
+RawRecord = Mapping[str, Any]
+
+
+def records_of(event: Any) -> list[RawRecord]:
+    """The raw records of an event. Raises ``RecordError`` for anything else, with what was expected."""
+    if isinstance(event, Mapping) and "dynamodb" in event:
+        return [event]
+    records = event.get("Records") if isinstance(event, Mapping) else event
+    if not isinstance(records, list):
+        found = f"an object with the keys {sorted(map(str, event))[:8]}" if isinstance(event, Mapping) else f"{type(event).__name__}"
+        raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
+    for record in records:
+        if not isinstance(record, Mapping):
+            raise RecordError(f"A record is {type(record).__name__}, {record!r:.80}: expected {EXPECTED}.")
+        if record.get("eventSource", SOURCE) != SOURCE:
+            raise RecordError(f"A record comes from {record['eventSource']!r}: expected a DynamoDB stream ({SOURCE}).")
+    return records
+
+
+class Origins:
+    """Tells the table and the stream of a record from its ARN, and remembers the answer.
+
+    ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
+    first table that it sees, and refuses those of a second.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], settings: Settings, warn: Callable[[str], None] = lambda text: None) -> None:
+        self.tables = tables
+        self.settings = settings
+        self.adopted: str | None = settings.real_name(MAIN.name)
+        self._warn = warn
+        self._known: dict[str | None, Origin] = {}
+
+    def change(self, record: RawRecord) -> Change:
+        """The change of a raw record. Raises ``RecordError``."""
+        arn = record.get("eventSourceARN")
+        origin = self._known.get(arn)
+        if origin is None:
+            origin = self._known[arn] = self._origin(arn)
+        return Change(record, origin)
+
+    def real_names(self) -> dict[str, str]:
+        """The real names of the source tables as far as they are set or seen."""
+        return {name: self._real_name(name) for name in self.tables if name != MAIN.name or self.adopted}
+
+    def _origin(self, arn: str | None) -> Origin:
+        if arn is None:
+            return self._unlabelled()
+        head, _, label = str(arn).partition("/stream/")
+        real = head.partition(":table/")[2]
+        if not real or not label:
+            raise RecordError(f"A record has eventSourceARN={arn!r}: expected arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL.")
+        return Origin(self.tables[self._logical(real)], f"{self.settings.epoch:02d}/{label}/")
+
+    def _unlabelled(self) -> Origin:
+        if len(self.tables) > 1:
+            raise RecordError(f"A record has no eventSourceARN, and the application reads several tables ({', '.join(self.tables)}): its table is unknown.")
+        self._warn(f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of every real stream.")
+        return Origin(next(iter(self.tables.values())), f"{self.settings.epoch:02d}/{UNLABELLED}/")
+
+    def _logical(self, real: str) -> str:
+        for name in self.tables:
+            if name != MAIN.name and self._real_name(name) == real:
+                return name
+        if MAIN.name in self.tables and self.adopted in (None, real):
+            self.adopted = real
+            return MAIN.name
+        raise RecordError(self._unknown(real))
+
+    def _real_name(self, name: str) -> str:
+        return self.settings.real_name(name) or (self.adopted or name if name == MAIN.name else name)
+
+    def _unknown(self, real: str) -> str:
+        known = ", ".join(f"{name!r} (really {self._real_name(name)!r})" for name in self.tables)
+        first = next(iter(self.tables))
+        return (
+            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: --table {first}={real}, or "
+            f"STREAMFOLD_TABLE_{environment_name(first)}={real}. Is it a second table? Then declare it, Table(...), and give it to its Keys."
+        )

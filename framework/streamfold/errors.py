@@ -1,0 +1,51 @@
+"""Every error that streamfold raises on purpose, sorted by what happens next.
+
+    StreamfoldError
+    +-- DeclarationError     the application is wrong: raised at import or when ``App`` is built; nothing ran
+    +-- SettingsError        a setting, option or file of the user is wrong; nothing ran
+    +-- ManifestError        the application does not fit the state it is run over; nothing was written
+    +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
+    +-- HandlerError         one handler cannot process one record; only that record is reported
+    +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
+        +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
+"""
+
+
+class StreamfoldError(Exception):
+    """The base of all errors that streamfold raises on purpose."""
+
+
+class DeclarationError(StreamfoldError):
+    """Raised when a key, table, handler or application is declared in a way that cannot work."""
+
+
+class SettingsError(StreamfoldError):
+    """Raised when a setting, an option or a file given by the user is wrong."""
+
+
+class ManifestError(StreamfoldError):
+    """Raised when a handler vanished from, or changed its meaning over, a state that knows it."""
+
+
+class RecordError(StreamfoldError):
+    """Raised when an event or a record lacks what AWS documents, or is of an unknown table."""
+
+
+class ImageError(RecordError):
+    """Raised when a handler asks for an image that the stream's view type does not carry."""
+
+
+class KeyValueError(StreamfoldError, ValueError):
+    """Raised when values cannot be composed to a key, with the value and the template."""
+
+
+class HandlerError(StreamfoldError):
+    """Raised when a handler yields something that cannot be written as declared."""
+
+
+class EngineError(StreamfoldError):
+    """Raised when a store is missing, not reachable or refuses a call for good."""
+
+
+class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
+    """Raised when a call timed out or failed inside the service: it may or may not have taken effect."""

@@ -1,0 +1,87 @@
+"""Which key texts a template stands for, compared exactly: do two templates overlap, does one hold the other?
+
+A part of a template is a sequence of *atoms*: a literal character, a class of characters once, or a class once or
+more. That is a small finite automaton without alternatives, so intersection and containment are decided by walking
+two of them side by side over one representative of every kind of character.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+DIGITS = frozenset("0123456789")
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One character of ``allowed`` (or any character but ``refused`` when ``allowed`` is None), repeated if asked."""
+
+    allowed: frozenset[str] | None = None
+    refused: frozenset[str] = frozenset()
+    repeat: bool = False
+    optional: bool = False
+
+    def takes(self, character: str) -> bool:
+        if self.allowed is not None:
+            return character in self.allowed
+        return character not in self.refused
+
+
+Atoms = tuple[Atom, ...]
+States = frozenset[int]
+
+
+def literal(text: str) -> Atoms:
+    return tuple(Atom(frozenset(character)) for character in text)
+
+
+def overlaps(left: Atoms, right: Atoms) -> bool:
+    """Whether some text belongs to both."""
+    return _walk(left, right, lambda in_left, in_right: in_left and in_right)
+
+
+def contains(outer: Atoms, inner: Atoms) -> bool:
+    """Whether every text of ``inner`` belongs to ``outer``."""
+    return not _walk(inner, outer, lambda in_inner, in_outer: in_inner and not in_outer)
+
+
+def _walk(left: Atoms, right: Atoms, found: Callable[[bool, bool], bool]) -> bool:
+    """Whether some text leads both automata to a pair of answers that ``found`` accepts."""
+    alphabet = _alphabet(left + right)
+    start = (_closure(left, {0}), _closure(right, {0}))
+    seen, waiting = {start}, [start]
+    while waiting:  # bounded by the pairs of state sets of two short templates
+        states = waiting.pop()
+        if found(len(left) in states[0], len(right) in states[1]):
+            return True
+        for character in alphabet:
+            following = (_step(left, states[0], character), _step(right, states[1], character))
+            if following not in seen and following[0]:
+                seen.add(following)
+                waiting.append(following)
+    return False
+
+
+def _alphabet(atoms: Atoms) -> list[str]:
+    """Every character that is named, and one that is named nowhere."""
+    named = set().union(*((atom.allowed or atom.refused) for atom in atoms)) if atoms else set()
+    other = next(chr(code) for code in range(0x2460, 0x2460 + len(named) + 1) if chr(code) not in named)
+    return [*sorted(named), other]
+
+
+def _closure(atoms: Atoms, states: Iterable[int]) -> States:
+    reached = set(states)
+    for state in sorted(reached):
+        while state < len(atoms) and atoms[state].optional:
+            state += 1
+            reached.add(state)
+    return frozenset(reached)
+
+
+def _step(atoms: Atoms, states: States, character: str) -> States:
+    following = set()
+    for state in states:
+        if state < len(atoms) and atoms[state].takes(character):
+            following.add(state + 1)
+            if atoms[state].repeat:
+                following.add(state)
+    return _closure(atoms, following)

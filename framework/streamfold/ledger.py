@@ -1,0 +1,212 @@
+"""The ledger: one state item per source item and group, holding what each handler contributed and at which version.
+
+Attributes of a ledger item, flat, because a nested path cannot be set in an absent map:
+``r`` revision (grows by one per write), ``live`` handlers with something stored, ``ttl`` only when nothing is stored,
+and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole), ``<handler>.fence``
+(only on items written by repair or redrive). A contribution over 4 KB lives in an item of its own, with its digest here.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from streamfold.change import ItemKey
+from streamfold.derive import Contribution, difference, stored_rows, stored_text
+from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
+from streamfold.route import Route
+from streamfold.values import number_text
+from streamfold.writes import DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutState, RowWrite, StateKey
+
+PART_BYTES_MAX = 4096
+"""A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
+REFERENCE = "@"
+"""Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
+NO_SORT = "-"
+PAGE_ROWS = 98
+"""Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
+
+
+class StoredPart(NamedTuple):
+    """What a ledger item holds of one handler: version and contribution text, or its digest."""
+
+    version: str
+    text: str
+
+
+class LedgerItem(NamedTuple):
+    """A ledger item as read; ``revision`` 0 when there is none."""
+
+    revision: int
+    live: int
+    parts: Mapping[str, StoredPart]
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
+        if not attributes:
+            return cls(0, 0, {})
+        parts = {
+            name[:-2]: StoredPart(version, attributes.get(name[:-2] + ".s", ""))
+            for name, version in attributes.items()
+            if name.endswith(".v")
+        }
+        return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+
+
+class Step(NamedTuple):
+    """One handler's step from what it contributed to what it contributes now.
+
+    ``before`` is what the old image says it contributed, None when that is not known and the ledger must be read.
+    """
+
+    route: Route
+    version: str
+    before: Contribution | None
+    after: Contribution
+
+
+class Tally(NamedTuple):
+    """How many rows a handler writes and deletes with a unit."""
+
+    handler: str
+    written: int
+    removed: int
+
+    @classmethod
+    def of(cls, handler: str, rows: Sequence[RowWrite]) -> "Tally":
+        removed = sum(isinstance(row, DeleteRow) for row in rows)
+        return cls(handler, len(rows) - removed, removed)
+
+
+class Transition(NamedTuple):
+    """The guarded step of one source item: its ledger write and the writes that follow from it."""
+
+    guard: LedgerWrite
+    effects: tuple[RowWrite | PutState | DeleteState, ...]
+    steps: tuple[Step, ...]
+    tallies: tuple[Tally, ...]
+    partial: bool = False
+
+
+def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
+    """The key of a source item's ledger item, never the same for two items."""
+    return _state_key(f"ledger#{application}#{group}", item, "")
+
+
+def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of a claim: one per handler and change."""
+    return _state_key(f"claim#{application}#{handler}", item, f"#{version}")
+
+
+def part_key(key: StateKey, handler: str) -> StateKey:
+    """The key of the item that holds a handler's large contribution."""
+    return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
+
+
+def manifest_key(application: str) -> StateKey:
+    return StateKey(f"manifest#{application}", NO_SORT)
+
+
+def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
+    table, partition, sort = item
+    pk = f"{prefix}#{table}#{_text(partition)}"
+    sk = NO_SORT if sort is None else _text(sort)
+    if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
+        pk = f"{prefix}#{table}#{_hashed(partition)}"
+    # 96 bytes are left for a version or a handler's name behind the sort key.
+    if len(sk) * 4 > SORT_BYTES_MAX - 96 and len(sk.encode()) > SORT_BYTES_MAX - 96 and sort is not None:
+        sk = _hashed(sort)
+    return StateKey(pk, sk + suffix)
+
+
+def _text(value: KeyValue) -> str:
+    if isinstance(value, str):
+        return f"S#{value}"
+    return f"B#{value.hex()}" if isinstance(value, bytes) else f"N#{number_text(value)}"
+
+
+def _hashed(value: KeyValue) -> str:
+    return f"H#{sha256(_text(value).encode()).hexdigest()}"
+
+
+def kept_text(text: str) -> str:
+    """What stands in the ledger item for a contribution's text."""
+    if len(text) * 4 <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
+        return text
+    return REFERENCE + sha256(text.encode()).hexdigest()
+
+
+def elsewhere(stored: StoredPart | None) -> bool:
+    """Whether a contribution is kept in an item of its own."""
+    return stored is not None and stored.text.startswith(REFERENCE)
+
+
+def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transition:
+    """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known."""
+    parts, effects, tallies, stored_before, stored_after = [], [], [], 0, 0
+    for step in steps:
+        assert step.before is not None
+        before = kept_text(stored_text(step.before))
+        after, writes = _kept(key, step.route, step.after, before.startswith(REFERENCE))
+        rows = difference(step.route, item, step.before, step.after)
+        effects += [*rows, *writes]
+        tallies.append(Tally.of(step.route.name, rows))
+        parts.append(LedgerPart(step.route.name, step.version, after, before))
+        stored_before += bool(before)
+        stored_after += bool(after)
+    expires = not stored_after
+    guard = LedgerWrite(
+        key, tuple(parts), None, stored_after - stored_before, expires, stored_before if expires else None
+    )
+    return Transition(guard, tuple(effects), steps, tuple(tallies))
+
+
+def replanned(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem) -> Transition | None:
+    """The step from what the ledger really holds; None when every handler's part is already as new.
+
+    Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
+    """
+    left = tuple(step for step in steps if not _done(step, found))
+    if not left:
+        return None
+    parts, effects, tallies, live, partial = [], [], [], 0, False
+    for step in left:
+        stored = found.parts.get(step.route.name)
+        text = stored.text if stored else ""
+        before, version, target = stored_rows(text), step.version, step.after
+        rows = difference(step.route, item, before, target)
+        if len(left) == 1 and len(rows) > PAGE_ROWS:
+            partial, version, rows = True, stored.version if stored else "", rows[:PAGE_ROWS]
+            target = _page(before, target, rows)
+        after, writes = _kept(key, step.route, target, kept_text(text).startswith(REFERENCE))
+        effects += [*rows, *writes]
+        tallies.append(Tally.of(step.route.name, rows))
+        parts.append(LedgerPart(step.route.name, version, after, text))
+        live += bool(after) - bool(text)
+    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires=not partial and found.live + live == 0)
+    return Transition(guard, tuple(effects), left, tuple(tallies), partial)
+
+
+def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:
+    """The contribution when only these writes of a step are done."""
+    rows = dict(before)
+    for write in writes:
+        if write.key in after:
+            rows[write.key] = after[write.key]
+        else:
+            del rows[write.key]
+    return rows
+
+
+def _done(step: Step, found: LedgerItem) -> bool:
+    stored = found.parts.get(step.route.name)
+    return stored is not None and stored.version >= step.version
+
+
+def _kept(key: StateKey, route: Route, after: Contribution, was_elsewhere: bool) -> tuple[str, list[PutState | DeleteState]]:
+    """What stands in the ledger item, and the writes of the item that holds a large contribution."""
+    text = stored_text(after)
+    kept = kept_text(text)
+    own = part_key(key, route.name)
+    if kept.startswith(REFERENCE):
+        return kept, [PutState(own, text)]
+    return kept, [DeleteState(own)] if was_elsewhere else []

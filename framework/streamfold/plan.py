@@ -1,0 +1,231 @@
+"""The plan of a batch: units of work, each behind its guard, merged per row and cut into transactions.
+
+A plan is a value: it can be printed, compared and carried out by ``commit``. A *unit* is what succeeds or fails as one:
+the step of one source item through the ledger, or one change's effects behind a claim.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import DecimalException
+from typing import NamedTuple
+
+from streamfold.change import Change, ItemKey
+from streamfold.ledger import LedgerItem, Step, Tally, Transition, optimistic, replanned
+from streamfold.route import Route
+from streamfold.writes import (
+    AddRow,
+    Claim,
+    DeleteState,
+    GuardedPut,
+    LedgerWrite,
+    PutRow,
+    PutState,
+    RowKey,
+    RowWrite,
+    StateKey,
+    Write,
+)
+
+ACTIONS_MAX = 100
+BYTES_MAX = 4 * 1024 * 1024
+"""Actions and size of one transaction (API Reference, TransactWriteItems)."""
+BYTES_PLANNED_MAX = BYTES_MAX // 2
+"""Sizes are estimated from text lengths, so chunks are cut well below the limit."""
+ACTION_BYTES = 512
+"""Assumed size of a write that holds amounts, versions and names only."""
+
+UnitWrite = RowWrite | PutState | DeleteState
+Place = RowKey | StateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What succeeds or fails as one. ``changes`` are reported if it fails, ``routes`` say for which handlers.
+
+    ``steps`` of a ledger unit allow it to be planned again from what the ledger holds; a claim unit has none.
+    ``partial``: the unit is one page of a step with more effects than fit, and is to be planned again after it.
+    """
+
+    item: ItemKey
+    guard: LedgerWrite | Claim
+    effects: tuple[UnitWrite, ...]
+    routes: tuple[Route, ...]
+    changes: tuple[Change, ...]
+    tallies: tuple[Tally, ...]
+    steps: tuple[Step, ...] = ()
+    partial: bool = False
+
+    @property
+    def version(self) -> str:
+        return self.changes[-1].version_text
+
+
+class Chunk(NamedTuple):
+    """One transaction: the guards of its units first, in their order, then the writes of rows, merged."""
+
+    units: tuple[Unit, ...]
+    writes: tuple[Write, ...]
+
+
+class KeyedPut(NamedTuple):
+    """A row whose key contains the change: written without condition, as often as it comes."""
+
+    route: Route
+    change: Change
+    row: PutRow
+
+
+class Plan(NamedTuple):
+    """The writes of a batch: transactions in order, and keyed puts."""
+
+    chunks: tuple[Chunk, ...]
+    puts: tuple[KeyedPut, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def ledger_unit(key: StateKey, item: ItemKey, steps: tuple[Step, ...], changes: tuple[Change, ...], found: LedgerItem | None) -> Unit | None:
+    """The unit of an item's ledger step, from what was found or, where nothing was read, optimistic; None if done."""
+    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found)
+    return None if transition is None else _unit(item, transition, changes)
+
+
+def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWrite]) -> Unit:
+    """The unit of one change's effects behind a claim."""
+    return Unit(change.item, Claim(key), tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
+
+
+def again(unit: Unit, found: LedgerItem) -> Unit | None:
+    """A ledger unit planned again from what the ledger holds; None when all of it is done."""
+    assert isinstance(unit.guard, LedgerWrite)
+    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found)
+
+
+def by_handler(unit: Unit) -> list[Unit]:
+    """A ledger unit split so that each handler succeeds or fails alone."""
+    if len(unit.steps) < 2:
+        return [unit]
+    guard = unit.guard
+    assert isinstance(guard, LedgerWrite)
+    # Without a common guard the second unit would refuse the first one's revision: it is then planned from what it finds.
+    known = all(step.before is not None for step in unit.steps)
+    if known:
+        return [_unit(unit.item, optimistic(guard.key, unit.item, (step,)), unit.changes) for step in unit.steps]
+    return [
+        _unit(unit.item, optimistic(guard.key, unit.item, (step._replace(before={}),)), unit.changes) for step in unit.steps
+    ]
+
+
+def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) -> Unit:
+    routes = tuple(step.route for step in transition.steps)
+    return Unit(item, transition.guard, transition.effects, routes, changes, transition.tallies, transition.steps, transition.partial)
+
+
+def without(unit: Unit, stale: Iterable[Place]) -> Unit:
+    """A unit without the row-guarded effects that were refused as older than what is stored."""
+    places = set(stale)
+    return replace(unit, effects=tuple(effect for effect in unit.effects if effect.key not in places))
+
+
+def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
+    """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
+
+    A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more than
+    that is split by handler.
+    """
+    whole = [part for unit in units for part in (by_handler(unit) if len(unit.effects) >= ACTIONS_MAX else [unit])]
+    chunks: list[Chunk] = []
+    builder = _ChunkBuilder(actions)
+    for unit in _grouped(whole):
+        if not builder.add(unit):
+            chunks.append(builder.chunk())
+            builder = _ChunkBuilder(actions)
+            builder.add(unit)
+    return [*chunks, builder.chunk()] if builder.units else chunks
+
+
+def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
+    """Ledger units by the row that most of them share, then claims in the order of their changes."""
+    ledger = [unit for unit in units if unit.steps]
+    touched = Counter(effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow))
+    yield from sorted(ledger, key=lambda unit: _anchor(unit, touched))
+    yield from (unit for unit in units if not unit.steps)
+
+
+def _anchor(unit: Unit, touched: Counter[Place]) -> tuple[int, str]:
+    shared = [effect.key for effect in unit.effects if isinstance(effect, AddRow)]
+    if not shared:
+        return 1, ""
+    return 0, max((touched[key], repr(key)) for key in shared)[1]
+
+
+class _ChunkBuilder:
+    """Collects units until one does not fit: too many actions, too large, or a write that cannot be merged."""
+
+    def __init__(self, actions: int) -> None:
+        self.actions = actions
+        self.units: list[Unit] = []
+        self.guards: set[StateKey] = set()
+        self.rows: dict[Place, UnitWrite] = {}
+        self.bytes = 0
+
+    def add(self, unit: Unit) -> bool:
+        """Takes the unit, or leaves the chunk as it was and says no; the first unit is always taken."""
+        size = sum(_bytes(effect) for effect in unit.effects) + ACTION_BYTES
+        new = sum(1 for effect in unit.effects if effect.key not in self.rows)
+        full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
+        if self.units and (full or unit.guard.key in self.guards):
+            return False
+        merged = self._merged(unit)
+        if merged is None:
+            return False
+        self.rows.update(merged)
+        self.units.append(unit)
+        self.guards.add(unit.guard.key)
+        self.bytes += size
+        return True
+
+    def _merged(self, unit: Unit) -> dict[Place, UnitWrite] | None:
+        merged: dict[Place, UnitWrite] = {}
+        for effect in unit.effects:
+            present = merged.get(effect.key) or self.rows.get(effect.key)
+            joined = effect if present is None else _join(present, effect)
+            if joined is None:
+                return None
+            merged[effect.key] = joined
+        return merged
+
+    def chunk(self) -> Chunk:
+        rows = (row for row in self.rows.values() if not (isinstance(row, AddRow) and row.changes_nothing))
+        return Chunk(tuple(self.units), (*(unit.guard for unit in self.units), *rows))
+
+
+def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
+    """Two writes of one row as one, or None where they cannot stand in one transaction."""
+    if isinstance(one, AddRow) and isinstance(other, AddRow):
+        try:
+            return one.merged(other)
+        except DecimalException:
+            return None
+    if isinstance(one, GuardedPut) and isinstance(other, GuardedPut) and one.owner == other.owner:
+        return max(one, other, key=lambda put: put.version)
+    return None
+
+
+def _bytes(write: UnitWrite) -> int:
+    if isinstance(write, PutState):
+        return len(write.contribution) * 2
+    if isinstance(write, PutRow | GuardedPut) and write.attributes:
+        return ACTION_BYTES + sum(len(repr(value)) for value in write.attributes.values()) * 2
+    return ACTION_BYTES
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    for number, chunk in enumerate(plan.chunks, 1):
+        yield f"transaction {number}: {len(chunk.units)} units, {len(chunk.writes)} writes"
+        for write in chunk.writes:
+            yield f"  {write}"
+    for put in plan.puts:
+        yield f"put {put.row}"

@@ -1,0 +1,417 @@
+"""The batch loop that joins the rooms: changes are routed, derived, planned and committed. The world is passed in."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import DecimalException, localcontext
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.change import Change, ItemKey
+from streamfold.checks import lacking
+from streamfold.commit import Committer, Failed, Held, Tallies, filled
+from streamfold.commit import World as CommitWorld
+from streamfold.derive import Contribution, audit_rows, contribution, effects
+from streamfold.engines import Engine
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.envelope import Origins, RawRecord, records_of
+from streamfold.errors import HandlerError, RecordError, StreamfoldError
+from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.manifest import check_manifest
+from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
+from streamfold.route import Route
+from streamfold.settings import Settings
+from streamfold.values import EXACT
+from streamfold.writes import PutRow, RowKey
+
+SECONDS_A_DAY = 24 * 60 * 60
+CHAIN_RECORDS_MAX = 1000
+"""Records of the engine's own stream in one batch."""
+WARNINGS_MAX = 1000
+"""Different near misses that are remembered, so that each is warned about once."""
+
+Fields = Mapping[str, Any]
+Work = tuple[Route, Fields]
+
+
+class Failure(NamedTuple):
+    """A record that could not be processed: its sequence number, item, the handler if it was one, and the error.
+
+    ``held`` tells a record that was not attempted because an earlier change of the same item failed.
+    """
+
+    sequence: str | None
+    item: str
+    handler: str | None
+    error: Exception
+    held: bool = False
+
+    def __str__(self) -> str:
+        who = f"handler {self.handler!r}, " if self.handler else ""
+        return f"{who}item {self.item}: {type(self.error).__name__}: {self.error}"
+
+
+@dataclass(slots=True)
+class World:
+    """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
+
+    ``warn`` is told of what is odd but not wrong, each thing once.
+    """
+
+    settings: Settings
+    external: bool = False
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], None] = time.sleep
+    seconds_left: Callable[[], float] = lambda: float("inf")
+    warn: Callable[[str], None] = lambda text: None
+    warned: set[object] = field(default_factory=set)
+    context: Any = None
+
+    def warn_once(self, subject: object, text: str) -> None:
+        if subject not in self.warned and len(self.warned) < WARNINGS_MAX:
+            self.warned.add(subject)
+            self.warn(text)
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix."""
+
+    failures: list[Failure] = field(default_factory=list)
+    records: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    tallies: dict[str, Tallies] = field(default_factory=dict)
+    unrouted: Counter[str] = field(default_factory=Counter)
+    known: int = 0
+    external_skipped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class ItemWork:
+    """The changes of one item in a batch, oldest first, and what its key routes to."""
+
+    item: ItemKey
+    ledger: dict[str, list[Work]]
+    others: list[Work]
+    changes: list[Change] = field(default_factory=list)
+
+
+def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
+    """Processes an event, and on the embedded engine the chains that come of it.
+
+    A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
+    ``RecordError``, so that nothing is acknowledged unseen.
+    """
+    origins = Origins(app.source_tables, world.settings, world.warn)
+    changes, failures = read_changes(records_of(event), origins)
+    report = process_changes(app, changes, engine, world)
+    report.failures[:0] = failures
+    if isinstance(engine, EmbeddedEngine):
+        merge(report, run_chains(app, engine, world))
+    return report
+
+
+def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[Change], list[Failure]]:
+    """The changes of raw records, and a failure for each that is malformed but has a sequence number."""
+    changes, failures = [], []
+    for record in records:
+        try:
+            changes.append(origins.change(record))
+        except RecordError as error:
+            body = record.get("dynamodb")
+            sequence = body.get("SequenceNumber") if isinstance(body, Mapping) else None
+            if not isinstance(sequence, str) or not sequence:
+                raise
+            failures.append(Failure(sequence, "?", None, error))
+    return changes, failures
+
+
+def run_chains(app: App, engine: EmbeddedEngine, world: World) -> Report:
+    """Processes the engine's own stream to its end; a chain has no cycle, so it has one."""
+    report = Report()
+    settings = Settings(**{**_values(world.settings), "tables": {name: name for name in app.tables}})
+    origins = Origins(app.tables, settings, world.warn)
+    while pending := engine.pending(CHAIN_RECORDS_MAX):
+        changes = [origins.change(pending_record.record) for pending_record in pending]
+        merge(report, process_changes(app, changes, engine, world))
+        engine.advance(pending[-1].sequence)
+    return report
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> Report:
+    """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them."""
+    if engine not in app.checked_engines:
+        check_manifest(app.name, app.routes, app.retired, engine)
+        app.checked_engines.add(engine)
+    with localcontext(EXACT):
+        batch = Batch(app, changes, engine, world)
+        plan = batch.plan()
+        seconds = world.settings.stop_seconds
+        outcome = Committer(
+            engine,
+            CommitWorld(
+                int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY,
+                world.settings.chunk_actions,
+                world.pause,
+                lambda: world.seconds_left() > seconds,
+            ),
+            batch.departed,
+        ).run(plan)
+        batch.failed += outcome.failed
+        batch.call_external()
+    report = batch.report
+    report.tallies = outcome.tallies
+    report.known = len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
+    _add_failures(report, batch.failed)
+    return report
+
+
+def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> tuple[Plan, Report]:
+    """What would be written for a batch, without writing it (``replay --dry-run``)."""
+    with localcontext(EXACT):
+        batch = Batch(app, changes, engine, world)
+        plan = batch.plan()
+    _add_failures(batch.report, batch.failed)
+    return plan, batch.report
+
+
+def merge(report: Report, other: Report) -> None:
+    """Adds another batch's report to this one."""
+    report.failures += other.failures
+    report.records += other.records
+    report.failed += other.failed
+    report.unrouted += other.unrouted
+    report.external_skipped += other.external_skipped
+    report.known += other.known
+    for name, tallies in other.tallies.items():
+        mine = report.tallies.setdefault(name, Tallies())
+        mine.written += tallies.written
+        mine.removed += tallies.removed
+        mine.unchanged += tallies.unchanged
+
+
+def _add_failures(report: Report, failed: Iterable[Failed]) -> None:
+    seen = set()
+    for change, route, error in failed:
+        if (mark := (id(change), route.name)) not in seen:
+            seen.add(mark)
+            report.failed[route.name] += 1
+            report.failures.append(Failure(change.sequence, change.name, route.name, error, isinstance(error, Held)))
+
+
+class Batch:
+    """One batch on its way from changes to a plan."""
+
+    def __init__(self, app: App, changes: Sequence[Change], engine: Engine, world: World) -> None:
+        self.app = app
+        self.engine = engine
+        self.world = world
+        self.report = Report()
+        self.failed: list[Failed] = []
+        self.external: list[tuple[Route, Change, Fields]] = []
+        self.work: dict[ItemKey, ItemWork] = {}
+        for change in changes:
+            work = self.work.get(change.item) or self._route(change)
+            work.changes.append(change)
+        for work in self.work.values():
+            self._settle(work)
+
+    def plan(self) -> Plan:
+        """Derives every handler's effects and plans them; reads state only where an old image is not known."""
+        units: list[Unit] = []
+        puts: list[KeyedPut] = []
+        unread: list[tuple[ItemWork, str, tuple[Step, ...]]] = []
+        for work in self.work.values():
+            for group, routes in work.ledger.items():
+                steps = self._steps(work, routes)
+                if any(step.before is None for step in steps):
+                    unread.append((work, group, steps))
+                elif steps:
+                    units += self._ledger_unit(work, group, steps, None)
+        units += self._read_units(unread)
+        for work in self.work.values():
+            for route, fields in work.others:
+                if route.kind == "audit":
+                    puts += self._audit(route, fields, work)
+                else:
+                    units += self._on(route, fields, work)
+        return Plan(tuple(pack(units, self.world.settings.chunk_actions)), tuple(puts))
+
+    def departed(self, unit: Unit) -> set[RowKey]:
+        """The counted rows that any of an item's images named and the newest does not: a crash may have left them empty."""
+        rows: set[RowKey] = set()
+        work = self.work[unit.item]
+        for step in unit.steps:
+            if all(target.whole for target in step.route.targets):
+                continue
+            fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
+            for change in unit.changes:
+                for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
+                    rows.update(self._try(step.route, image, fields) or ())
+            rows.difference_update(step.after)
+        return rows
+
+    def call_external(self) -> None:
+        """Calls external handlers, each change once as far as Powertools' idempotency utility can tell."""
+        if not self.external:
+            return
+        from streamfold.external import ExternalCalls
+
+        calls = ExternalCalls(self.app.name, self.engine, self.world)
+        held: set[tuple[str, ItemKey]] = set()
+        for route, change, fields in self.external:
+            if (route.name, change.item) in held:
+                self.failed.append(Failed(change, route, Held("An earlier change of the same item failed for this handler.")))
+            elif (error := calls.call(route, change, fields)) is not None:
+                held.add((route.name, change.item))
+                self.failed.append(Failed(change, route, error))
+
+    def _route(self, change: Change) -> ItemWork:
+        """Finds the routes of an item's key, once for all of its changes in the batch."""
+        item = change.item
+        dispatch = self.app.dispatch.get(item[0])
+        found = dispatch.find(*item[1:]) if dispatch else []
+        work = self.work[item] = ItemWork(item, {}, [])
+        group = self.world.settings.function
+        for entry, fields in found:
+            for route in entry.routes:
+                if group is not None and route.group != group:
+                    continue
+                if route.ledger:
+                    works = work.ledger.setdefault(route.group, [])
+                    if all(known is not route for known, _ in works):
+                        works.append((route, fields))
+                elif all(known is not route for known, _ in work.others):
+                    work.others.append((route, fields))
+        if work.others and self.app.derived(item):
+            work.others = []  # derived rows come back through the stream; only ledgers may read them
+        self._warn_of_near_misses(item, found)
+        return work
+
+    def _warn_of_near_misses(self, item: ItemKey, found: Sequence[Any]) -> None:
+        known = self.app.known(item[0])
+        if len(known.candidates(*item[1:])) == len(found):
+            return
+        for miss in known.near_misses(*item[1:]):
+            self.world.warn_once(
+                (miss.template, miss.value),
+                f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for {miss.field!r}: "
+                f"{miss.value!r} is no {miss.template.types[miss.field]}. It is not processed by that key's handlers.",
+            )
+
+    def _settle(self, work: ItemWork) -> None:
+        """Orders an item's changes by version and counts them."""
+        changes = work.changes
+        if len(changes) > 1 and any(one.version_text >= other.version_text for one, other in zip(changes, changes[1:], strict=False)):
+            work.changes = list({change.version_text: change for change in sorted(changes, key=lambda change: change.version_text)}.values())
+        for works in (*work.ledger.values(), work.others):
+            for route, _ in works:
+                self.report.records[route.name] += len(changes)
+        if not work.ledger and not work.others:
+            self.report.unrouted[_prefix(work.item)] += len(changes)
+
+    def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
+        steps = (self._step(route, fields, work) for route, fields in routes)
+        return tuple(step for step in steps if step is not None)
+
+    def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
+        """From the oldest old to the newest new image on which the handler works; the records of others are reported."""
+        after: Contribution | None = None
+        version = ""
+        for change in reversed(work.changes):
+            try:
+                _check_view(route, change)
+                after, version = contribution(route, change.new, fields), change.version_text
+                break
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+                self.failed.append(Failed(change, route, _explained(route, error)))
+        if after is None:
+            return None
+        oldest = work.changes[0]
+        before = self._try(route, oldest.old, fields) if oldest.has_old else None
+        return Step(route, version, before, after)
+
+    def _try(self, route: Route, image: Any, fields: Fields) -> Contribution | None:
+        """What an image contributes, or None where the handler does not work on it."""
+        try:
+            return contribution(route, image, fields)
+        except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
+            return None
+
+    def _ledger_unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> list[Unit]:
+        key = ledger_key(self.app.name, group, work.item)
+        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found)
+        return [unit] if unit else []
+
+    def _read_units(self, unread: Sequence[tuple[ItemWork, str, tuple[Step, ...]]]) -> list[Unit]:
+        """Units of items whose old image is not known: one read of their ledger items for the batch."""
+        if not unread:
+            return []
+        keys = [ledger_key(self.app.name, group, work.item) for work, group, _ in unread]
+        items = self.engine.read_state(keys)
+        units: list[Unit] = []
+        for key, (work, group, steps) in zip(keys, unread, strict=True):
+            found = filled(self.engine, key, LedgerItem.of(items.get(key)))
+            planned = self._ledger_unit(work, group, steps, found)
+            units += planned
+            if not planned:
+                self.report.known += len(work.changes)
+        return units
+
+    def _audit(self, route: Route, fields: Fields, work: ItemWork) -> list[KeyedPut]:
+        puts = []
+        for change in work.changes:
+            try:
+                _check_view(route, change)
+                puts += [KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)]
+            except Exception as error:  # noqa: BLE001 - fails this record only
+                self.failed.append(Failed(change, route, _explained(route, error)))
+        return puts
+
+    def _on(self, route: Route, fields: Fields, work: ItemWork) -> list[Unit]:
+        """One unit per change, in order; a change that fails holds the later ones of the same item."""
+        units: list[Unit] = []
+        for index, change in enumerate(work.changes):
+            try:
+                _check_view(route, change)
+                if not route.takes(change):
+                    continue
+                if route.external:
+                    self._note_external(route, change, fields)
+                    continue
+                rows = effects(route, change, fields)
+                if rows:
+                    units.append(claim_unit(claim_key(self.app.name, route.name, work.item, change.version_text), route, change, rows))
+            except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
+                self.failed.append(Failed(change, route, _explained(route, error)))
+                held = Held("An earlier change of the same item failed for this handler; the record comes again after it.")
+                self.failed += [Failed(later, route, held) for later in work.changes[index + 1 :]]
+                break
+        return units
+
+    def _note_external(self, route: Route, change: Change, fields: Fields) -> None:
+        if self.world.external:
+            self.external.append((route, change, fields))
+        else:
+            self.report.external_skipped[route.name] += 1
+
+
+def _check_view(route: Route, change: Change) -> None:
+    if change.view not in (None, "NEW_AND_OLD_IMAGES") and (why := lacking(route, change.view)):
+        raise HandlerError(f"{route.kind} {route.name!r} {why}")
+
+
+def _explained(route: Route, error: Exception) -> Exception:
+    if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):
+        return HandlerError(f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__}).")
+    return error
+
+
+def _prefix(item: ItemKey) -> str:
+    parts = [str(part).partition("#")[0] + ("#" if "#" in str(part) else "") for part in item[1:] if part is not None]
+    return " / ".join(parts)

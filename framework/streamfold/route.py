@@ -1,0 +1,147 @@
+"""Routes: which handler reads which items and writes which rows, and the way from a key to its routes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from streamfold.change import EVENTS, Change, Event
+from streamfold.key import Key, KeyValue, NearMiss, Part
+
+Kind = Literal["view", "index", "audit", "on"]
+LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
+"""Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A key that a route may write, with what the templates of the whole application say about it.
+
+    ``owned``: every row of it has one source item. ``alone``: no other handler writes it. ``contested``: owned by the
+    template of each source, but several sources could make the same row, so the row's owner is checked when written.
+    """
+
+    key: Key
+    owned: bool = False
+    alone: bool = True
+    contested: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows are put and deleted whole; otherwise they are added to, and count their contributors."""
+        return self.owned and self.alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """One declared derivation. ``wants`` are the fields that the function asks for by name after its first parameter."""
+
+    name: str
+    kind: Kind
+    sources: tuple[Key, ...]
+    into: tuple[Key, ...]
+    function: Callable[..., Any] | None
+    declared_at: str
+    group: str = "main"
+    wants: tuple[str, ...] = ()
+    events: frozenset[Event] = frozenset(EVENTS)
+    changed: frozenset[str] = frozenset()
+    expired: bool | None = None
+    external: bool = False
+    redact: frozenset[str] = frozenset()
+    targets: tuple[Target, ...] = field(default=())
+
+    @property
+    def ledger(self) -> bool:
+        return self.kind in LEDGER_KINDS
+
+    @property
+    def guard(self) -> str:
+        """The guard that keeps its writes exact, in the words of the documents."""
+        if self.external:
+            return "idempotency"
+        return {"audit": "keyed put", "on": "claim"}.get(self.kind, "ledger")
+
+    def takes(self, change: Change) -> bool:
+        """Whether an ``on`` route's filters let this change through."""
+        if change.event not in self.events or (self.expired is not None and change.expired != self.expired):
+            return False
+        return not self.changed or bool(self.changed & change.changed)
+
+    def target(self, key: Key | None) -> Target | None:
+        """The declared target of this key; without a key, the only one."""
+        if key is None:
+            return self.targets[0] if len(self.targets) == 1 else None
+        return next((target for target in self.targets if target.key is key or target.key == key), None)
+
+
+class Entry(NamedTuple):
+    """A source key with its routes, in the order of their declaration."""
+
+    key: Key
+    routes: tuple[Route, ...]
+
+
+Found = list[tuple[Entry, dict[str, Any]]]
+Segments = tuple[str | None, str | None]
+
+
+class Dispatch:
+    """From key values to entries, by the first segment of partition and sort key: fifty keys cost what one does."""
+
+    def __init__(self, entries: Iterable[Entry], delimiter: str) -> None:
+        self.delimiter = delimiter
+        self.entries: dict[Segments, list[Entry]] = {}
+        for entry in entries:
+            sort = None if entry.key.sort is None else self._template_segment(entry.key.sort)
+            self.entries.setdefault((self._template_segment(entry.key.partition), sort), []).append(entry)
+        self._open_partition = any(segments[0] is None for segments in self.entries)
+
+    def find(self, partition: KeyValue, sort: KeyValue | None) -> Found:
+        """The entries whose key matches, each with the values of its fields."""
+        found: Found = []
+        for entry in self.candidates(partition, sort):
+            values = entry.key.match_values(partition, sort)
+            if values is not None:
+                found.append((entry, values))
+        return found
+
+    def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[Entry]:
+        """The entries that the first segments leave."""
+        first, second = self._segment(partition), self._segment(sort)
+        entries = self.entries
+        left = entries.get((first, second), [])
+        if second is not None and (more := entries.get((first, None))):
+            left = left + more
+        if self._open_partition and first is not None:
+            left = left + entries.get((None, second), [])
+            if second is not None:
+                left = left + entries.get((None, None), [])
+        return left
+
+    def near_misses(self, partition: KeyValue, sort: KeyValue | None) -> list[NearMiss]:
+        """The templates that this key fits but for one field, unless a key inside the template takes it."""
+        candidates = [entry.key for entry in self.candidates(partition, sort)]
+        matched = [key for key in candidates if key.match_values(partition, sort) is not None]
+        misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
+        return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
+
+    def _segment(self, value: KeyValue | None) -> str | None:
+        if not isinstance(value, str):
+            return None
+        end = value.find(self.delimiter)
+        return value if end < 0 else value[: end + 1]
+
+    def _template_segment(self, part: Part) -> str | None:
+        text = part.pieces[0]
+        if not isinstance(text, str):
+            return None
+        end = text.find(self.delimiter)
+        if end >= 0:
+            return text[: end + 1]
+        return text if len(part.pieces) == 1 else None
+
+
+def entries_of(routes: Sequence[Route], table_name: str) -> list[Entry]:
+    """The source keys of one table with their routes."""
+    keys = dict.fromkeys(key for route in routes for key in route.sources if key.table.name == table_name)
+    return [Entry(key, tuple(route for route in routes if key in route.sources)) for key in keys]

@@ -1,0 +1,182 @@
+"""The decorators: each checks what it can where it stands and adds a route. The function stays a plain function."""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
+
+from streamfold.change import EVENTS, Event
+from streamfold.effects import Add, Delete, Put, Row
+from streamfold.errors import DeclarationError
+from streamfold.key import Key
+from streamfold.route import Kind, Route
+from streamfold.signature import check_generator, check_plain, place, wanted_fields
+from streamfold.table import NAME
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Into = Key | Sequence[Key]
+Rows = Callable[P, Iterator[Row]]
+Effects = Callable[P, Iterator[Put | Add | Delete]]
+
+GROUP = "main"
+"""The group of handlers that name none."""
+AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
+"""The default target of ``audit``: one partition per item, its changes in order.
+
+``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` gives the history of one order; see ``streamfold.read``.
+"""
+
+
+class Router:
+    """Collects derivations; ``App`` joins routers to an application.
+
+    On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
+    ``name`` its identity in ledger, claims and metrics (the function's name by default; it must stay when code moves),
+    ``function`` the group that says which deployed function runs it.
+    """
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+
+    def view(self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP) -> Callable[[Rows[P]], Rows[P]]:
+        """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
+
+        The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
+        target: one whose template holds every field of the source's key.
+        """
+        return self._ledger("view", sources, into, name, function)
+
+    def index(self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP) -> Callable[[Rows[P]], Rows[P]]:
+        """Declares index items in the base table: each row has one source item and plain attributes.
+
+        The target must be owned: its template holds every field of the source's key.
+        """
+        return self._ledger("index", sources, into, name, function)
+
+    def audit(
+        self,
+        *sources: Key,
+        into: Key | None = None,
+        redact: Collection[str] = (),
+        name: str = "audit",
+        function: str = GROUP,
+    ) -> None:
+        """Declares an append-only history: one row per change with each field's old and new value.
+
+        Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
+        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values.
+        """
+        frame = sys._getframe(1)
+        at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if isinstance(redact, str):
+            raise DeclarationError(f'audit at {at} has redact={redact!r}: expected a list of names, redact=["{redact}"].')
+        targets = (into,) if into is not None else tuple(dict.fromkeys(_audit_target(source, at) for source in sources))
+        self._add(Route(name, "audit", _keys(sources, "audit", at), targets, None, at, function, redact=frozenset(redact)))
+
+    @overload
+    def on(
+        self, *sources: Key, external: Literal[True], events: Collection[Event] = ..., changed: Collection[str] = ...,
+        expired: bool | None = ..., name: str | None = ..., function: str = ...,
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+    @overload
+    def on(
+        self, *sources: Key, into: Into, external: Literal[False] = ..., events: Collection[Event] = ..., changed: Collection[str] = ...,
+        expired: bool | None = ..., name: str | None = ..., function: str = ...,
+    ) -> Callable[[Effects[P]], Effects[P]]: ...
+
+    def on(
+        self,
+        *sources: Key,
+        into: Into = (),
+        external: bool = False,
+        events: Collection[Event] = EVENTS,
+        changed: Collection[str] = (),
+        expired: bool | None = None,
+        name: str | None = None,
+        function: str = GROUP,
+    ) -> Callable[[Any], Any]:
+        """Declares what happens on every change: the function gets the ``Change`` and yields ``Put``, ``Add``, ``Delete``.
+
+        ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired`` (deleted by
+        time to live, or not) choose the changes. Each change takes effect once, whatever is delivered twice. With
+        ``external=True`` the function is a plain one with a side effect: at least once by nature, and guarded by
+        Powertools' idempotency utility; a replay does not call it unless asked to.
+        """
+
+        def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
+            at = place(handler)
+            check_plain(handler) if external else check_generator(handler, "on")
+            keys = _keys(sources, "on", at)
+            route = Route(
+                name or handler.__name__,
+                "on",
+                keys,
+                _targets(into, at, needed=not external),
+                handler,
+                at,
+                function,
+                wanted_fields(handler, keys),
+                _events(events, at),
+                _names(changed, "changed", at),
+                expired,
+                external,
+            )
+            self._add(route)
+            return handler
+
+        return declare
+
+    def _ledger(self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str) -> Callable[[Rows[P]], Rows[P]]:
+        def declare(handler: Rows[P]) -> Rows[P]:
+            at = place(handler)
+            check_generator(handler, kind)
+            keys = _keys(sources, kind, at)
+            self._add(Route(name or handler.__name__, kind, keys, _targets(into, at), handler, at, group, wanted_fields(handler, keys)))
+            return handler
+
+        return declare
+
+    def _add(self, route: Route) -> None:
+        for what, value in (("name", route.name), ("function", route.group)):
+            if not NAME.fullmatch(value):
+                raise DeclarationError(
+                    f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then letters, "
+                    "digits, '_', '-' or '.', 64 characters at most."
+                )
+        self.routes.append(route)
+
+
+def _keys(sources: tuple[Key, ...], kind: str, at: str) -> tuple[Key, ...]:
+    if not sources or not all(isinstance(source, Key) for source in sources):
+        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, @router.{kind}(ORDER, ...).")
+    return tuple(dict.fromkeys(sources))
+
+
+def _targets(into: Into, at: str, *, needed: bool = True) -> tuple[Key, ...]:
+    targets = (into,) if isinstance(into, Key) else tuple(into)
+    if (needed and not targets) or not all(isinstance(target, Key) for target in targets):
+        raise DeclarationError(f"The handler at {at} has into={into!r}: expected the Key, or the list of Keys, that it may write.")
+    return tuple(dict.fromkeys(targets))
+
+
+def _events(events: Collection[Event], at: str) -> frozenset[Event]:
+    names = _names(events, "events", at)
+    if not names or not names <= set(get_args(Event)):
+        raise DeclarationError(f"The handler at {at} has events={list(events)!r}: expected some of {', '.join(EVENTS)}.")
+    return frozenset(events)
+
+
+def _names(names: Collection[str], option: str, at: str) -> frozenset[str]:
+    if isinstance(names, str):
+        raise DeclarationError(f'The handler at {at} has {option}={names!r}: expected a list, {option}=["{names}"].')
+    return frozenset(names)
+
+
+def _audit_target(source: Key, at: str) -> Key:
+    if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
+        raise DeclarationError(
+            f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} does not have "
+            'a text partition and sort key. Give one: into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
+        )
+    return AUDIT if source.table == AUDIT.table else Key("AUDIT#{item:rest}", "{version:rest}", table=source.table)

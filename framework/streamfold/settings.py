@@ -1,0 +1,113 @@
+"""The settings of a deployed application: one frozen value, read once from ``STREAMFOLD_*``."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from streamfold.errors import SettingsError
+from streamfold.plan import ACTIONS_MAX
+
+PREFIX = "STREAMFOLD_"
+TABLE_PREFIX = PREFIX + "TABLE_"
+EPOCH_MAX = 99
+SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"text": text})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What may differ between deployments of one application. ``origins`` says where each value came from."""
+
+    tables: Mapping[str, str] = field(default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"})
+    state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
+    function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
+    epoch: int = _setting(0, "raised by one at a failover to another region")
+    chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
+    retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
+    stop_seconds: int = _setting(5, "no new transaction is started when the invocation has less time left")
+    logger: bool = _setting(True, "Powertools Logger in the Lambda function")
+    metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
+    tracer: bool = _setting(False, "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]")
+    origins: Mapping[str, str] = field(default_factory=dict, metadata={"text": ""})
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
+        """Reads ``STREAMFOLD_*``. Raises ``SettingsError`` for an unknown name or a value that does not fit."""
+        values: dict[str, Any] = {"tables": {}}
+        origins: dict[str, str] = {}
+        for name, text in environment.items():
+            if name.startswith(TABLE_PREFIX) and len(name) > len(TABLE_PREFIX):
+                values["tables"][name[len(TABLE_PREFIX) :].lower()] = text
+                origins["tables"] = TABLE_PREFIX + "<NAME>"
+            elif name.startswith(PREFIX):
+                setting = name[len(PREFIX) :].lower()
+                if setting not in READERS:
+                    raise SettingsError(f"Setting {name} is not known: expected {', '.join(sorted(PREFIX + known.upper() for known in READERS))}, or {TABLE_PREFIX}<NAME>.")
+                values[setting] = READERS[setting](name, text)
+                origins[setting] = name
+        return cls(**values, origins=origins)
+
+    def real_name(self, logical: str) -> str | None:
+        """The real name that is set for a table; the environment knows it in upper case only."""
+        return self.tables.get(logical) or self.tables.get(environment_name(logical).lower())
+
+    def described(self) -> list[tuple[str, str, str, str]]:
+        """Every setting as (name of the variable, value, origin, meaning)."""
+        return [
+            (
+                PREFIX + setting.name.upper() if setting.name != "tables" else TABLE_PREFIX + "<NAME>",
+                _shown(getattr(self, setting.name)),
+                self.origins.get(setting.name, "default"),
+                setting.metadata["text"],
+            )
+            for setting in fields(self)
+            if setting.name != "origins"
+        ]
+
+
+def environment_name(logical: str) -> str:
+    """A table's logical name as part of an environment variable's name."""
+    return "".join(character if character.isalnum() else "_" for character in logical).upper()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
+    return {True: "on", False: "off", None: "-"}.get(value, str(value)) if not isinstance(value, int) or isinstance(value, bool) else str(value)
+
+
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise SettingsError(f"Setting {name}={text!r} is no switch: expected on or off.")
+    return SWITCH[text.lower()]
+
+
+def _whole(least: int, most: int) -> Callable[[str, str], int]:
+    def read(name: str, text: str) -> int:
+        if not text.isdigit() or not least <= int(text) <= most:
+            raise SettingsError(f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}.")
+        return int(text)
+
+    return read
+
+
+def _text(name: str, text: str) -> str:
+    if not text:
+        raise SettingsError(f"Setting {name} is empty: give a value or leave it out.")
+    return text
+
+
+READERS: dict[str, Callable[[str, str], Any]] = {
+    "state_table": _text,
+    "function": _text,
+    "epoch": _whole(0, EPOCH_MAX),
+    "chunk_actions": _whole(2, ACTIONS_MAX),
+    "retention_days": _whole(1, 3650),
+    "stop_seconds": _whole(0, 900),
+    "logger": _switch,
+    "metrics": _switch,
+    "tracer": _switch,
+}

@@ -1,0 +1,62 @@
+"""The tables that an application reads and writes, by logical name."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from streamfold.errors import DeclarationError
+
+ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+"""Names of applications, tables, groups and handlers: they become parts of state keys and attribute names."""
+
+RESERVED_PREFIX = "_sf_"
+"""The framework's own attributes on derived rows begin with this; handlers and readers do not see them."""
+
+CONTRIBUTORS = RESERVED_PREFIX + "n"
+"""How many contributions a row stands on. At 0 the row is absent to every reader."""
+VERSION = RESERVED_PREFIX + "v"
+"""The version of the change that a row-guarded row was last written by."""
+OWNER = RESERVED_PREFIX + "o"
+"""The source item that owns a row, where the templates alone cannot show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A DynamoDB table, by a logical name.
+
+    ``name`` is logical: ``STREAMFOLD_TABLE_<NAME>`` or ``--table name=real`` gives the real one, which is otherwise
+    the name itself. ``partition`` and ``sort`` are the key attributes (``sort=None`` for a table with a partition key
+    only), ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known:
+    what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a key.
+    """
+
+    name: str
+    partition: str = "PK"
+    sort: str | None = "SK"
+    ttl: str | None = None
+    view: ViewType | None = None
+    delimiter: str = "#"
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"Table name {self.name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', "
+                "64 characters at most. The name is logical; STREAMFOLD_TABLE_<NAME> gives the real one."
+            )
+        if self.view is not None and self.view not in get_args(ViewType):
+            raise DeclarationError(
+                f"Table {self.name!r} has view={self.view!r}: expected one of {', '.join(get_args(ViewType))}."
+            )
+        if len(self.delimiter) != 1:
+            raise DeclarationError(f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character.")
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the key attributes."""
+        return (self.partition,) if self.sort is None else (self.partition, self.sort)
+
+
+MAIN = Table("main")
+"""The table of every ``Key`` that names none: an application with only such keys takes any single table's records."""

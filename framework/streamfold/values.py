@@ -1,0 +1,241 @@
+"""DynamoDB's attribute values, in the form in which Lambda and the stream files carry them, to Python and back.
+
+boto3's deserialiser cannot do this: it refuses binary values given as base64 text, which is how Lambda delivers them,
+and the pure rooms may not import it. Python values: ``str``, ``int`` or ``Decimal`` (exact, 38 digits), ``bytes``,
+``bool``, ``None``, ``list``, ``dict`` and sets of text, numbers or bytes.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded, Underflow
+from hashlib import blake2b
+from typing import Any, cast
+
+from streamfold.errors import HandlerError
+from streamfold.field import Unreadable, datetime_text
+from streamfold.table import RESERVED_PREFIX
+
+DIGITS_MAX = 38
+EXPONENT_MAX, EXPONENT_MIN = 125, -130
+"""Numbers of DynamoDB: 38 significant digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
+ITEM_BYTES_MAX = 400 * 1024
+"""Size of an item with its attribute names (Developer Guide, ServiceQuotas)."""
+
+EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
+"""The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
+
+LEGACY_REPLICATION_PREFIX = "aws:rep:"
+"""Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
+
+AttributeValue = Mapping[str, Any]
+RawImage = Mapping[str, AttributeValue]
+
+
+def hidden(name: str) -> bool:
+    """Whether an attribute belongs to the framework or to replication, not to the application."""
+    return name.startswith((RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX))
+
+
+def decode(value: AttributeValue) -> Any:
+    """The Python value of a DynamoDB attribute value; binary may be bytes or base64 text."""
+    for tag, content in value.items():
+        return DECODERS[tag](content)
+    raise ValueError("an attribute value is empty: expected one of S N B BOOL NULL L M SS NS BS")
+
+
+def decode_number(text: str) -> int | Decimal:
+    return int(text) if text.isdigit() or text[1:].isdigit() and text[0] == "-" else Decimal(text)
+
+
+def _decode_binary(content: str | bytes) -> bytes:
+    return b64decode(content) if isinstance(content, str) else bytes(content)
+
+
+DECODERS: dict[str, Callable[[Any], Any]] = {
+    "S": lambda content: content,
+    "N": decode_number,
+    "B": _decode_binary,
+    "BOOL": lambda content: content,
+    "NULL": lambda content: None,
+    "L": lambda content: [decode(value) for value in content],
+    "M": lambda content: {name: decode(value) for name, value in content.items()},
+    "SS": set,
+    "NS": lambda content: {decode_number(text) for text in content},
+    "BS": lambda content: {_decode_binary(text) for text in content},
+}
+
+
+def encode(value: Any) -> dict[str, Any]:
+    """The DynamoDB attribute value of a Python value, binary as ``bytes``, members of sets sorted.
+
+    ``datetime`` and ``date`` become UTC ISO text (``streamfold.field.datetime_text``). Raises ``HandlerError`` for a
+    float, a number beyond 38 digits, an empty set, a moment without a time zone, or a type that DynamoDB does not have.
+    """
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, int | Decimal):
+        return {"N": number_text(value)}
+    if value is None:
+        return {"NULL": True}
+    if isinstance(value, Mapping):
+        return {"M": {_attribute_name(name): encode(member) for name, member in value.items()}}
+    if isinstance(value, list | tuple):
+        return {"L": [encode(member) for member in value]}
+    if isinstance(value, bytes | bytearray):
+        return {"B": bytes(value)}
+    if isinstance(value, AbstractSet):
+        return _encode_set(value)
+    return _encode_moment(value)
+
+
+def _encode_moment(value: object) -> dict[str, str]:
+    if isinstance(value, datetime):
+        try:
+            return {"S": datetime_text(value)}
+        except Unreadable as why:
+            raise HandlerError(f"Value {value!r} cannot be stored: {why}.") from None
+    if isinstance(value, date):
+        return {"S": value.isoformat()}
+    if isinstance(value, float):
+        raise HandlerError(f"Value {value!r} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number.")
+    raise HandlerError(
+        f"Value {value!r} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, None, "
+        "a list, a dict with text keys, a set, a datetime with time zone or a date."
+    )
+
+
+def _attribute_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise HandlerError(f"Name {name!r} of a map entry is not text.")
+    return name
+
+
+def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
+    encoded = [encode(member) for member in members]
+    tags = {tag for value in encoded for tag in value}
+    if len(tags) != 1 or (tag := tags.pop()) not in ("S", "N", "B"):
+        raise HandlerError(f"Set {set(members)!r} cannot be stored: expected members that are all text, all numbers or all bytes, at least one.")
+    return {tag + "S": sorted(value[tag] for value in encoded)}
+
+
+def number_text(value: int | Decimal) -> str:
+    """The one spelling of a number: ``1.5``, ``100``, ``0``. Raises ``HandlerError`` where DynamoDB could not hold it."""
+    if isinstance(value, int):
+        text = str(value)
+        if len(text) <= DIGITS_MAX:
+            return text
+        value = Decimal(value)
+    if not value.is_finite():
+        raise HandlerError(f"Number {value} cannot be stored: expected a finite number.")
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    bare = text.rstrip("0")
+    if not bare:
+        return "0"
+    shift = cast(int, exponent) + len(text) - len(bare)
+    if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
+        raise HandlerError(
+            f"Number {value} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from 1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. "
+            f"To round on purpose: value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+        )
+    return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
+
+
+def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
+    """Whether two attribute values are equal to DynamoDB: numbers by value, sets in any order, types apart."""
+    if left == right:
+        return True
+    if left is None or right is None or left.keys() != right.keys():
+        return False
+    tag = next(iter(left))
+    mine, theirs = left[tag], right[tag]
+    if tag == "M":
+        return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
+    if tag == "L":
+        return len(mine) == len(theirs) and all(same(one, other) for one, other in zip(mine, theirs, strict=True))
+    return tag in ("N", "SS", "NS", "B", "BS") and bool(decode(left) == decode(right))
+
+
+class Image(Mapping[str, Any]):
+    """An item's image, read-only, decoded where it is read; empty and falsy when there is none.
+
+    The framework's own attributes are hidden. Lists, maps and sets come fresh at every access, so a handler that
+    changes one changes its own copy only.
+    """
+
+    __slots__ = ("_decoded", "raw")
+
+    def __init__(self, raw: RawImage) -> None:
+        self.raw = raw
+        self._decoded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._decoded[name]
+        except KeyError:
+            pass
+        tagged = self.raw[name]
+        if hidden(name):
+            raise KeyError(name)
+        value = decode(tagged)
+        if value is None or isinstance(value, str | int | Decimal | bytes):
+            self._decoded[name] = value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.raw if not hidden(name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __repr__(self) -> str:
+        return f"Image({dict(self)!r})"
+
+
+def to_json(item: Mapping[str, Any]) -> str:
+    """One line of DynamoDB JSON; bytes become base64 text."""
+    return json.dumps(item, separators=(",", ":"), ensure_ascii=False, default=_base64_text)
+
+
+def _base64_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    raise TypeError(f"{value!r} is not an attribute value")
+
+
+def digest(encoded: Mapping[str, Any]) -> str:
+    """A digest of encoded attributes, the same whatever their order: 128 bits as text."""
+    text = json.dumps(encoded, separators=(",", ":"), sort_keys=True, default=_base64_text)
+    if len(text) > ITEM_BYTES_MAX and (size := item_bytes(encoded)) > ITEM_BYTES_MAX:
+        raise HandlerError(f"The row has {size} bytes; DynamoDB takes items of {ITEM_BYTES_MAX} at most. Store less of it.")
+    return b64encode(blake2b(text.encode(), digest_size=16).digest())[:22].decode()
+
+
+def item_bytes(encoded: Mapping[str, Any]) -> int:
+    """The size of an item as DynamoDB counts it (Developer Guide, CapacityUnitCalculations), numbers rounded up."""
+    return sum(len(name.encode()) + _value_bytes(value) for name, value in encoded.items())
+
+
+def _value_bytes(value: AttributeValue) -> int:
+    tag, content = next(iter(value.items()))
+    if tag == "S":
+        return len(content.encode())
+    if tag == "N":
+        return len(content) // 2 + 2
+    if tag == "B":
+        return len(_decode_binary(content))
+    if tag in ("SS", "NS", "BS"):
+        return 3 + sum(_value_bytes({tag[0]: member}) + 1 for member in content)
+    if tag == "L":
+        return 3 + sum(_value_bytes(member) + 1 for member in content)
+    if tag == "M":
+        return 3 + len(content) + item_bytes(content)
+    return 1

@@ -1,0 +1,158 @@
+"""The closed set of guarded writes that a plan is made of and every engine carries out.
+
+An engine takes a sequence of them as one transaction: all or nothing, and a refusal says which guard refused and what
+was found. Values are plain Python; each engine brings them to its own form.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streamfold.effects import Number
+from streamfold.key import KeyValue
+from streamfold.values import EXACT
+
+RowKey = tuple[str, KeyValue, KeyValue | None]
+"""A row anywhere: logical table, partition key, sort key."""
+
+
+class StateKey(NamedTuple):
+    """The key of an item of the state table, whose key attributes are ``pk`` and ``sk``, both text."""
+
+    pk: str
+    sk: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutRow:
+    """Writes a whole row. With an ``owner``: only where there is no row, or one of the same owner."""
+
+    key: RowKey
+    attributes: Mapping[str, Any]
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRow:
+    """Removes a row whose contributor left. With an ``owner``: only a row of that owner."""
+
+    key: RowKey
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRow:
+    """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one."""
+
+    key: RowKey
+    amounts: Mapping[str, Number]
+    contributors: int
+
+    def merged(self, other: "AddRow") -> "AddRow":
+        """Both additions as one. Raises ``decimal.Inexact`` where the sum would need more than 38 digits."""
+        amounts = dict(self.amounts)
+        for name, amount in other.amounts.items():
+            amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
+        return AddRow(self.key, amounts, self.contributors + other.contributors)
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.contributors and not any(self.amounts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPut:
+    """Writes a row with its source version, only over an older version. Without attributes: a tombstone.
+
+    With an ``owner``: only over a row of the same owner, because versions of different items do not compare.
+    """
+
+    key: RowKey
+    attributes: Mapping[str, Any] | None
+    version: str
+    owner: str | None = None
+
+
+RowWrite = PutRow | DeleteRow | AddRow | GuardedPut
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """One handler's part of a ledger item: its new version and contribution, and what it is expected to hold.
+
+    ``expected`` is the stored contribution that the effects were computed from, compared where the whole ``LedgerWrite``
+    has no ``revision``: the part must then be absent or of an older version, hold that contribution, and bear no fence.
+    """
+
+    handler: str
+    version: str
+    contribution: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWrite:
+    """Moves the ledger item of one source item on; the guard of all effects of that item's handlers.
+
+    ``revision``: None for the optimistic form (each part's ``expected`` is compared); else the item must still have the
+    revision that was read, 0 meaning that there is none. ``live`` changes the number of handlers with something stored.
+    ``expires``: the time to live is set, on the condition that ``live_expected`` (when given) is what is stored.
+    """
+
+    key: StateKey
+    parts: tuple[LedgerPart, ...]
+    revision: int | None
+    live: int
+    expires: bool
+    live_expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Marks an event as done by a handler; refused when it is. Expires."""
+
+    key: StateKey
+
+
+@dataclass(frozen=True, slots=True)
+class PutState:
+    """Writes a contribution too large for its ledger item into an item of its own, guarded by that ledger item."""
+
+    key: StateKey
+    contribution: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteState:
+    """Removes such an item."""
+
+    key: StateKey
+
+
+Guard = LedgerWrite | Claim
+Write = Guard | RowWrite | PutState | DeleteState
+
+
+class Reason(NamedTuple):
+    """Why one write of a refused transaction was refused; ``item`` is what was found, None when there was nothing."""
+
+    code: str
+    item: Mapping[str, Any] | None = None
+    message: str = ""
+
+
+CONDITION = "ConditionalCheckFailed"
+CONFLICT = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+"""Codes of a cancelled transaction (API Reference, TransactionCanceledException). All others are permanent."""
+
+
+class Refused(NamedTuple):
+    """A transaction that changed nothing: one reason per write, in order, None for a write that did not refuse."""
+
+    reasons: tuple[Reason | None, ...]
+
+
+def _sum(one: Number, other: Number) -> Number:
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    return EXACT.add(one, other)

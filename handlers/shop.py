@@ -1,0 +1,45 @@
+"""The shop: totals of orders, sales by day, orders by state and by customer, and the history of every order.
+
+Each function says what one item contributes; amendments, moves and deletions follow from it.
+"""
+
+from collections.abc import Iterator
+
+from streamfold import Count, Item, Key, Router, Row, Sum
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
+ORDER_BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
+CUSTOMER_ORDERS = Key("CUSTOMER#{customer_id}", "ORDERS")
+SALES = Key("SALES#{day}", "SKU#{sku}")
+ALL_ORDERS = Key("TOTALS#ALL", "ORDERS")
+
+router = Router()
+router.audit(ORDER, ORDER_ITEM, redact=["email"])
+
+
+@router.view(ORDER_ITEM, into=ORDER_TOTAL)
+def order_total(item: Item) -> Iterator[Row]:
+    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
+
+
+@router.view(ORDER_ITEM, into=SALES)
+def daily_sales(item: Item) -> Iterator[Row]:
+    yield Row(day=item["at"][:10], units=Sum(item["quantity"]), revenue=Sum(item["price"] * item["quantity"]))
+
+
+@router.index(ORDER, into=ORDER_BY_STATUS)
+def orders_by_status(order: Item) -> Iterator[Row]:
+    yield Row(status=order["status"], customer_id=order["customer_id"], at=order["at"], total=order["total"])
+
+
+@router.view(ORDER, into=CUSTOMER_ORDERS)
+def customer_orders(order: Item) -> Iterator[Row]:
+    if order["status"] != "cancelled":
+        yield Row(customer_id=order["customer_id"], orders=Count(), spent=Sum(order["total"]))
+
+
+@router.view(ORDER_TOTAL, into=ALL_ORDERS)  # a chain: its source is the row that order_total keeps
+def all_orders(order: Item) -> Iterator[Row]:
+    yield Row(orders=Count(), lines=Sum(order["lines"]), total=Sum(order["total"]))

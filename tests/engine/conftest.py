@@ -1,0 +1,65 @@
+"""What the tests against a real engine share: its address, and a database of their own in it."""
+
+import os
+from pathlib import Path
+from uuid import uuid4
+
+import boto3
+import pytest
+from botocore.config import Config
+
+HERE = Path(__file__).parent
+REGION = "us-east-1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+def no_engine(reason):
+    """Skip where a person runs the tests; fail where the engines must be there, so that nothing is skipped unseen."""
+    if os.environ.get("STREAMFOLD_REQUIRE_ENGINES") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def dynamodb_endpoint():
+    """DynamoDB Local's address."""
+    endpoint = os.environ.get("DYNAMODB_ENDPOINT")
+    if not endpoint:
+        no_engine("no DynamoDB Local: run tests/tools/engine.py with dynamodb -- .venv/bin/python -m pytest -m engine")
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def dynamodb_control(dynamodb_endpoint):
+    """Where shards are made to roll over and records to age: POST /rollover, POST /dilate?hours=N."""
+    control = os.environ.get("DYNAMODB_CONTROL")
+    if not control:
+        no_engine("DynamoDB Local runs without its control port: start it with tests/tools/engine.py")
+    return control
+
+
+@pytest.fixture
+def access_key():
+    """A new key, letters and digits only. To DynamoDB Local each one is an empty database of its own."""
+    return f"test{uuid4().hex[:16]}"
+
+
+@pytest.fixture
+def dynamodb(dynamodb_endpoint, access_key):
+    """A client of an empty database that no other test sees."""
+    client = boto3.client(
+        "dynamodb",
+        endpoint_url=dynamodb_endpoint,
+        region_name=REGION,
+        aws_access_key_id=access_key,
+        aws_secret_access_key="secret",
+        config=Config(account_id_endpoint_mode="disabled", retries={"total_max_attempts": 3}),
+    )
+    yield client
+    client.close()

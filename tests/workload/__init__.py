@@ -1,0 +1,49 @@
+"""Three small applications that write to one table, each the same for the same seed; events/ holds what they do.
+
+Here is what they share: a clock of their own and the forms of a write.
+"""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, random):
+        self.now = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
+        self._random = random
+
+    def advance(self, minutes_max):
+        """Moves on by a minute at least, and returns the new time."""
+        self.now += timedelta(minutes=self._random.randint(1, minutes_max))
+        return self.text()
+
+    def text(self, days=0):
+        """The time so many days from now, as ``2026-03-01T08:00:00Z``."""
+        return f"{self.now + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def plain(number):
+    """The number as DynamoDB keeps it, without trailing zeros: DynamoDB Local lets them through to the stream."""
+    return number.quantize(Decimal(1)) if number == number.to_integral_value() else number.normalize()
+
+
+def key(partition, sort):
+    return {"PK": partition, "SK": sort}
+
+
+def change(item_key, remove=(), **values):
+    """The arguments of an update that sets and removes attributes, for ``update_item`` and for transactions."""
+    sets = ", ".join(f"#{name} = :{name}" for name in values)
+    removes = ", ".join(f"#{name}" for name in remove)
+    parts = [f"SET {sets}"] * bool(values) + [f"REMOVE {removes}"] * bool(remove)
+    bound = {"ExpressionAttributeValues": {f":{name}": value for name, value in values.items()}} if values else {}
+    names = {f"#{name}": name for name in (*values, *remove)}
+    return {"Key": item_key, "UpdateExpression": " ".join(parts), "ExpressionAttributeNames": names, **bound}
+
+
+def transact(table, *actions):
+    """Commits writes together. An action is ``("Put", {"Item": ...})``, ``("Update", change(...))`` and so on."""
+    named = [{kind: {"TableName": table.name, **arguments}} for kind, arguments in actions]
+    table.meta.client.transact_write_items(TransactItems=named)

@@ -1,0 +1,111 @@
+"""Runs each workload on a table of its own making and records the table's stream to ``events/``.
+
+    make events        or, where DynamoDB Local runs already:   DYNAMODB_ENDPOINT=... python -m tests.workload.record
+
+A second run gives the same records but for sequence numbers, times, stream labels and event ids.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import boto3
+from botocore.exceptions import ClientError
+
+from streamfold.stream import StreamReader, record_stream
+from tests.workload import music, sessions, shop
+
+EVENTS = Path(__file__).parents[2] / "events"
+TABLE = "shop"
+SUBJECTS = {"shop": (shop.run, 20260301), "music": (music.run, 20260302), "sessions": (sessions.run, 20260303)}
+EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+"""Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
+KINDS = ("INSERT", "MODIFY", "REMOVE")
+COUNTS_BEGIN, COUNTS_END = "<!-- counts: written by make events -->", "<!-- end of counts -->"
+
+
+def client_arguments(endpoint):
+    """The arguments of every client. The access key is a database of its own within DynamoDB Local."""
+    return {
+        "endpoint_url": endpoint,
+        "region_name": "us-east-1",
+        "aws_access_key_id": "workload",
+        "aws_secret_access_key": "unused",
+    }
+
+
+def fresh_table(resource):
+    """Makes the table anew, with nothing in it or in its stream."""
+    try:
+        resource.Table(TABLE).delete()
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise
+    return resource.create_table(
+        TableName=TABLE,
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    )
+
+
+def with_expiry(line, expired):
+    """The line with the service's identity in it, where it tells the removal of an expired item."""
+    record = json.loads(line)
+    if record["eventName"] != "REMOVE" or record["dynamodb"]["Keys"]["PK"]["S"] not in expired:
+        return line
+    return json.dumps({**record, "userIdentity": EXPIRY}, separators=(",", ":"))
+
+
+def record(subject, endpoint, folder):
+    """Runs a subject and returns the lines of its stream."""
+    run, seed = SUBJECTS[subject]
+    arguments = client_arguments(endpoint)
+    expired = run(fresh_table(boto3.resource("dynamodb", **arguments)), seed) or set()
+    out = folder / f"{subject}.jsonl"
+    clients = boto3.client("dynamodb", **arguments), boto3.client("dynamodbstreams", **arguments)
+    record_stream(StreamReader(*clients, TABLE), out)
+    return [with_expiry(line, expired) for line in out.read_text("utf-8").splitlines()]
+
+
+def count_row(subject, lines):
+    """A row of the table in ``events/README.md``."""
+    records = [json.loads(line) for line in lines]
+    kinds = Counter(record["eventName"] for record in records)
+    expired = sum("userIdentity" in record for record in records)
+    columns = [f"`{subject}.jsonl`", SUBJECTS[subject][1], *(kinds[kind] for kind in KINDS), expired, len(records)]
+    return "| " + " | ".join(str(column) for column in columns) + " |"
+
+
+def write_counts(rows):
+    """Replaces the counts in ``events/README.md``."""
+    readme = EVENTS / "README.md"
+    before, _, rest = readme.read_text("utf-8").partition(COUNTS_BEGIN)
+    _, _, after = rest.partition(COUNTS_END)
+    head = ["| file | seed | INSERT | MODIFY | REMOVE | of these expired | records |", "|---|---|---|---|---|---|---|"]
+    table = "\n".join([COUNTS_BEGIN, *head, *rows, COUNTS_END])
+    readme.write_text(before + table + after, "utf-8")
+
+
+def main():
+    """Records every subject. Returns the exit code."""
+    endpoint = os.environ.get("DYNAMODB_ENDPOINT")
+    if not endpoint:
+        print("DYNAMODB_ENDPOINT is not set: run `make events`, which starts DynamoDB Local.", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = {subject: record(subject, endpoint, Path(folder)) for subject in SUBJECTS}
+    for subject, lines in recorded.items():
+        (EVENTS / f"{subject}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    rows = [count_row(subject, lines) for subject, lines in recorded.items()]
+    write_counts(rows)
+    print("\n".join(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

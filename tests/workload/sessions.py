@@ -1,0 +1,77 @@
+"""Sessions: users sign in, come back, sign out, or stay away until their session expires."""
+
+from random import Random
+
+from tests.workload import Clock, change, key
+
+STEPS = 320
+USERS = 25
+LIFETIME_SECONDS = 2 * 60 * 60
+SYSTEMS = ("Android 16", "iOS 19.2", "Windows 11", "Debian 12", "macOS 15")
+
+
+class Sessions:
+    """The service's own view of its table, so that every next step follows from the seed alone."""
+
+    def __init__(self, table, seed):
+        self.table = table
+        self.random = Random(seed)
+        self.clock = Clock(self.random)
+        self.live = {}
+        self.expired = set()
+
+    def session_key(self, session_id):
+        return key(f"SESSION#{session_id}", "METADATA")
+
+    def expires(self):
+        return int(self.clock.now.timestamp()) + LIFETIME_SECONDS
+
+    def sign_in(self):
+        session_id = f"{self.random.getrandbits(64):016x}"
+        session = {
+            "user_id": f"u-{self.random.randint(1, USERS):02d}",
+            "started": self.clock.text(),
+            "expires": self.expires(),
+            "device": {"system": self.random.choice(SYSTEMS), "is_trusted": self.random.random() < 0.5, "push": None},
+            "token_hash": self.random.randbytes(16),
+            "scopes": set(self.random.sample(("read", "write", "admin"), k=2)),
+        }
+        self.live[session_id] = session
+        self.table.put_item(Item={**self.session_key(session_id), **session})
+
+    def come_back(self):
+        """Moves the expiry on; several visits in one moment change nothing, so they make no record."""
+        session_id = self.random.choice(list(self.live))
+        self.live[session_id]["expires"] = self.expires()
+        for _ in range(self.random.randint(1, 2)):
+            self.table.update_item(**change(self.session_key(session_id), expires=self.expires()))
+
+    def sign_out(self):
+        session_id = self.random.choice(list(self.live))
+        del self.live[session_id]
+        self.table.delete_item(Key=self.session_key(session_id))
+
+    def expire(self):
+        """Deletes what has expired by now, as the service would: each item on its own."""
+        now = int(self.clock.now.timestamp())
+        for session_id in [name for name, session in self.live.items() if session["expires"] < now]:
+            del self.live[session_id]
+            self.table.delete_item(Key=self.session_key(session_id))
+            self.expired.add(session_id)
+
+
+STEP_WEIGHTS = {Sessions.sign_in: 10, Sessions.come_back: 11, Sessions.sign_out: 3}
+
+
+def run(table, seed):
+    """Takes as many steps as ``STEPS`` says, and returns the keys of the sessions that were deleted by expiry."""
+    sessions = Sessions(table, seed)
+    sessions.sign_in()
+    for _ in range(STEPS):
+        sessions.clock.advance(20)
+        sessions.expire()
+        if not sessions.live:
+            sessions.sign_in()
+        (step,) = sessions.random.choices(list(STEP_WEIGHTS), weights=STEP_WEIGHTS.values())
+        step(sessions)
+    return {sessions.session_key(session_id)["PK"] for session_id in sessions.expired}
