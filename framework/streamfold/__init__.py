@@ -7,7 +7,7 @@ from streamfold.errors import StreamfoldError
 from streamfold.key import Key
 from streamfold.router import AUDIT, Router
 from streamfold.table import Table
-from streamfold.types import Item
+from streamfold.values import Item
 
 __all__ = [
     # what is declared

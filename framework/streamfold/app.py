@@ -67,10 +67,13 @@ class App:
         ``external=True``. Chains are run to their end on the embedded engine. Raises ``RecordError`` for an unknown
         envelope, ``EngineError`` when the store is missing, ``ManifestError`` when the application does not fit the state.
         """
+        from streamfold.chains import run_chains
+        from streamfold.engines.embedded import EmbeddedEngine
         from streamfold.process import World, process_event
 
         world = World(settings or Settings.from_environment(os.environ), external=external)
-        return process_event(self, event, engine, world).failures
+        failures = process_event(self, event, engine, world).failures
+        return failures + run_chains(self, engine, world).failures if isinstance(engine, EmbeddedEngine) else failures
 
     def lambda_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
         """The AWS Lambda entry: processes a batch and returns the partial batch response.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError
 from streamfold.key import KeyValue
@@ -91,7 +91,7 @@ class Change:
         self._new = _image(body.get("NewImage"))
         self._at: Any = body.get("ApproximateCreationDateTime")
         identity = record.get("userIdentity")
-        self.expired = bool(identity) and self.event == "REMOVE" and _is_time_to_live(identity)
+        self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)
 
     @property
     def version(self) -> Version:
@@ -185,7 +185,7 @@ def _item_key(keys: RawImage, table: Table) -> ItemKey:
         partition = decode(keys[table.partition])
         return (table.name, partition, None if table.sort is None else decode(keys[table.sort]))
     except (KeyError, ValueError, AttributeError, TypeError):
-        found = ", ".join(keys) if isinstance(keys, Mapping) else repr(keys)
+        found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(
             f"A record has the key attributes {found or 'none'}: table {table.name!r} is declared with "
             f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
@@ -199,6 +199,6 @@ def _image(raw: RawImage | None) -> Image:
     return Image(raw)
 
 
-def _is_time_to_live(identity: object) -> bool:
-    names = {name[:1].lower() + name[1:]: value for name, value in cast(Mapping[str, Any], identity).items()}
+def _is_time_to_live(identity: Mapping[str, Any]) -> bool:
+    names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}
     return all(names.get(name) == value for name, value in TIME_TO_LIVE.items())

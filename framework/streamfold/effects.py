@@ -14,13 +14,13 @@ Number = int | Decimal
 class _Value:
     """Equality and a readable form over the slots."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def _content(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._content() == other._content()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._content() == other._content()
 
     def __hash__(self) -> int:
         return hash(repr(self))

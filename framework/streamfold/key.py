@@ -81,7 +81,8 @@ class Part:
 
     def compose(self, values: Mapping[str, Any]) -> KeyValue:
         if self.attribute_type != "S":
-            return self._write(self.fields[0], values)
+            whole: KeyValue = self._write(self.fields[0], values)
+            return whole
         text = "".join(
             piece if isinstance(piece, str) else str(self._write(piece, values)) for piece in self.pieces
         )
@@ -262,7 +263,7 @@ def _sort_message(partition: str, sort: str | None, table: Table) -> str:
 
 
 def _pieces(text: str, delimiter: str) -> tuple[str | Field, ...]:
-    if not isinstance(text, str) or not text:
+    if not text:
         raise DeclarationError(f"Key template {text!r} is empty: expected text such as 'ORDER{delimiter}{{order_id}}'.")
     pieces: list[str | Field] = []
     position = 0

@@ -97,6 +97,11 @@ def claim_key(application: str, handler: str, item: ItemKey, version: str) -> St
     return _state_key(f"claim#{application}#{handler}", item, f"#{version}")
 
 
+def external_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the note that an external handler was called for a change."""
+    return _state_key(f"external#{application}#{handler}", item, f"#{version}")
+
+
 def part_key(key: StateKey, handler: str) -> StateKey:
     """The key of the item that holds a handler's large contribution."""
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")

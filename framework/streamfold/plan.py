@@ -56,10 +56,6 @@ class Unit:
     steps: tuple[Step, ...] = ()
     partial: bool = False
 
-    @property
-    def version(self) -> str:
-        return self.changes[-1].version_text
-
 
 class Chunk(NamedTuple):
     """One transaction: the guards of its units first, in their order, then the writes of rows, merged."""
@@ -149,7 +145,7 @@ def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units by the row that most of them share, then claims in the order of their changes."""
     ledger = [unit for unit in units if unit.steps]
-    touched = Counter(effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow))
+    touched: Counter[Place] = Counter(effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow))
     yield from sorted(ledger, key=lambda unit: _anchor(unit, touched))
     yield from (unit for unit in units if not unit.steps)
 

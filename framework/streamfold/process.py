@@ -14,7 +14,6 @@ from streamfold.commit import Committer, Failed, Held, Tallies, filled
 from streamfold.commit import World as CommitWorld
 from streamfold.derive import Contribution, audit_rows, contribution, effects
 from streamfold.engines import Engine
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins, RawRecord, records_of
 from streamfold.errors import HandlerError, RecordError, StreamfoldError
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
@@ -26,8 +25,6 @@ from streamfold.values import EXACT
 from streamfold.writes import PutRow, RowKey
 
 SECONDS_A_DAY = 24 * 60 * 60
-CHAIN_RECORDS_MAX = 1000
-"""Records of the engine's own stream in one batch."""
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 
@@ -98,7 +95,7 @@ class ItemWork:
 
 
 def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
-    """Processes an event, and on the embedded engine the chains that come of it.
+    """Processes an event.
 
     A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
     ``RecordError``, so that nothing is acknowledged unseen.
@@ -107,8 +104,6 @@ def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
     changes, failures = read_changes(records_of(event), origins)
     report = process_changes(app, changes, engine, world)
     report.failures[:0] = failures
-    if isinstance(engine, EmbeddedEngine):
-        merge(report, run_chains(app, engine, world))
     return report
 
 
@@ -125,22 +120,6 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
                 raise
             failures.append(Failure(sequence, "?", None, error))
     return changes, failures
-
-
-def run_chains(app: App, engine: EmbeddedEngine, world: World) -> Report:
-    """Processes the engine's own stream to its end; a chain has no cycle, so it has one."""
-    report = Report()
-    settings = Settings(**{**_values(world.settings), "tables": {name: name for name in app.tables}})
-    origins = Origins(app.tables, settings, world.warn)
-    while pending := engine.pending(CHAIN_RECORDS_MAX):
-        changes = [origins.change(pending_record.record) for pending_record in pending]
-        merge(report, process_changes(app, changes, engine, world))
-        engine.advance(pending[-1].sequence)
-    return report
-
-
-def _values(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__slots__}
 
 
 def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> Report:

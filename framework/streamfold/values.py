@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from datetime import date, datetime
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded, Underflow
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from streamfold.errors import HandlerError
 from streamfold.field import Unreadable, datetime_text
@@ -30,6 +30,8 @@ EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, Divi
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
 
+Item: TypeAlias = Mapping[str, Any]
+"""An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 AttributeValue = Mapping[str, Any]
 RawImage = Mapping[str, AttributeValue]
 

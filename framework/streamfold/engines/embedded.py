@@ -109,7 +109,7 @@ class EmbeddedEngine:
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         self._begin()
         item = self._state(key)
-        fits = (item or {}).get("r", 0) == revision
+        fits = bool((item or {}).get("r", 0) == revision)
         if fits:
             self._put_state(key, {**attributes, "r": revision + 1})
         self._connection.execute("COMMIT")
@@ -294,7 +294,7 @@ def _connect(path: str | Path | None) -> sqlite3.Connection:
 def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
     """The condition of a ledger write, as the DynamoDB engine expresses it."""
     if write.revision is not None:
-        return (item or {}).get("r", 0) == write.revision
+        return bool((item or {}).get("r", 0) == write.revision)
     stored = item or {}
     if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
         return False

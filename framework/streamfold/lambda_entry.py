@@ -1,0 +1,130 @@
+"""The AWS Lambda entry: one batch in, the partial batch response out.
+
+Powertools' Logger, Metrics and Tracer are each on or off by setting, and imported only when on. What is logged are
+counts, handler names, sequence numbers and error types: never item contents.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streamfold.app import App
+from streamfold.engines.dynamodb import DynamoEngine, make_client
+from streamfold.envelope import Origins, records_of
+from streamfold.process import Report, World, process_changes, read_changes
+from streamfold.settings import Settings
+from streamfold.table import MAIN
+
+Response = dict[str, list[dict[str, str]]]
+NAMESPACE = "streamfold"
+FAILURES_LOGGED_MAX = 20
+
+log = logging.getLogger("streamfold")
+
+
+class Function:
+    """One application in one execution environment: settings read once, one client, one engine."""
+
+    def __init__(self, app: App, settings: Settings, client: Any = None) -> None:
+        self.app = app
+        self.settings = settings
+        self.client = client or make_client()
+        self.engine: DynamoEngine | None = None
+        self.observe = _observer(app.name, settings)
+
+    def __call__(self, event: Any, context: Any) -> Response:
+        world = World(self.settings, external=True, warn=log.warning, context=context)
+        if context is not None:
+            world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+        origins = Origins(self.app.source_tables, self.settings, log.warning)
+        changes, malformed = read_changes(records_of(event), origins)
+        engine = self.engine or self._engine(origins)
+        report = process_changes(self.app, changes, engine, world)
+        report.failures[:0] = malformed
+        self.observe(report, len(changes) + len(malformed))
+        identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
+        return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+
+    def _engine(self, origins: Origins) -> DynamoEngine:
+        """The engine, with the real names of the tables: set, or for an application without tables that of its stream."""
+        real = origins.real_names()
+        tables = {
+            name: (table, self.settings.real_name(name) or real.get(name, name)) for name, table in self.app.tables.items()
+        }
+        state_table = self.settings.state_table or f"{self.app.name}-state"
+        engine = DynamoEngine(self.client, tables, state_table)
+        if MAIN.name not in tables or real.get(MAIN.name):
+            self.engine = engine
+        return engine
+
+
+_functions: dict[str, Function] = {}
+
+
+def handle(app: App, event: Any, context: Any) -> Response:
+    """Processes one invocation; the first in an execution environment reads the settings and makes the client."""
+    function = _functions.get(app.name)
+    if function is None or function.app is not app:
+        function = _functions[app.name] = Function(app, Settings.from_environment(os.environ))
+    return function(event, context)
+
+
+def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
+    """Logs and measures a report with what is switched on."""
+    if settings.logger:
+        _powertools_logger(service)
+    metrics = _powertools_metrics(service) if settings.metrics else None
+    if settings.tracer:
+        _powertools_tracer(service)
+
+    def observe(report: Report, records: int) -> None:
+        counts = {
+            "records": records,
+            "failed": len({failure.sequence for failure in report.failures}),
+            "known": report.known,
+            "unrouted": sum(report.unrouted.values()),
+        }
+        log.info("batch processed", extra=counts)
+        for failure in report.failures[:FAILURES_LOGGED_MAX]:
+            log.error(
+                "record failed and comes again",
+                extra={
+                    "sequence": failure.sequence,
+                    "handler": failure.handler,
+                    "error_type": type(failure.error).__name__,
+                    "held": failure.held,
+                },
+            )
+        if metrics is not None:
+            metrics(counts, report)
+
+    return observe
+
+
+def _powertools_logger(service: str) -> None:
+    from aws_lambda_powertools import Logger
+    from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+
+    copy_config_to_registered_loggers(Logger(service=service), include={log.name})
+
+
+def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], None]:
+    from aws_lambda_powertools import Metrics
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = Metrics(namespace=NAMESPACE, service=service)
+
+    def emit(counts: Mapping[str, int], report: Report) -> None:
+        for name, count in counts.items():
+            metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+        metrics.add_metric(name="rows_written", unit=MetricUnit.Count, value=sum(tally.written for tally in report.tallies.values()))
+        metrics.flush_metrics()
+
+    return emit
+
+
+def _powertools_tracer(service: str) -> None:
+    from aws_lambda_powertools import Tracer
+
+    Tracer(service=service)  # patches boto3, so that every request shows in the trace
