@@ -276,7 +276,7 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
 def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
     """The history row of one change: a function of the change alone."""
     values = {**fields, "item": item_name(change.item), "version": change.version_text}
-    changed = sorted(change.changed)
+    changed = sorted(change.changed.difference(change.table.attributes))
     row = {
         "event": change.event,
         "at": change.at,

@@ -25,6 +25,9 @@ from streamfold.values import EXACT
 from streamfold.writes import PutRow, RowKey
 
 SECONDS_A_DAY = 24 * 60 * 60
+PREFIXES_MAX = 1000
+OTHERS = "other keys"
+"""Key prefixes without a route that are counted apart."""
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 
@@ -164,7 +167,8 @@ def merge(report: Report, other: Report) -> None:
     report.failures += other.failures
     report.records += other.records
     report.failed += other.failed
-    report.unrouted += other.unrouted
+    for prefix, count in other.unrouted.items():
+        report.unrouted[prefix if prefix in report.unrouted or len(report.unrouted) < PREFIXES_MAX else OTHERS] += count
     report.external_skipped += other.external_skipped
     report.known += other.known
     for name, tallies in other.tallies.items():
@@ -292,7 +296,7 @@ class Batch:
             for route, _ in works:
                 self.report.records[route.name] += len(changes)
         if not work.ledger and not work.others:
-            self.report.unrouted[_prefix(work.item)] += len(changes)
+            self.report.unrouted[_prefix(work.item, changes[0].table.delimiter)] += len(changes)
 
     def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
         steps = (self._step(route, fields, work) for route, fields in routes)
@@ -391,6 +395,7 @@ def _explained(route: Route, error: Exception) -> Exception:
     return error
 
 
-def _prefix(item: ItemKey) -> str:
-    parts = [str(part).partition("#")[0] + ("#" if "#" in str(part) else "") for part in item[1:] if part is not None]
-    return " / ".join(parts)
+def _prefix(item: ItemKey, delimiter: str) -> str:
+    """The first segments of a key, for counting what no route wants: ``CUSTOMER#``, ``ORDER# / ITEM#``."""
+    parts = [str(part).partition(delimiter) for part in item[1:] if part is not None]
+    return " / ".join(head + mark for head, mark, _ in parts if mark) or f"keys without {delimiter}"

@@ -47,6 +47,7 @@ INSERT INTO cursor VALUES (0);
 LOCK_SECONDS_MAX = 10
 STREAM_LABEL = "embedded"
 VALIDATION = "ValidationError"
+HIGHEST = "\U0010ffff"
 
 Row = dict[str, Any]
 
@@ -119,6 +120,12 @@ class EmbeddedEngine:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
         return (json.loads(text) for (text,) in self._connection.execute(query, (table.name, *values)))
+
+    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
+        """The items of a table whose partition key begins with this text."""
+        query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
+        values = (table.name, prefix, prefix + HIGHEST)
+        return (json.loads(text) for (text,) in self._connection.execute(query, values))
 
     def state_items(self) -> Iterator[StoredItem]:
         rows = self._connection.execute("SELECT pk, sk, item FROM state ORDER BY pk, sk")

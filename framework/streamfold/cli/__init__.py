@@ -1,0 +1,67 @@
+"""The command line: ``streamfold`` and ``python -m streamfold``.
+
+Exit codes: 0 all went well; 1 something was reported (failed records, bad lines, chains not run); 2 nothing was done,
+because an option, the application, the state or the store is wrong.
+"""
+
+import sys
+from collections.abc import Mapping
+
+import click
+
+from streamfold.cli.application import DEFAULT_APPLICATION
+from streamfold.errors import StreamfoldError
+
+COMMANDS: Mapping[str, str] = {
+    "replay": "streamfold.cli.replay",
+    "show": "streamfold.cli.show",
+    "routes": "streamfold.cli.routes",
+    "record": "streamfold.cli.record",
+    "settings": "streamfold.cli.settings",
+}
+USAGE = 2
+
+
+class Commands(click.Group):
+    """Imports a command only when it is asked for, so that ``--help`` is quick."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = __import__(COMMANDS[name], fromlist=["command"])
+        command: click.Command = module.command
+        return command
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="streamfold", prog_name="streamfold")
+def cli() -> None:
+    """Fold a DynamoDB stream into views, feeds, audit logs and index items, exactly once.
+
+    \b
+    Exit codes:
+      0  all went well
+      1  something was reported: failed records, bad lines, chains that did not run
+      2  nothing was done: an option, the application, the state or the store is wrong
+    """
+
+
+def main() -> None:
+    """Runs the command line; errors of the user become one message and exit code 2."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Stopped. What was done is kept; the same command goes on from there.", err=True)
+        sys.exit(130)
+    except StreamfoldError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(USAGE)
+
+
+__all__ = ["DEFAULT_APPLICATION", "cli", "main"]

@@ -1,0 +1,73 @@
+"""Finds the application that a command works on, in the folder one stands in."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from streamfold.app import App
+from streamfold.errors import SettingsError, StreamfoldError
+
+DEFAULT_APPLICATION = "handlers:app"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def application_option(command: F) -> F:
+    """The option ``--app``."""
+    return click.option(
+        "--app",
+        "application",
+        default=DEFAULT_APPLICATION,
+        show_default=True,
+        metavar="MODULE:NAME",
+        help="The application, found from the folder you stand in.",
+    )(command)
+
+
+def load_application(place: str) -> App:
+    """Imports ``module:name``. Raises ``SettingsError``, with the user's own line, when that fails."""
+    module_name, _, name = place.partition(":")
+    if not module_name or not name:
+        raise SettingsError(f"--app {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}.")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    module = _import(place, module_name)
+    app = getattr(module, name, None)
+    if not isinstance(app, App):
+        found = f"it is {type(app).__name__}" if app is not None else f"the module has no {name!r}"
+        raise SettingsError(f'--app {place!r} is no application: {found}. Expected {name} = App("...", routers=[...]) in {module.__file__}.')
+    return app
+
+
+def _import(place: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except StreamfoldError as error:
+        raise SettingsError(f"The application {place} is not declared well.\n{error}") from error
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise SettingsError(
+                f"--app {place!r}: there is no module {error.name!r} in {os.getcwd()}. Stand in the folder that holds it, or name another with --app."
+            ) from None
+        raise SettingsError(f"--app {place!r} does not import: {error}{_where(error)}") from error
+    except Exception as error:
+        raise SettingsError(f"--app {place!r} does not import: {type(error).__name__}: {error}{_where(error)}") from error
+
+
+def _where(error: BaseException) -> str:
+    """The last of the user's own lines that led to an error."""
+    frames = user_frames(error)
+    return f"\n  at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of an error that are the user's own: neither streamfold's, the standard library's nor a package's."""
+    own = str(Path(__file__).parent.parent)
+    foreign = (own, os.path.dirname(traceback.__file__), "<frozen")
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if not frame.filename.startswith(foreign) and "site-packages" not in frame.filename]

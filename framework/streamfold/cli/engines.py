@@ -1,0 +1,119 @@
+"""The options that choose a store, and the store that they choose."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from streamfold.app import App
+from streamfold.engines.embedded import APPLICATION_ID, EmbeddedEngine
+from streamfold.envelope import Origins
+from streamfold.errors import SettingsError
+from streamfold.settings import Settings
+from streamfold.table import MAIN
+
+DEFAULT_STATE = ".streamfold/replay.db"
+LOOPBACK = ("localhost", "::1")
+STATE_SUFFIXES = ("", "-wal", "-shm")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Which store a command works on."""
+
+    engine: str
+    state: str | None
+    endpoint_url: str | None
+
+    @property
+    def on_loopback(self) -> bool:
+        host = urlsplit(self.endpoint_url or "").hostname or ""
+        return host in LOOPBACK or host.startswith("127.")
+
+
+def store_options(command: F) -> F:
+    """The options ``--engine``, ``--endpoint-url``, ``--table``."""
+    for option in (
+        click.option("--table", "tables", multiple=True, metavar="NAME=REAL", help="The real name of a table (default: main); may be repeated."),
+        click.option("--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given."),
+        click.option(
+            "--engine",
+            type=click.Choice(["embedded", "dynamodb"]),
+            default="embedded",
+            show_default=True,
+            help="The store: SQLite in this process, or DynamoDB.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def make_settings(tables: tuple[str, ...]) -> Settings:
+    """The settings of the environment, with ``--table`` on top."""
+    settings = Settings.from_environment(os.environ)
+    given: dict[str, str] = {}
+    for pair in tables:
+        name, equals, real = pair.partition("=")
+        if not equals:
+            name, real = MAIN.name, pair
+        if not name or not real:
+            raise SettingsError(f"--table {pair!r}: expected NAME=REAL, for example --table shop=orders-prod.")
+        given[name] = real
+    return replace(settings, tables={**settings.tables, **given}, origins={**settings.origins, **({"tables": "--table"} if given else {})})
+
+
+def check_tables(app: App, settings: Settings, tables: tuple[str, ...]) -> None:
+    """Refuses a ``--table`` for a logical name that the application does not have."""
+    for pair in tables:
+        name = pair.partition("=")[0] if "=" in pair else MAIN.name
+        if name not in app.tables:
+            raise SettingsError(f"--table {pair!r}: the application has no table {name!r}, only {', '.join(app.tables)}.")
+
+
+def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> EmbeddedEngine:
+    """The embedded engine over a file, or in memory without one."""
+    if path and must_exist and not Path(path).is_file():
+        raise SettingsError(f"There is no state file {path}: make one with streamfold replay FILES --state {path}, or name yours with --state.")
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return EmbeddedEngine(app.tables.values(), path, app.chains)
+
+
+def remove_state(path: str) -> None:
+    """Removes a state file for ``--fresh``; refuses a file that streamfold did not make."""
+    file = Path(path)
+    if file.is_file():
+        if file.stat().st_size and not _is_state(file):
+            raise SettingsError(f"--fresh would remove {path}, which is no streamfold state. Name another file with --state.")
+        for suffix in STATE_SUFFIXES:
+            Path(path + suffix).unlink(missing_ok=True)
+
+
+def _is_state(file: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(file)) as connection:
+            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
+    except sqlite3.Error:
+        return False
+
+
+def real_tables(app: App, settings: Settings, origins: Origins | None = None) -> dict[str, tuple[Any, str]]:
+    """The tables with their real names: set, seen in the records, or the logical name itself."""
+    seen: Mapping[str, str] = origins.real_names() if origins else {}
+    return {name: (table, settings.real_name(name) or seen.get(name, name)) for name, table in app.tables.items()}
+
+
+def state_table(app: App, settings: Settings) -> str:
+    return settings.state_table or f"{app.name}-state"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,260 @@
+"""``streamfold replay``: recorded records on a local or real store."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from streamfold.app import App
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.engines import (
+    DEFAULT_STATE,
+    Store,
+    check_tables,
+    make_settings,
+    open_embedded,
+    real_tables,
+    remove_state,
+    state_table,
+    store_options,
+)
+from streamfold.cli.summary import print_json, print_plan, print_summary
+from streamfold.engines import Engine
+from streamfold.envelope import Origins, RawRecord
+from streamfold.errors import RecordError, SettingsError
+from streamfold.files import BadLine, Line, RecordedFiles, check_files
+from streamfold.process import World
+from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
+from streamfold.settings import Settings
+from streamfold.table import MAIN
+
+BATCH_RECORDS_MAX = 10_000
+PROGRESS_EVERY_RECORDS = 200
+REPORTED = 1
+
+
+class Options(NamedTuple):
+    """What the command line said."""
+
+    store: Store
+    tables: tuple[str, ...]
+    fresh: bool
+    batch_records: int
+    dry_run: bool
+    keep_going: bool
+    external: bool
+    put_sources: bool
+    create_tables: bool
+    yes: bool
+    json_output: bool
+
+
+class Opened(NamedTuple):
+    """The store of a replay: its engine, where source images go, and on DynamoDB what runs the chains."""
+
+    engine: Engine
+    put_sources: PutSources | None
+    chains: Any = None
+
+
+@click.command("replay")
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@application_option
+@click.option("--state", metavar="FILE", help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE} by default.")
+@click.option("--fresh", is_flag=True, help="Remove the state file first.")
+@store_options
+@click.option("--batch-size", type=click.IntRange(1, BATCH_RECORDS_MAX), default=BATCH_RECORDS, show_default=True, metavar="N", help="Records in a batch.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
+@click.option("--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first.")
+@click.option("--external", is_flag=True, help="Call external handlers too.")
+@click.option("--put-sources", is_flag=True, help="Put source items as well (--engine dynamodb, loopback endpoint only).")
+@click.option("--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only).")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object.")
+def command(
+    files: tuple[str, ...],
+    application: str,
+    state: str | None,
+    fresh: bool,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    batch_size: int,
+    dry_run: bool,
+    keep_going: bool,
+    external: bool,
+    put_sources: bool,
+    create_tables: bool,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Replay recorded records: Lambda events, lists or JSON Lines of records, plain or .gz, - for standard input.
+
+    \b
+    Examples:
+      streamfold replay events/*.jsonl --state shop.db
+      streamfold replay batch.json --dry-run
+      streamfold replay events/shop.jsonl --engine dynamodb --endpoint-url http://127.0.0.1:8000 --create-tables
+    """
+    store = Store(engine, state, endpoint_url)
+    options = Options(store, tables, fresh, batch_size, dry_run, keep_going, external, put_sources, create_tables, yes, json_output)
+    _check_options(options)
+    check_files(files)
+    app = load_application(application)
+    settings = make_settings(tables)
+    check_tables(app, settings, tables)
+    sys.exit(_run(app, settings, files, options))
+
+
+def _check_options(options: Options) -> None:
+    store = options.store
+    if store.engine == "embedded":
+        for given, name in ((store.endpoint_url, "--endpoint-url"), (options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):
+            if given:
+                raise SettingsError(f"{name} belongs to --engine dynamodb.")
+        if options.fresh and not store.state:
+            raise SettingsError("--fresh removes a state file: name it with --state FILE.")
+        return
+    if store.state or options.fresh:
+        raise SettingsError("--state and --fresh belong to --engine embedded; DynamoDB keeps its own.")
+    for given, name in ((options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):
+        if given and not store.on_loopback:
+            raise SettingsError(f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for rehearsals.")
+
+
+def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
+    warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
+    world = World(settings, external=options.external, warn=warn)
+    origins = Origins(app.source_tables, settings, warn)
+    recorded = RecordedFiles(files)
+    with _progress(recorded, options.json_output) as lines:
+        opened = _open(app, settings, origins, lines, options)
+        replay = Replay(
+            app,
+            opened.engine,
+            world,
+            origins,
+            batch_records=options.batch_records,
+            keep_going=options.keep_going,
+            dry_run=options.dry_run,
+            put_sources=opened.put_sources,
+        )
+        summary = replay.run(lines)
+    not_run = _run_chains(replay, opened)
+    _print(summary, app, opened.engine, options)
+    if not_run:
+        click.echo(f"Chains were not run: {', '.join(not_run)}. The table of the rows that they read has no stream; switch it on and replay again.", err=True)
+    opened.engine.close()
+    return 0 if summary.clean and not not_run else REPORTED
+
+
+def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
+    if options.store.engine == "embedded":
+        state = None if options.dry_run else options.store.state
+        if state and options.fresh:
+            remove_state(state)
+        engine = open_embedded(app, state)
+        return Opened(engine, engine.put_sources)
+    return _open_dynamodb(app, settings, origins, lines, options)
+
+
+def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
+    from streamfold.cli.clients import make_clients
+    from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables
+    from streamfold.engines.dynamodb import DynamoEngine
+
+    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
+        lines.peek(origins)
+    tables, state = real_tables(app, settings, origins), state_table(app, settings)
+    clients = make_clients(options.store.endpoint_url)
+    if not options.store.endpoint_url and not options.dry_run:
+        _confirm(clients[0], [name for _, name in tables.values()], state, options)
+    if options.create_tables and not options.dry_run:
+        for name in create_tables(clients[0], app, tables, state):
+            click.echo(f"Created table {name}.", err=True)
+    engine = DynamoEngine(clients[0], tables, state)
+    writer = SourceWriter(clients[0], engine.requests) if options.put_sources else None
+    return Opened(engine, writer, TableChains(app, clients, tables) if app.chained else None)
+
+
+def _confirm(client: Any, tables: list[str], state: str, options: Options) -> None:
+    from streamfold.cli.dynamodb import account
+
+    click.echo(f"This writes to AWS, {account(client)}: derived rows to {', '.join(tables)}, state to {state}.", err=True)
+    if options.yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError("Nobody can be asked for confirmation here: give --yes to write to AWS.")
+    click.confirm("Go on?", abort=True, err=True)
+
+
+def _run_chains(replay: Replay, opened: Opened) -> list[str]:
+    """Follows the tables' streams; returns the handlers that could not run."""
+    if opened.chains is None or replay.dry_run:
+        return []
+    missing: list[str] = opened.chains.without_stream()
+    replay.note(opened.chains.run(opened.engine, replay.world), {})
+    return missing
+
+
+def _print(summary: Summary, app: App, engine: Engine, options: Options) -> None:
+    if options.json_output:
+        print_json(summary, app, engine)
+    elif options.dry_run:
+        print_plan(summary)
+    else:
+        print_summary(summary, app, engine, _show_options(options))
+
+
+def _show_options(options: Options) -> str:
+    store = options.store
+    if store.engine == "dynamodb":
+        parts = ["--engine dynamodb", f"--endpoint-url {store.endpoint_url}" if store.endpoint_url else "", *(f"--table {pair}" for pair in options.tables)]
+        return "".join(f" {part}" for part in parts if part)
+    return "" if store.state in (None, DEFAULT_STATE) else f" --state {store.state}"
+
+
+class Lines:
+    """The lines of the files, with progress; the first can be looked at before it is taken."""
+
+    def __init__(self, recorded: RecordedFiles, progress: Progress | None) -> None:
+        self.recorded = recorded
+        self._iterator = iter(recorded)
+        self._first: list[tuple[Line, RawRecord] | BadLine] = []
+        self._progress = progress
+        self._task = progress.add_task("replaying", total=recorded.size_bytes) if progress else None
+
+    def peek(self, origins: Origins) -> None:
+        """Lets ``origins`` see the table of the first record."""
+        first = next(self._iterator, None)
+        if first is not None:
+            self._first.append(first)
+        if first is not None and not isinstance(first, BadLine):
+            try:
+                origins.change(first[1])
+            except RecordError:
+                return  # it is reported when its turn comes
+
+    def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+        yield from self._first
+        for number, entry in enumerate(self._iterator):
+            if self._progress and self._task is not None and number % PROGRESS_EVERY_RECORDS == 0:
+                self._progress.update(self._task, completed=self.recorded.position_bytes, description=f"{number} records")
+            yield entry
+
+
+@contextmanager
+def _progress(recorded: RecordedFiles, json_output: bool) -> Iterator[Lines]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    if json_output or not console.is_terminal or os.environ.get("TERM") == "dumb":
+        yield Lines(recorded, None)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Lines(recorded, progress)

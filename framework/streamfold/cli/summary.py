@@ -1,0 +1,121 @@
+"""What a replay prints at its end."""
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table as Grid
+
+from streamfold.app import App
+from streamfold.cli.application import user_frames
+from streamfold.cli.engines import as_json
+from streamfold.cli.rows import print_items, samples
+from streamfold.engines import Engine
+from streamfold.replay import FailedRecord, Summary, as_counts
+
+UNROUTED_SHOWN_MAX = 10
+FAILURES_SHOWN_MAX = 10
+COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
+
+
+def print_json(summary: Summary, app: App, engine: Engine) -> None:
+    """The summary as one JSON object."""
+    report = summary.report
+    click.echo(
+        as_json(
+            {
+                "records": summary.records,
+                "derived": summary.derived,
+                "known": report.known,
+                "handlers": as_counts(summary, app),
+                "unrouted": dict(report.unrouted),
+                "external_skipped": dict(report.external_skipped),
+                "failures": [_failure(failed) for failed in summary.failures],
+                "failure_count": summary.failure_count,
+                "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
+                "bad_line_count": summary.bad_line_count,
+                "stopped": summary.stopped,
+                "samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine)],
+            }
+        )
+        if not summary.plans
+        else as_json({"records": summary.records, "plan": [str(plan) for plan in summary.plans]})
+    )
+
+
+def _failure(failed: FailedRecord) -> dict[str, Any]:
+    failure = failed.failure
+    return {
+        "line": str(failed.line) if failed.line else None,
+        "sequence": failure.sequence,
+        "item": failure.item,
+        "handler": failure.handler,
+        "error": f"{type(failure.error).__name__}: {failure.error}",
+        "held": failure.held,
+    }
+
+
+def print_summary(summary: Summary, app: App, engine: Engine, show_options: str) -> None:
+    """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
+    console = Console()
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for column in COLUMNS:
+        grid.add_column("rows written" if column == "written" else column, justify="left" if column == "handler" else "right")
+    for row in as_counts(summary, app):
+        grid.add_row(*(str(row[column]) for column in COLUMNS))
+    console.print(grid)
+    _print_samples(console, app, engine)
+    _print_unwanted(summary)
+    _print_troubles(summary)
+    _print_next(summary, show_options)
+
+
+def print_plan(summary: Summary) -> None:
+    """What a dry run would write."""
+    for plan in summary.plans:
+        click.echo(str(plan))
+    transactions = sum(len(plan.chunks) for plan in summary.plans)
+    writes = sum(len(chunk.writes) for plan in summary.plans for chunk in plan.chunks) + sum(len(plan.puts) for plan in summary.plans)
+    click.echo(f"Dry run: {summary.records} records would make {writes} writes in {transactions} transactions; nothing was written, and chains were not followed.")
+    _print_troubles(summary)
+
+
+def _print_samples(console: Console, app: App, engine: Engine) -> None:
+    for target, rows in samples(app, engine):
+        handlers = ", ".join(route.name for route in app.routes if target in route.into)
+        click.echo(f"\n{target.template}  ({handlers})")
+        if rows:
+            print_items(console, target.table, rows)
+        else:
+            click.echo("no rows")
+
+
+def _print_unwanted(summary: Summary) -> None:
+    click.echo(f"\n{summary.records} records replayed.")
+    if summary.derived:
+        click.echo(f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew.")
+    for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
+        click.echo(f"{count} records of {prefix} are wanted by no route.")
+    for name, count in summary.report.external_skipped.items():
+        click.echo(f"External handler {name} was not called for {count} records; --external calls it.")
+
+
+def _print_troubles(summary: Summary) -> None:
+    for failed in summary.failures[:FAILURES_SHOWN_MAX]:
+        where = f"{failed.line}: " if failed.line else ""
+        click.echo(f"Failed: {where}{failed.failure}", err=True)
+        for frame in user_frames(failed.failure.error):
+            click.echo(f"    {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", err=True)
+    if summary.failure_count > FAILURES_SHOWN_MAX:
+        click.echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
+    for bad in summary.bad_lines:
+        click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
+    if summary.stopped:
+        click.echo("Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them all.", err=True)
+
+
+def _print_next(summary: Summary, show_options: str) -> None:
+    click.echo(f"\nNext: streamfold show{show_options}    prints all derived rows; add a partition key to see those of one")
+    click.echo("      streamfold routes    prints the key chart")
+    if summary.report.known:
+        click.echo(f"{summary.report.known} records were skipped, because the state already holds them; --fresh starts anew.")

@@ -1,0 +1,145 @@
+"""Recorded files to raw records: events, lists and JSON Lines, plain or gzip, or standard input; read as a stream."""
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from streamfold.envelope import EXPECTED, RawRecord, records_of
+from streamfold.errors import RecordError, SettingsError
+
+STANDARD_INPUT = "-"
+DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+"""Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
+
+
+class Line(NamedTuple):
+    """A place in a recorded file."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+class BadLine(NamedTuple):
+    """A line that holds no records, and why."""
+
+    line: Line
+    why: str
+
+
+def check_files(paths: Sequence[str]) -> None:
+    """Raises ``SettingsError`` for a file that cannot be read, before anything runs."""
+    for path in paths:
+        if path != STANDARD_INPUT and not Path(path).is_file():
+            raise SettingsError(f"File {path} does not exist or is no file: expected a recorded file (.json, .jsonl, .gz), or - for standard input.")
+
+
+class RecordedFiles:
+    """Reads the records of recorded files; ``position_bytes`` tells how far, of ``size_bytes`` (None when unknown)."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+        self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
+        self._before_bytes = 0
+        self._raw: IO[bytes] | None = None
+
+    def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+        """Every record of the files in order, with its place; a ``BadLine`` for what holds none."""
+        for path in self.paths:
+            name = "standard input" if path == STANDARD_INPUT else path
+            try:
+                with _open(path) as stream:
+                    self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
+                    yield from _read(name, stream)
+                    self._before_bytes, self._raw = self.position_bytes, None
+            except OSError as error:
+                yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
+
+    @property
+    def position_bytes(self) -> int:
+        return self._before_bytes + (self._raw.tell() if self._raw and not self._raw.closed else 0)
+
+
+def _open(path: str) -> IO[bytes]:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.endswith(".gz") else Path(path).open("rb")
+
+
+def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine]:
+    number = 0
+    while True:
+        number += 1
+        try:
+            line = stream.readline(DOCUMENT_BYTES_MAX)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            yield BadLine(Line(name, number), f"its compression is damaged or cut off ({error})")
+            return
+        if not line:
+            return
+        if line.strip():
+            yield number, line
+
+
+def _read(name: str, stream: IO[bytes]) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    lines = _lines(stream, name)
+    first = next(lines, None)
+    if first is None:
+        return
+    if not isinstance(first, BadLine) and _begins_document(first[1]):
+        yield from _read_document(name, first, lines)
+        return
+    for line in chain([first], lines):
+        yield from [line] if isinstance(line, BadLine) else _records(Line(name, line[0]), line[1])
+
+
+def _begins_document(line: bytes) -> bool:
+    """Whether a first line is the beginning of a document over several lines, as a pretty-printed event is."""
+    return line.strip() in (b"{", b"[", b"[{") or (line.lstrip()[:1] in b"{[" and _is_open(line))
+
+
+def _is_open(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError as error:
+        # A truncated single record ends inside itself too; only a line that ends between two values goes on.
+        return line.rstrip()[-1:] in b"{[,:" and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
+    return False
+
+
+def _read_document(name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine]) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    text, start = bytearray(first[1]), first[0]
+    number = start
+    for line in lines:
+        if isinstance(line, BadLine):
+            yield line
+            return
+        text += b"\n" * (line[0] - number - 1) + line[1]
+        number = line[0]
+        if len(text) > DOCUMENT_BYTES_MAX:
+            yield BadLine(Line(name, start), f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line")
+            return
+    yield from _records(Line(name, start), bytes(text))
+
+
+def _records(line: Line, text: bytes) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    try:
+        event: Any = json.loads(text)
+        for record in records_of(event):
+            yield line, record
+    except json.JSONDecodeError as error:
+        at = Line(line.file, line.number + error.lineno - 1)
+        yield BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {EXPECTED}")
+    except UnicodeDecodeError as error:
+        yield BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {EXPECTED}")
+    except RecordError as error:
+        yield BadLine(line, str(error))
+    except RecursionError:
+        yield BadLine(line, f"this is nested too deeply; expected {EXPECTED}")

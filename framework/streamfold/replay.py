@@ -1,0 +1,170 @@
+"""Replays recorded records on a store: the loop behind ``streamfold replay``, without its options and its output."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.chains import run_chains
+from streamfold.change import Change, ItemKey
+from streamfold.engines import Engine
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.envelope import Origins, RawRecord
+from streamfold.errors import RecordError
+from streamfold.files import BadLine, Line
+from streamfold.plan import Plan
+from streamfold.process import Failure, Report, World, merge, plan_changes, process_changes
+from streamfold.values import RawImage
+
+BATCH_RECORDS = 1000
+"""Records in a batch, if not said otherwise: large batches touch each item and row once."""
+FAILURES_KEPT_MAX = 100
+"""Failures and bad lines that are kept in full; all are counted."""
+
+Source = tuple[ItemKey, RawImage | None, str]
+PutSources = Callable[[Iterable[Source]], None]
+
+
+class FailedRecord(NamedTuple):
+    """A failure with the place of its record, None for one of a chain."""
+
+    line: Line | None
+    failure: Failure
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a replay did. ``derived`` counts records of declared targets, which are not delivered."""
+
+    report: Report = field(default_factory=Report)
+    records: int = 0
+    derived: int = 0
+    failures: list[FailedRecord] = field(default_factory=list)
+    failure_count: int = 0
+    bad_lines: list[BadLine] = field(default_factory=list)
+    bad_line_count: int = 0
+    stopped: bool = False
+    plans: list[Plan] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not self.failure_count and not self.bad_line_count
+
+
+class Replay:
+    """One replay: takes lines in order, gathers batches, processes them.
+
+    ``put_sources`` keeps the newest source images somewhere (None: nowhere). ``keep_going`` goes on past bad lines.
+    With ``dry_run`` batches are planned, not written.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        engine: Engine,
+        world: World,
+        origins: Origins,
+        *,
+        batch_records: int = BATCH_RECORDS,
+        keep_going: bool = False,
+        dry_run: bool = False,
+        put_sources: PutSources | None = None,
+    ) -> None:
+        self.app = app
+        self.engine = engine
+        self.world = world
+        self.origins = origins
+        self.batch_records = batch_records
+        self.keep_going = keep_going
+        self.dry_run = dry_run
+        self.put_sources = put_sources
+        self.summary = Summary()
+
+    def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
+        """Replays all lines, or all before the first bad one; what came before it is applied."""
+        batch: list[tuple[Line, Change]] = []
+        for entry in self._changes(lines):
+            batch.append(entry)
+            if len(batch) >= self.batch_records:
+                self._process(batch)
+                batch = []
+        if batch:
+            self._process(batch)
+        return self.summary
+
+    def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
+        for entry in lines:
+            read = entry if isinstance(entry, BadLine) else self._read(*entry)
+            if isinstance(read, BadLine):
+                self._note_bad(read)
+                if not self.keep_going:
+                    self.summary.stopped = True
+                    return
+                continue
+            self.summary.records += 1
+            if self.app.derived(read[1].item):
+                self.summary.derived += 1
+            else:
+                yield read
+
+    def _read(self, line: Line, record: RawRecord) -> tuple[Line, Change] | BadLine:
+        try:
+            return line, self.origins.change(record)
+        except RecordError as error:
+            return BadLine(line, str(error))
+
+    def _process(self, batch: list[tuple[Line, Change]]) -> None:
+        changes = [change for _, change in batch]
+        if self.dry_run:
+            plan, report = plan_changes(self.app, changes, self.engine, self.world)
+            self.summary.plans.append(plan)
+        else:
+            if self.put_sources:
+                self.put_sources(_newest(changes))
+            report = process_changes(self.app, changes, self.engine, self.world)
+        self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
+        if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
+            self.note(run_chains(self.app, self.engine, self.world), {})
+
+    def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
+        """Adds a batch's report to the summary; ``lines`` are the places of its records."""
+        for failure in report.failures:
+            self.summary.failure_count += 1
+            if len(self.summary.failures) < FAILURES_KEPT_MAX:
+                self.summary.failures.append(FailedRecord(lines.get((failure.sequence, failure.item)), failure))
+        report.failures = []
+        merge(self.summary.report, report)
+
+    def _note_bad(self, bad: BadLine) -> None:
+        self.summary.bad_line_count += 1
+        if len(self.summary.bad_lines) < FAILURES_KEPT_MAX:
+            self.summary.bad_lines.append(bad)
+
+
+def _newest(changes: Iterable[Change]) -> Iterator[Source]:
+    """The newest image of every item whose new image the records carry; None where it was removed."""
+    newest: dict[ItemKey, Change] = {}
+    for change in changes:
+        known = newest.get(change.item)
+        if change.has_new and (known is None or known.version_text < change.version_text):
+            newest[change.item] = change
+    for item, change in newest.items():
+        yield item, change.new.raw or None, change.version_text
+
+
+def as_counts(summary: Summary, app: App) -> list[dict[str, Any]]:
+    """Per handler: records, rows written, removed, items unchanged, records failed."""
+    rows = []
+    for route in app.routes:
+        tallies = summary.report.tallies.get(route.name)
+        rows.append(
+            {
+                "handler": route.name,
+                "records": summary.report.records[route.name],
+                "written": tallies.written if tallies else 0,
+                "removed": tallies.removed if tallies else 0,
+                "unchanged": tallies.unchanged if tallies else 0,
+                "failed": summary.report.failed[route.name],
+            }
+        )
+    return rows
