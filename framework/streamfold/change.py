@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
-from streamfold.values import Image, RawImage, decode, hidden, same
+from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, same
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -87,8 +87,8 @@ class Change:
         self.item: ItemKey = _item_key(keys, table)
         self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
-        self._old = _image(body.get("OldImage"))
-        self._new = _image(body.get("NewImage"))
+        self._old: RawImage | Image | None = body.get("OldImage")
+        self._new: RawImage | Image | None = body.get("NewImage")
         self._at: Any = body.get("ApproximateCreationDateTime")
         identity = record.get("userIdentity")
         self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)
@@ -117,6 +117,8 @@ class Change:
         """The item before the change. Raises ``ImageError`` where the stream's view type does not carry it."""
         if not self.has_old:
             raise ImageError(self._image_message("old"))
+        if not isinstance(self._old, Image):
+            self._old = _image(self._old)
         return self._old
 
     @property
@@ -124,6 +126,8 @@ class Change:
         """The item after the change. Raises ``ImageError`` where the stream's view type does not carry it."""
         if not self.has_new:
             raise ImageError(self._image_message("new"))
+        if not isinstance(self._new, Image):
+            self._new = _image(self._new)
         return self._new
 
     @property
@@ -182,14 +186,19 @@ def _item_key(keys: RawImage, table: Table) -> ItemKey:
     try:
         if len(keys) != len(table.attributes):
             raise KeyError
-        partition = decode(keys[table.partition])
-        return (table.name, partition, None if table.sort is None else decode(keys[table.sort]))
+        partition, sort = keys[table.partition], None if table.sort is None else keys[table.sort]
+        return (table.name, _key_value(partition), None if sort is None else _key_value(sort))
     except (KeyError, ValueError, AttributeError, TypeError):
         found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(
             f"A record has the key attributes {found or 'none'}: table {table.name!r} is declared with "
             f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
         ) from None
+
+
+def _key_value(value: AttributeValue) -> KeyValue:
+    text: KeyValue = value["S"] if "S" in value else decode(value)
+    return text
 
 
 def _image(raw: RawImage | None) -> Image:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import DecimalException
+from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey, item_name
@@ -51,27 +52,24 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     return rows
 
 
-def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> Iterator[Any]:
+def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
+    """The effects that a handler yields, all of the expected kinds and not too many."""
     assert route.function is not None
-    generator = route.function(subject, **{name: fields[name] for name in route.wants})
-    for number in range(EFFECTS_MAX + 1):
-        try:
-            effect = next(generator)
-        except StopIteration as stop:
-            if stop.value is not None:
-                raise HandlerError(f"Handler {route.name!r} returned {stop.value!r}: write 'yield', not 'return'.") from None
-            return
-        except DecimalException as error:
-            raise _inexact(route, error) from error
-        if not isinstance(effect, expected):
-            names = ", ".join(kind.__name__ for kind in expected)
-            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}.")
-        if number == EFFECTS_MAX:
-            raise HandlerError(
-                f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one transaction "
-                "can hold beside its guard. Spread them over several handlers."
-            )
-        yield effect
+    found = []
+    try:
+        for effect in route.function(subject, **{name: fields[name] for name in route.wants}):
+            if not isinstance(effect, expected):
+                names = ", ".join(kind.__name__ for kind in expected)
+                raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}.")
+            found.append(effect)
+            if len(found) > EFFECTS_MAX:
+                raise HandlerError(
+                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one transaction "
+                    "can hold beside its guard. Spread them over several handlers."
+                )
+    except DecimalException as error:
+        raise _inexact(route, error) from error
+    return found
 
 
 def _inexact(route: Route, error: DecimalException) -> HandlerError:
@@ -158,20 +156,23 @@ def stored_text(rows: Contribution) -> str:
     """The canonical text of a contribution; ``""`` for none."""
     if not rows:
         return ""
-    entries = [_stored_row(key, part) for key, part in rows.items()]
-    if len(entries) > 1:
-        entries.sort(key=lambda entry: json.dumps(entry, sort_keys=True))
-    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    if len(rows) == 1:
+        ((key, part),) = rows.items()
+        return f"[{_stored_row(key, part)}]"
+    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
 
 
-def _stored_row(key: RowKey, part: Part) -> list[Any]:
-    names = [value if value is None or isinstance(value, str) else _tagged(value) for value in key]
-    row = [*names, {name: number_text(amount) for name, amount in part.amounts.items()}]
-    return [*row, part.digest] if part.digest else row
+def _stored_row(key: RowKey, part: Part) -> str:
+    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
+    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
+    digest = f',"{part.digest}"' if part.digest else ""
+    return f"[{names},{{{amounts}}}{digest}]"
 
 
-def _tagged(value: KeyValue) -> dict[str, str]:
-    return {"B": value.hex()} if isinstance(value, bytes) else {"N": number_text(value)}  # type: ignore[arg-type]
+def _tagged(value: KeyValue | None) -> str:
+    if value is None:
+        return "null"
+    return f'{{"B":"{value.hex()}"}}' if isinstance(value, bytes) else f'{{"N":"{number_text(value)}"}}'  # type: ignore[arg-type]
 
 
 def stored_rows(text: str) -> Contribution:

@@ -19,11 +19,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal
-from typing import Any, Literal
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
+from typing import Any, Literal, TypeGuard
 
 from streamfold.language import DIGITS, Atom, Atoms, literal
 
+DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
+"""Numbers of DynamoDB (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 PADDED = re.compile(r"0([1-9]\d?)d")
 MICROSECOND_DIGITS = {"datetime": 6, "datetime.milliseconds": 3, "datetime.seconds": 0}
 KINDS = "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:number} or {name:binary}"
@@ -35,7 +38,11 @@ class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse."""
+    """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse.
+
+    ``atoms`` are the texts to compare templates by: those of the pattern, and for ``{n:d}`` also numbers with zeros
+    before them.
+    """
 
     name: str
     spec: str
@@ -46,6 +53,13 @@ class Field:
     read: Callable[[Any], Any]
     attribute_type: Literal["S", "N", "B"] = "S"
     fixed_width: bool = False
+
+    def reads(self, text: str) -> bool:
+        """Whether a text is one of this field."""
+        try:
+            return bool(re.fullmatch(self.pattern, text, re.DOTALL | re.ASCII)) and self.read(text) is not None
+        except Unreadable:
+            return False
 
     def __str__(self) -> str:
         return "{" + self.name + (f":{self.spec}" if self.spec else "") + "}"
@@ -62,7 +76,7 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
     if spec == "d":
         return Field(name, spec, int, r"0|-?[1-9]\d*", _integer_atoms(), lambda value: str(_integer(value)), int)
     if spec == "date":
-        return Field(name, spec, date, r"\d{4}-\d\d-\d\d", _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
+        return Field(name, spec, date, DATE.pattern, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
     if spec in MICROSECOND_DIGITS:
         return _datetime(name, spec, MICROSECOND_DIGITS[spec])
     if spec == "number":
@@ -94,7 +108,9 @@ def _same(value: Any) -> Any:
 
 def _write_text(value: object) -> str:
     if not isinstance(value, str):
-        raise Unreadable(f"it is of type {type(value).__name__} and would come back as text; give text or type the field")
+        raise Unreadable(
+            f"it is of type {type(value).__name__} and would come back as text; give text or type the field"
+        )
     if not value:
         raise Unreadable("it is empty")
     return value
@@ -111,9 +127,15 @@ def _text(name: str, delimiter: str) -> Field:
 
 
 def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or value != int(value):
+    if not _is_number(value) or value != int(value):
         raise Unreadable("it is not a whole number")
     return int(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | Decimal]:
+    if isinstance(value, Decimal):
+        return value.is_finite()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _integer_atoms() -> Atoms:
@@ -146,7 +168,7 @@ def _write_date(value: object) -> str:
 
 def _read_date(text: str) -> date:
     try:
-        if len(text) != len("2026-03-01"):
+        if not DATE.fullmatch(text):
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
@@ -176,8 +198,12 @@ def _read_datetime(text: str) -> datetime:
 
 
 def _number(value: object) -> int | Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or (isinstance(value, Decimal) and not value.is_finite()):
+    if not _is_number(value):
         raise Unreadable("it is not a number (int or Decimal)")
+    try:
+        NUMBERS.create_decimal(value)
+    except DecimalException:
+        raise Unreadable("DynamoDB holds 38 digits, from 1E-130 to 9.99E+125") from None
     return value
 
 

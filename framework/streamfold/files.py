@@ -17,6 +17,9 @@ DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 """Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
 
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 class Line(NamedTuple):
     """A place in a recorded file."""
 
@@ -85,7 +88,7 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine
         if not line:
             return
         if line.strip():
-            yield number, line
+            yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
 def _read(name: str, stream: IO[bytes]) -> Iterator[tuple[Line, RawRecord] | BadLine]:
@@ -97,7 +100,10 @@ def _read(name: str, stream: IO[bytes]) -> Iterator[tuple[Line, RawRecord] | Bad
         yield from _read_document(name, first, lines)
         return
     for line in chain([first], lines):
-        yield from [line] if isinstance(line, BadLine) else _records(Line(name, line[0]), line[1])
+        if isinstance(line, BadLine):
+            yield line
+        else:
+            yield from _records(Line(name, line[0]), line[1])
 
 
 def _begins_document(line: bytes) -> bool:
@@ -129,17 +135,16 @@ def _read_document(name: str, first: tuple[int, bytes], lines: Iterator[tuple[in
     yield from _records(Line(name, start), bytes(text))
 
 
-def _records(line: Line, text: bytes) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def _records(line: Line, text: bytes) -> list[tuple[Line, RawRecord] | BadLine]:
     try:
-        event: Any = json.loads(text)
-        for record in records_of(event):
-            yield line, record
+        event: Any = json.loads(text.decode())
+        return [(line, record) for record in records_of(event)]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)
-        yield BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {EXPECTED}")
+        return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {EXPECTED}")]
     except UnicodeDecodeError as error:
-        yield BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {EXPECTED}")
+        return [BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {EXPECTED}")]
     except RecordError as error:
-        yield BadLine(line, str(error))
+        return [BadLine(line, str(error))]
     except RecursionError:
-        yield BadLine(line, f"this is nested too deeply; expected {EXPECTED}")
+        return [BadLine(line, f"this is nested too deeply; expected {EXPECTED}")]

@@ -23,7 +23,7 @@ FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 
 
 class NearMiss(NamedTuple):
-    """A key that fits a template but for one field: its value is not of the field's kind."""
+    """A key that fits a template but for one field, whose value is not of the field's kind."""
 
     template: "Key"
     field: str
@@ -33,7 +33,7 @@ class NearMiss(NamedTuple):
 class Part:
     """One part (partition or sort) of a template, compiled."""
 
-    __slots__ = ("attribute_type", "bytes_max", "convert", "fields", "loose", "pattern", "pieces", "text")
+    __slots__ = ("attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
@@ -41,8 +41,7 @@ class Part:
         self.pieces = _pieces(text, delimiter)
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
-        self.pattern = re.compile(_regex(self.pieces, strict=True), re.DOTALL | re.ASCII)
-        self.loose = re.compile(_regex(self.pieces, strict=False), re.DOTALL)
+        self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
 
     @property
@@ -68,31 +67,33 @@ class Part:
 
     def near_miss(self, value: KeyValue) -> tuple[str, str] | None:
         """The field whose value alone keeps this text from matching, with that value."""
-        found = self.loose.fullmatch(value) if isinstance(value, str) and self.attribute_type == "S" else None
-        for field in self.fields if found else ():
-            text = found[field.name]  # type: ignore[index]
-            try:
-                if not re.fullmatch(field.pattern, text, re.DOTALL | re.ASCII):
-                    return field.name, text
-                field.read(text)
-            except Unreadable:
-                return field.name, text
+        if not isinstance(value, str) or self.attribute_type != "S":
+            return None
+        for field in self.fields:
+            found = re.fullmatch(_regex(self.pieces, loose=field), value, re.DOTALL | re.ASCII)
+            if found and not field.reads(found[field.name]):
+                return field.name, found[field.name]
         return None
 
     def compose(self, values: Mapping[str, Any]) -> KeyValue:
         if self.attribute_type != "S":
-            whole: KeyValue = self._write(self.fields[0], values)
+            whole: KeyValue = self.write(self.fields[0], values)
             return whole
-        text = "".join(
-            piece if isinstance(piece, str) else str(self._write(piece, values)) for piece in self.pieces
-        )
+        text = ""
+        try:
+            for piece in self.pieces:
+                text += piece if isinstance(piece, str) else piece.write(values[piece.name])
+        except (KeyError, Unreadable):
+            for field in self.fields:
+                self.write(field, values)  # says which one it was
+            raise
         if len(text) * 4 > self.bytes_max and len(text.encode()) > self.bytes_max:
             raise KeyValueError(
                 f"Template {self.text!r} gives a key of {len(text.encode())} bytes; DynamoDB takes {self.bytes_max} at most."
             )
         return text
 
-    def _write(self, field: Field, values: Mapping[str, Any]) -> Any:
+    def write(self, field: Field, values: Mapping[str, Any]) -> Any:
         try:
             return field.write(values[field.name])
         except KeyError:
@@ -116,9 +117,10 @@ class Key:
     __slots__ = ("declared_at", "fields", "partition", "sort", "table", "types", "wants_check")
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
         self.declared_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        self.table = table or MAIN
+        self.table = MAIN if table is None else table
+        _check_types(partition, sort, self.table)
         if (sort is None) != (self.table.sort is None):
             raise DeclarationError(_sort_message(partition, sort, self.table))
         self.partition = Part(partition, self.table.delimiter, PARTITION_BYTES_MAX)
@@ -126,7 +128,9 @@ class Key:
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
             if self.types[field.name].spec != field.spec:
-                raise DeclarationError(f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}.")
+                raise DeclarationError(
+                    f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}."
+                )
         self.fields = tuple(self.types)
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
         self.wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
@@ -135,7 +139,7 @@ class Key:
     def parts(self) -> tuple[Part, ...]:
         return (self.partition,) if self.sort is None else (self.partition, self.sort)
 
-    def key(self, **fields: Any) -> dict[str, KeyValue]:
+    def key(self, /, **fields: Any) -> dict[str, KeyValue]:
         """The key attributes for these fields, as boto3's ``Key=`` takes them.
 
         Raises ``KeyValueError`` for a missing field, one that the template does not have, or a value that could not be
@@ -151,9 +155,11 @@ class Key:
             return None
         return self.match_values(item[self.table.partition], item.get(self.table.sort) if self.table.sort else None)
 
-    def query(self, **fields: Any) -> dict[str, Any]:
-        """Keyword arguments for boto3's ``table.query``: all fields of the partition, and as many of the sort key as are
-        known from the left; the rest is a ``begins_with``.
+    def query(self, /, **fields: Any) -> dict[str, Any]:
+        """Keyword arguments for boto3's ``table.query``.
+
+        They take all fields of the partition, and as many of the sort key as are known from the left; where some are
+        not, the condition is a ``begins_with``.
 
         Raises ``KeyValueError`` for a missing partition field or an unusable value.
         """
@@ -253,6 +259,14 @@ class Key:
         return [field for part in self.parts for field in part.fields]
 
 
+def _check_types(partition: object, sort: object, table: object) -> None:
+    for name, value in (("partition", partition), ("sort", sort)):
+        if not isinstance(value, str) and not (name == "sort" and value is None):
+            raise DeclarationError(f"Key({partition!r}, {sort!r}) has {name}={value!r}: expected a template as text.")
+    if not isinstance(table, Table):
+        raise DeclarationError(f"Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table(\"shop\").")
+
+
 def _sort_message(partition: str, sort: str | None, table: Table) -> str:
     if sort is None:
         return (
@@ -305,9 +319,10 @@ def _malformed(text: str, position: int, what: str) -> DeclarationError:
     return DeclarationError(f"Key template {text!r} is malformed at character {position + 1}: {what}.")
 
 
-def _regex(pieces: tuple[str | Field, ...], *, strict: bool) -> str:
+def _regex(pieces: tuple[str | Field, ...], loose: Field | None = None) -> str:
+    """The expression of a part; the ``loose`` field takes any text."""
     return "".join(
-        re.escape(piece) if isinstance(piece, str) else f"(?P<{piece.name}>{piece.pattern if strict else '.*'})"
+        re.escape(piece) if isinstance(piece, str) else f"(?P<{piece.name}>{'.*' if piece is loose else piece.pattern})"
         for piece in pieces
     )
 
@@ -330,5 +345,5 @@ def _prefix(part: Part, fields: Mapping[str, Any]) -> tuple[Any, bool]:
             if later:
                 raise KeyValueError(f"Template {part.text!r} needs {piece.name!r} before {later[0]!r} in a query.")
             return text, False
-        text += piece if isinstance(piece, str) else str(part._write(piece, fields))
+        text += piece if isinstance(piece, str) else str(part.write(piece, fields))
     return text, True

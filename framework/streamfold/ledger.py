@@ -211,7 +211,6 @@ def _kept(key: StateKey, route: Route, after: Contribution, was_elsewhere: bool)
     """What stands in the ledger item, and the writes of the item that holds a large contribution."""
     text = stored_text(after)
     kept = kept_text(text)
-    own = part_key(key, route.name)
     if kept.startswith(REFERENCE):
-        return kept, [PutState(own, text)]
-    return kept, [DeleteState(own)] if was_elsewhere else []
+        return kept, [PutState(part_key(key, route.name), text)]
+    return kept, [DeleteState(part_key(key, route.name))] if was_elsewhere else []

@@ -5,8 +5,7 @@ the step of one source item through the ledger, or one change's effects behind a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import DecimalException
 from typing import NamedTuple
 
@@ -39,8 +38,7 @@ UnitWrite = RowWrite | PutState | DeleteState
 Place = RowKey | StateKey
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """What succeeds or fails as one. ``changes`` are reported if it fails, ``routes`` say for which handlers.
 
     ``steps`` of a ledger unit allow it to be planned again from what the ledger holds; a claim unit has none.
@@ -122,7 +120,7 @@ def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) ->
 def without(unit: Unit, stale: Iterable[Place]) -> Unit:
     """A unit without the row-guarded effects that were refused as older than what is stored."""
     places = set(stale)
-    return replace(unit, effects=tuple(effect for effect in unit.effects if effect.key not in places))
+    return unit._replace(effects=tuple(effect for effect in unit.effects if effect.key not in places))
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
@@ -146,15 +144,14 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units by the row that most of them share, then claims in the order of their changes."""
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[Place] = Counter(effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow))
-    yield from sorted(ledger, key=lambda unit: _anchor(unit, touched))
+    names = {key: " ".join(map(str, key)) for key in touched}
+    yield from sorted(ledger, key=lambda unit: _anchor(unit, touched, names))
     yield from (unit for unit in units if not unit.steps)
 
 
-def _anchor(unit: Unit, touched: Counter[Place]) -> tuple[int, str]:
-    shared = [effect.key for effect in unit.effects if isinstance(effect, AddRow)]
-    if not shared:
-        return 1, ""
-    return 0, max((touched[key], repr(key)) for key in shared)[1]
+def _anchor(unit: Unit, touched: Counter[Place], names: Mapping[Place, str]) -> tuple[int, str]:
+    shared = [(touched[effect.key], names[effect.key]) for effect in unit.effects if isinstance(effect, AddRow)]
+    return (0, max(shared)[1]) if shared else (1, "")
 
 
 class _ChunkBuilder:

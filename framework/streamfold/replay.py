@@ -79,6 +79,7 @@ class Replay:
         self.dry_run = dry_run
         self.put_sources = put_sources
         self.summary = Summary()
+        self._derived: dict[ItemKey, bool] = {}
 
     def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
@@ -102,10 +103,19 @@ class Replay:
                     return
                 continue
             self.summary.records += 1
-            if self.app.derived(read[1].item):
+            if self._is_derived(read[1].item):
                 self.summary.derived += 1
             else:
                 yield read
+
+    def _is_derived(self, item: ItemKey) -> bool:
+        """Whether a key is one of a declared target; the answers of a batch are remembered."""
+        known = self._derived.get(item)
+        if known is None:
+            if len(self._derived) >= self.batch_records:
+                self._derived.clear()
+            known = self._derived[item] = self.app.derived(item)
+        return known
 
     def _read(self, line: Line, record: RawRecord) -> tuple[Line, Change] | BadLine:
         try:

@@ -81,6 +81,8 @@ class Entry(NamedTuple):
     routes: tuple[Route, ...]
 
 
+NONE: list["Entry"] = []
+
 Found = list[tuple[Entry, dict[str, Any]]]
 Segments = tuple[str | None, str | None]
 
@@ -109,7 +111,7 @@ class Dispatch:
         """The entries that the first segments leave."""
         first, second = self._segment(partition), self._segment(sort)
         entries = self.entries
-        left = entries.get((first, second), [])
+        left = entries.get((first, second), NONE)
         if second is not None and (more := entries.get((first, None))):
             left = left + more
         if self._open_partition and first is not None:

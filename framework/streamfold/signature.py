@@ -1,5 +1,6 @@
 """Is a function fit to be a handler? Asked where it is declared, answered with the corrected line."""
 
+import dis
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ def place(function: Callable[..., Any]) -> str:
 def check_generator(function: Callable[..., Any], kind: str) -> None:
     """Refuses what is not a plain generator function."""
     if inspect.isgeneratorfunction(function):
+        if _returns_value(function):
+            wrong = next((line for line in _lines(function) if RETURN.search(line)), "return Row(...)")
+            _refuse(function, "yields, and returns a value, which would be lost; write", RETURN.sub(r"yield\1", wrong))
         return
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         _refuse(function, f"is async, and a {kind} handler only computes: write", _line(function, "def ").replace("async ", ""))
@@ -84,13 +88,28 @@ def _annotation_name(annotation: Any) -> str | None:
     return annotation.__name__ if isinstance(annotation, type) and annotation is not inspect.Parameter.empty else None
 
 
+def _returns_value(function: Callable[..., Any]) -> bool:
+    """Whether a generator function has a ``return`` with a value: nobody would see it."""
+    before: Any = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        if instruction.opname == "RETURN_VALUE" and not (before.opname == "LOAD_CONST" and before.argval is None):
+            return True
+        before = instruction
+    return False
+
+
 def _line(function: Callable[..., Any], word: str) -> str:
     """The first line of the function's source that holds a word, or one made up to show the form."""
+    return next((line for line in _lines(function) if word in line and not line.startswith("@")), "return Row(...)")
+
+
+def _lines(function: Callable[..., Any]) -> list[str]:
     try:
-        lines = inspect.getsource(function).splitlines()
+        return [line.strip() for line in inspect.getsource(function).splitlines()]
     except (OSError, TypeError):
-        lines = []
-    return next((line.strip() for line in lines if word in line and not line.strip().startswith("@")), "return Row(...)")
+        return []
 
 
 def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:

@@ -49,8 +49,10 @@ class Table:
             raise DeclarationError(
                 f"Table {self.name!r} has view={self.view!r}: expected one of {', '.join(get_args(ViewType))}."
             )
-        if len(self.delimiter) != 1:
-            raise DeclarationError(f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character.")
+        if len(self.delimiter) != 1 or self.delimiter.isalnum() or self.delimiter in "{}":
+            raise DeclarationError(
+                f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character that is no letter, digit or brace."
+            )
 
     @property
     def attributes(self) -> tuple[str, ...]:

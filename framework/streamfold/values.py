@@ -30,6 +30,8 @@ EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, Divi
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
 
+HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
+
 Item: TypeAlias = Mapping[str, Any]
 """An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 AttributeValue = Mapping[str, Any]
@@ -38,7 +40,7 @@ RawImage = Mapping[str, AttributeValue]
 
 def hidden(name: str) -> bool:
     """Whether an attribute belongs to the framework or to replication, not to the application."""
-    return name.startswith((RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX))
+    return name.startswith(HIDDEN)
 
 
 def decode(value: AttributeValue) -> Any:
@@ -127,10 +129,12 @@ def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
 
 def number_text(value: int | Decimal) -> str:
     """The one spelling of a number: ``1.5``, ``100``, ``0``. Raises ``HandlerError`` where DynamoDB could not hold it."""
+    text = str(value)
+    # The usual number is its own text, less zeros at its end; exponents, NaN and Infinity hold a capital letter.
+    if len(text) <= DIGITS_MAX and "E" not in text and "N" not in text and "I" not in text:
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
     if isinstance(value, int):
-        text = str(value)
-        if len(text) <= DIGITS_MAX:
-            return text
         value = Decimal(value)
     if not value.is_finite():
         raise HandlerError(f"Number {value} cannot be stored: expected a finite number.")
@@ -182,9 +186,9 @@ class Image(Mapping[str, Any]):
         except KeyError:
             pass
         tagged = self.raw[name]
-        if hidden(name):
+        if name.startswith(HIDDEN):
             raise KeyError(name)
-        value = decode(tagged)
+        value = tagged["S"] if "S" in tagged else decode(tagged)
         if value is None or isinstance(value, str | int | Decimal | bytes):
             self._decoded[name] = value
         return value
@@ -204,7 +208,7 @@ class Image(Mapping[str, Any]):
 
 def to_json(item: Mapping[str, Any]) -> str:
     """One line of DynamoDB JSON; bytes become base64 text."""
-    return json.dumps(item, separators=(",", ":"), ensure_ascii=False, default=_base64_text)
+    return COMPACT.encode(item)
 
 
 def _base64_text(value: object) -> str:
@@ -213,9 +217,13 @@ def _base64_text(value: object) -> str:
     raise TypeError(f"{value!r} is not an attribute value")
 
 
+COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_base64_text)
+CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=_base64_text)
+
+
 def digest(encoded: Mapping[str, Any]) -> str:
     """A digest of encoded attributes, the same whatever their order: 128 bits as text."""
-    text = json.dumps(encoded, separators=(",", ":"), sort_keys=True, default=_base64_text)
+    text = CANONICAL.encode(encoded)
     if len(text) > ITEM_BYTES_MAX and (size := item_bytes(encoded)) > ITEM_BYTES_MAX:
         raise HandlerError(f"The row has {size} bytes; DynamoDB takes items of {ITEM_BYTES_MAX} at most. Store less of it.")
     return b64encode(blake2b(text.encode(), digest_size=16).digest())[:22].decode()

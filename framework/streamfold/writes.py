@@ -40,8 +40,7 @@ class DeleteRow:
     owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AddRow:
+class AddRow(NamedTuple):
     """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one."""
 
     key: RowKey
@@ -76,8 +75,7 @@ class GuardedPut:
 RowWrite = PutRow | DeleteRow | AddRow | GuardedPut
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPart:
+class LedgerPart(NamedTuple):
     """One handler's part of a ledger item: its new version and contribution, and what it is expected to hold.
 
     ``expected`` is the stored contribution that the effects were computed from, compared where the whole ``LedgerWrite``
@@ -90,8 +88,7 @@ class LedgerPart:
     expected: str
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerWrite:
+class LedgerWrite(NamedTuple):
     """Moves the ledger item of one source item on; the guard of all effects of that item's handlers.
 
     ``revision``: None for the optimistic form (each part's ``expected`` is compared); else the item must still have the
@@ -143,7 +140,8 @@ class Reason(NamedTuple):
 
 CONDITION = "ConditionalCheckFailed"
 CONFLICT = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
-"""Codes of a cancelled transaction (API Reference, TransactionCanceledException). All others are permanent."""
+VALIDATION = "ValidationError"
+"""Codes of a cancelled transaction (API Reference, TransactionCanceledException). All but the first two are permanent."""
 
 
 class Refused(NamedTuple):

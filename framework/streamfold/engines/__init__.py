@@ -29,8 +29,8 @@ class Engine(Protocol):
         """Removes those of the rows whose count of contributors is 0, and returns them."""
         ...
 
-    def read_state(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
-        """The state items that exist, as plain values; may be eventually consistent."""
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        """The state items that exist, as plain values; eventually consistent if nothing else is asked for."""
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -11,19 +11,20 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     ConnectTimeoutError,
+    CredentialRetrievalError,
     EndpointConnectionError,
-    HTTPClientError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
+    SSOError,
 )
 
 from streamfold.engines import StoredItem
 from streamfold.engines.expressions import Action, Requests, state_attributes
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import decode, encode
-from streamfold.writes import CONDITION, CONFLICT, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes import CONDITION, CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
 
 BATCH_GET_KEYS_MAX = 100
 BATCH_WRITE_ROWS_MAX = 25
@@ -44,6 +45,8 @@ THROTTLED = {
     "TransactionInProgressException": "TransactionConflict",
     "ReplicatedWriteConflictException": "TransactionConflict",
 }
+BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
+"""Codes of a statement in a batch that is worth another try (API Reference, BatchStatementError)."""
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
 T = TypeVar("T")
 
@@ -75,7 +78,10 @@ class DynamoEngine:
         self.client.close()
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
-        actions = [self.requests.action(write, expires_at) for write in writes]
+        try:
+            actions = [self.requests.action(write, expires_at) for write in writes]
+        except HandlerError:
+            return Refused(tuple(self._unstorable(write, expires_at) for write in writes))
         try:
             if len(actions) == 1:
                 self._single(actions[0])
@@ -84,8 +90,15 @@ class DynamoEngine:
             return None
         except ClientError as error:
             return _refused(error, len(actions), self._names())
-        except (BotoCoreError, HTTPClientError) as error:
+        except BotoCoreError as error:
             raise _unreachable(error) from error
+
+    def _unstorable(self, write: Write, expires_at: int) -> Reason | None:
+        try:
+            self.requests.action(write, expires_at)
+        except HandlerError as error:
+            return Reason(VALIDATION, None, str(error))
+        return None
 
     def _single(self, action: Action) -> None:
         """One write alone costs half of what it costs in a transaction."""
@@ -123,24 +136,47 @@ class DynamoEngine:
         return [row.key for row in rows if self.transact([row], 0) is not None]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        removed = []
-        for some in _cut(rows, STATEMENTS_MAX):
-            answer = self._call(self.client.batch_execute_statement, Statements=[self._removal(key) for key in some])
-            removed += [key for key, response in zip(some, answer["Responses"], strict=True) if "Error" not in response]
+        removed: list[RowKey] = []
+        for some in _cut(dict.fromkeys(rows), STATEMENTS_MAX):
+            left = some
+            for attempt in range(UNPROCESSED_ROUNDS_MAX):
+                left = self._remove_some(left, removed)
+                if not left:
+                    break
+                self._pause(0.05 * 2**attempt)
+            else:
+                raise EngineUnavailable(f"{len(left)} empty rows were not removed in {UNPROCESSED_ROUNDS_MAX} tries.")
         return removed
+
+    def _remove_some(self, rows: Sequence[RowKey], removed: list[RowKey]) -> list[RowKey]:
+        """Adds to ``removed``, and returns the rows to try again. A row that is not there is no error (``ql-reference.delete``)."""
+        answer = self._call(self.client.batch_execute_statement, Statements=[self._removal(key) for key in rows])
+        left: list[RowKey] = []
+        for key, response in zip(rows, answer["Responses"], strict=True):
+            code = response.get("Error", {}).get("Code")
+            if code in BUSY:
+                left.append(key)
+            elif code is None and "Item" in response:
+                removed.append(key)
+            elif code not in (None, CONDITION):
+                message = response["Error"].get("Message", "")
+                raise EngineError(f"DynamoDB refused to remove an empty row with {code}: {message}")
+        return left
 
     def _removal(self, key: RowKey) -> dict[str, Any]:
         attributes = self.requests.key(key)
         where = " AND ".join(f'"{name}" = ?' for name in [*attributes, CONTRIBUTORS])
+        table = self.requests.real_name(key[0])
         return {
-            "Statement": f'DELETE FROM "{self.requests.real_name(key[0])}" WHERE {where}',  # noqa: S608 - names are quoted, values bound
+            "Statement": f'DELETE FROM "{table}" WHERE {where} RETURNING ALL OLD *',  # noqa: S608 - names quoted, values bound
             "Parameters": [*attributes.values(), {"N": "0"}],
         }
 
-    def read_state(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
         for some in _cut(dict.fromkeys(keys), BATCH_GET_KEYS_MAX):
-            requests: dict[str, Any] = {self.requests.state_table: {"Keys": [state_attributes(key) for key in some]}}
+            wanted = {"Keys": [state_attributes(key) for key in some], "ConsistentRead": consistent}
+            requests: dict[str, Any] = {self.requests.state_table: wanted}
             for attempt in range(UNPROCESSED_ROUNDS_MAX):
                 answer = self._call(self.client.batch_get_item, RequestItems=requests)
                 for item in answer["Responses"].get(self.requests.state_table, ()):
@@ -214,8 +250,10 @@ def _refused(error: ClientError, actions: int, tables: str) -> Refused:
     code = error.response["Error"]["Code"]
     message = error.response["Error"].get("Message", "")
     if code == "TransactionCanceledException":
-        reasons = error.response.get("CancellationReasons", ())
-        return Refused(tuple(_reason(reason) for reason in reasons))
+        reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
+        if not any(reasons):
+            raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {message}")
+        return Refused(reasons)
     if code == "ConditionalCheckFailedException":
         item = error.response.get("Item")
         return Refused((Reason(CONDITION, _plain_item(item) if item else None),))
@@ -249,6 +287,8 @@ def _fatal(error: ClientError, tables: str) -> EngineError:
 def _unreachable(error: Exception) -> EngineError:
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return EngineError("No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    if isinstance(error, CredentialRetrievalError | SSOError):
+        return EngineError(f"AWS credentials could not be read: {error}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")

@@ -7,7 +7,8 @@ records that come of them are written in one SQLite transaction, so chains run i
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import DecimalException
+from contextlib import contextmanager
+from decimal import Context, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from streamfold.change import ItemKey
 from streamfold.effects import Number
 from streamfold.engines import StoredItem
 from streamfold.engines.sortable import sortable
-from streamfold.errors import EngineError, SettingsError
+from streamfold.errors import EngineError, HandlerError, SettingsError
+from streamfold.plan import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
-from streamfold.values import EXACT, ITEM_BYTES_MAX, decode_number, encode, item_bytes, number_text, same, to_json
+from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text, same, to_json
 from streamfold.writes import (
     CONDITION,
+    VALIDATION,
     AddRow,
     Claim,
     DeleteRow,
@@ -46,7 +49,9 @@ INSERT INTO cursor VALUES (0);
 """
 LOCK_SECONDS_MAX = 10
 STREAM_LABEL = "embedded"
-VALIDATION = "ValidationError"
+LETTER_BYTES_MAX = 4
+SUMS = Context(prec=300, traps=[InvalidOperation, Inexact])
+"""Sums are exact first and then refused if they have more digits than DynamoDB holds."""
 HIGHEST = "\U0010ffff"
 
 Row = dict[str, Any]
@@ -72,48 +77,38 @@ class EmbeddedEngine:
         self._connection.close()
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
-        execute = self._connection.execute
-        self._begin()
-        try:
-            reasons = tuple(self._write(write, expires_at) for write in writes)
-            if any(reasons):
-                execute("ROLLBACK")
-                return Refused(reasons)
-            execute("COMMIT")
-            return None
-        except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
-            raise
+        if len(writes) > ACTIONS_MAX or len({write.key for write in writes}) < len(writes):
+            why = f"a transaction takes {ACTIONS_MAX} writes at most, and one of each item: found {len(writes)}"
+            return Refused((Reason(VALIDATION, None, why),) * len(writes))
+        return self._transact(writes, expires_at)
 
     def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        refused = self.transact(rows, 0)
+        refused = self._transact(rows, 0)
         if refused is None:
             return []
-        return [row.key for row, reason in zip(rows, refused.reasons, strict=True) if reason or self.transact([row], 0)]
+        return [row.key for row, reason in zip(rows, refused.reasons, strict=True) if reason or self._transact([row], 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = []
-        self._begin()
-        for key in rows:
-            row = self._row(key)
-            if row is not None and row.get(CONTRIBUTORS) == {"N": "0"}:
-                self._store(key, row, None)
-                removed.append(key)
-        self._connection.execute("COMMIT")
+        with self._transaction():
+            for key in rows:
+                row = self._row(key)
+                if row is not None and row.get(CONTRIBUTORS) == {"N": "0"}:
+                    self._store(key, row, None)
+                    removed.append(key)
         return removed
 
-    def read_state(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+    def read_state(
+        self, keys: Iterable[StateKey], *, consistent: bool = False  # noqa: ARG002 - it always is
+    ) -> dict[StateKey, dict[str, Any]]:
         found = ((key, self._state(key)) for key in keys)
         return {key: item for key, item in found if item is not None}
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        self._begin()
-        item = self._state(key)
-        fits = bool((item or {}).get("r", 0) == revision)
-        if fits:
-            self._put_state(key, {**attributes, "r": revision + 1})
-        self._connection.execute("COMMIT")
+        with self._transaction():
+            fits = _revision_holds(revision, self._state(key))
+            if fits:
+                self._put_state(key, {**attributes, "r": revision + 1})
         return fits
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
@@ -135,13 +130,15 @@ class EmbeddedEngine:
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         """Puts source images (None: removed) where nothing newer is stored. They make no stream records."""
-        self._begin()
-        self._connection.executemany(
-            "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
-            "version = excluded.version WHERE version < excluded.version",
-            ((key[0], sortable(key[1]), sortable(key[2]), to_json(raw) if raw else None, version) for key, raw, version in images),
-        )
-        self._connection.execute("COMMIT")
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
+                "version = excluded.version WHERE version < excluded.version",
+                (
+                    (key[0], sortable(key[1]), sortable(key[2]), to_json(raw) if raw else None, version)
+                    for key, raw, version in images
+                ),
+            )
 
     def pending(self, limit: int) -> list[Record]:
         """The first records of the own stream that nobody has processed."""
@@ -152,16 +149,38 @@ class EmbeddedEngine:
 
     def advance(self, sequence: int) -> None:
         """Stores that the own stream is processed up to here."""
-        self._begin()
-        self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
-        self._connection.execute("DELETE FROM stream WHERE sequence <= ?", (sequence,))
-        self._connection.execute("COMMIT")
+        with self._transaction():
+            self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
+            self._connection.execute("DELETE FROM stream WHERE sequence <= ?", (sequence,))
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commits what is done inside, unless that raises or rolls back itself."""
+        execute = self._connection.execute
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
+            execute("BEGIN IMMEDIATE")
+            yield
+            if self._connection.in_transaction:
+                execute("COMMIT")
+        except sqlite3.Error as error:
             raise EngineError(f"State file {self.path} cannot be written ({error}): does another process use it?") from None
+        finally:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+
+    def _transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+        with self._transaction():
+            reasons = tuple(self._try(write, expires_at) for write in writes)
+            if any(reasons):
+                self._connection.execute("ROLLBACK")
+                return Refused(reasons)
+        return None
+
+    def _try(self, write: Write, expires_at: int) -> Reason | None:
+        try:
+            return self._write(write, expires_at)
+        except HandlerError as error:
+            return Reason(VALIDATION, None, str(error))
 
     def _write(self, write: Write, expires_at: int) -> Reason | None:
         match write:
@@ -175,10 +194,10 @@ class EmbeddedEngine:
                 return self._guarded_put(write, expires_at)
             case Claim():
                 if (item := self._state(write.key)) is not None:
-                    return Reason(CONDITION, item)
-                self._put_state(write.key, {"ttl": expires_at})
+                    return Reason(CONDITION, {**write.key._asdict(), **item})
+                return self._put_state(write.key, {"ttl": expires_at})
             case PutState():
-                self._put_state(write.key, {"s": write.contribution})
+                return self._put_state(write.key, {"s": write.contribution})
             case DeleteState():
                 self._connection.execute("DELETE FROM state WHERE pk = ? AND sk = ?", write.key)
         return None
@@ -186,20 +205,20 @@ class EmbeddedEngine:
     def _ledger(self, write: LedgerWrite, expires_at: int) -> Reason | None:
         item = self._state(write.key)
         if not _holds(write, item):
-            return Reason(CONDITION, item)
+            return Reason(CONDITION, item and {**write.key._asdict(), **item})
         item = item or {}
         for part in write.parts:
             item[part.handler + ".v"] = part.version
             item[part.handler + ".s"] = part.contribution
             item.pop(part.handler + ".fence", None)
         item["r"] = item.get("r", 0) + 1
-        item["live"] = item.get("live", 0) + write.live
+        if write.live:
+            item["live"] = item.get("live", 0) + write.live
         if write.expires:
             item["ttl"] = expires_at
         else:
             item.pop("ttl", None)
-        self._put_state(write.key, item)
-        return None
+        return self._put_state(write.key, item)
 
     def _add(self, write: AddRow) -> Reason | None:
         before = self._row(write.key)
@@ -209,23 +228,20 @@ class EmbeddedEngine:
             stored = row.get(name, {"N": "0"})
             if "N" not in stored:
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
-            try:
-                row[name] = {"N": number_text(_plus(decode_number(stored["N"]), amount))}
-            except DecimalException:
-                return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} would need more than 38 digits")
+            row[name] = {"N": number_text(_plus(decode_number(stored["N"]), amount))}
         return self._store(write.key, before, row)
 
     def _put_or_delete(self, write: PutRow | DeleteRow) -> Reason | None:
         before = self._row(write.key) if write.owner or self._is_wanted(write.key) else None
         if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
-            return Reason(CONDITION, _found(before))
+            return Reason(CONDITION, decode({"M": before}))
         attributes = encode(write.attributes)["M"] if isinstance(write, PutRow) else None
         return self._store(write.key, before, None if attributes is None else {**self._key_attributes(write.key), **attributes})
 
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> Reason | None:
         before = self._row(write.key)
         if before is not None and not _older(before, write):
-            return Reason(CONDITION, _found(before))
+            return Reason(CONDITION, decode({"M": before}))
         row = self._key_attributes(write.key) | {VERSION: {"S": write.version}}
         if write.owner:
             row[OWNER] = {"S": write.owner}
@@ -256,8 +272,8 @@ class EmbeddedEngine:
             self._connection.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
         else:
             text = to_json(after)
-            if len(text) > ITEM_BYTES_MAX and (size := item_bytes(after)) > ITEM_BYTES_MAX:
-                return Reason(VALIDATION, None, f"row {key[1:]} has {size} bytes, {ITEM_BYTES_MAX} at most")
+            if (why := _too_large(text, after)) is not None:
+                return why
             self._connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
         if self._is_wanted(key):
             self._emit(key, before, after)
@@ -276,9 +292,12 @@ class EmbeddedEngine:
         found = self._connection.execute("SELECT item FROM state WHERE pk = ? AND sk = ?", key).fetchone()
         return json.loads(found[0]) if found else None
 
-    def _put_state(self, key: StateKey, item: Mapping[str, Any]) -> None:
-        text = json.dumps(item, separators=(",", ":"), ensure_ascii=False)
+    def _put_state(self, key: StateKey, item: Mapping[str, Any]) -> Reason | None:
+        text = to_json(item)
+        if (why := _too_large(text, item)) is not None:
+            return why
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
+        return None
 
 
 def _connect(path: str | Path | None) -> sqlite3.Connection:
@@ -301,7 +320,7 @@ def _connect(path: str | Path | None) -> sqlite3.Connection:
 def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
     """The condition of a ledger write, as the DynamoDB engine expresses it."""
     if write.revision is not None:
-        return bool((item or {}).get("r", 0) == write.revision)
+        return _revision_holds(write.revision, item)
     stored = item or {}
     if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
         return False
@@ -315,6 +334,17 @@ def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
     return True
 
 
+def _revision_holds(revision: int, item: Mapping[str, Any] | None) -> bool:
+    return bool(item is not None and item.get("r") == revision) if revision else item is None
+
+
+def _too_large(text: str, item: Mapping[str, Any]) -> Reason | None:
+    """Refuses an item over DynamoDB's size; its text is longer in all but the bytes of its letters."""
+    if len(text) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX or (size := item_bytes(encode(item)["M"])) <= ITEM_BYTES_MAX:
+        return None
+    return Reason(VALIDATION, None, f"the item has {size} bytes, {ITEM_BYTES_MAX} at most")
+
+
 def _older(row: Row, write: GuardedPut) -> bool:
     if write.owner and row.get(OWNER, {"S": write.owner}) != {"S": write.owner}:
         return False
@@ -324,11 +354,7 @@ def _older(row: Row, write: GuardedPut) -> bool:
 def _plus(one: Number, other: Number) -> Number:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
-    return EXACT.add(one, other)
-
-
-def _found(row: Row) -> dict[str, str]:
-    return {name: row[name]["S"] for name in (VERSION, OWNER) if name in row}
+    return SUMS.add(one, other)
 
 
 def _lambda_form(sequence: int, text: str) -> dict[str, Any]:

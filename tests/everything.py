@@ -1,0 +1,92 @@
+"""An application with one of everything, for tests of histories: every kind, target and guard that can be declared."""
+
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+SESSION = Key("SESSION#{session_id}", "METADATA")
+
+ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
+SALES = Key("SALES#{day}", "SKU#{sku}")
+TAG = Key("TAG#{tag}", "TOTAL")
+CUSTOMER = Key("CUSTOMER#{customer}", "TOTAL")
+CARD = Key("CARD#{order_id}", "CARD")
+BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
+BAND = Key("BAND#{band}", "TOTAL")
+ALL = Key("ALL", "TOTAL")
+SIGN_INS = Key("SIGNINS#{day}", "TOTAL")
+SEEN = Key("USER#{user}", "SESSION#{session_id}")
+
+router = Router()
+router.audit(ORDER, SESSION, redact=["email"])
+
+
+@router.view(ORDER_ITEM, into=ORDER_TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
+
+
+@router.view(ORDER_ITEM, into=SALES)
+def daily_sales(item):
+    yield Row(day=item["day"], units=Sum(item["quantity"]))
+
+
+@router.view(ORDER_ITEM, into=[TAG, CUSTOMER])
+def tags_and_customers(item, sku):
+    for tag in item["tags"]:
+        yield Row(TAG, tag=tag, items=Count(), units=Sum(item["quantity"]))
+    if sku != "free":
+        yield Row(CUSTOMER, customer=item["customer"], spent=Sum(item["price"]))
+
+
+@router.view(ORDER, into=CUSTOMER)
+def customer_orders(order):
+    if order["status"] != "cancelled":
+        yield Row(customer=order["customer"], orders=Count())
+
+
+@router.view(ORDER, into=CARD)
+def order_card(order):
+    yield Row(status=order["status"], labels=order["labels"], weight=Sum(order["weight"]))
+
+
+@router.index(ORDER, into=BY_STATUS)
+def orders_by_status(order):
+    for status in {order["status"], *order["labels"]}:
+        yield Row(status=status, customer=order["customer"])
+
+
+@router.view(ORDER_TOTAL, into=BAND)
+def bands(row):
+    total = row.get("total", 0)
+    yield Row(band="high" if total >= 100 else "low", orders=Count(), total=Sum(total))
+
+
+@router.view(BAND, into=ALL)
+def everything(row):
+    yield Row(bands=Count(), total=Sum(row.get("total", 0)))
+
+
+@router.on(SESSION, events=["INSERT"], into=SIGN_INS)
+def sign_ins(change):
+    yield Add(SIGN_INS, day=change.new["day"], sign_ins=1, devices=change.new["devices"])
+
+
+@router.on(SESSION, into=SEEN)
+def seen(change, session_id):
+    if change.expired:
+        yield Put(user=change.old["user"], state="expired", at=change.at)
+    elif change.event == "REMOVE":
+        yield Delete(user=change.old["user"])
+    else:
+        if change.old and change.old["user"] != change.new["user"]:
+            yield Delete(user=change.old["user"])
+        yield Put(user=change.new["user"], state="open", devices=change.new["devices"])
+
+
+@router.on(SESSION, changed=["user"], events=["MODIFY"], into=Key("HANDOVERS", "TOTAL"))
+def handovers(change):
+    yield Add(handovers=1)
+
+
+app = App("everything", routers=[router])
