@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import decode
 from streamfold.writes import (
@@ -99,8 +100,13 @@ def dynamo_store(client):
     for table, types in TABLES.items():
         make_table(client, f"real-{table.name}", types)
     make_table(client, STATE_TABLE, {"pk": "S", "sk": "S"})
+    return Store(dynamo_engine(client))
+
+
+def dynamo_engine(client):
+    """An engine on this client, whether its tables are there or not."""
     tables = {table.name: (table, f"real-{table.name}") for table in TABLES}
-    return Store(DynamoEngine(client, tables, STATE_TABLE, pause=lambda seconds: None))
+    return DynamoEngine(client, tables, STATE_TABLE, pause=lambda seconds: None)
 
 
 def make_table(client, name, types):
@@ -663,6 +669,35 @@ class EngineContract:
 
     def test_contribution_over_400_kilobytes_is_refused_for_good(self, store):
         assert is_permanent(store.refused(PutState(StateKey("part#shop", "a"), "x" * 410_000))[0])
+
+
+CALLS = {
+    "one write": lambda engine: engine.transact([Claim(CLAIM)], EXPIRES),
+    "a transaction": lambda engine: engine.transact([Claim(CLAIM), AddRow(ROW, {"units": 1}, 1)], EXPIRES),
+    "put rows": lambda engine: engine.put_rows([plain_row(a=1)]),
+    "remove empty rows": lambda engine: engine.remove_empty([ROW]),
+    "read state": lambda engine: engine.read_state([LEDGER]),
+    "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),
+    "list items": lambda engine: list(engine.items(SHOP)),
+    "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),
+    "list state items": lambda engine: list(engine.state_items()),
+}
+"""Every method of an engine that goes to the store."""
+
+
+class MissingTablesContract:
+    """Wants a fixture ``engine`` on a database without tables."""
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_missing_table_is_named_with_what_to_do_about_it(self, engine, call):
+        with pytest.raises(EngineError) as raised:
+            CALLS[call](engine)
+        assert not isinstance(raised.value, EngineUnavailable)
+        assert str(raised.value) == (
+            "A table is missing: one of real-shop, real-plain, real-numbered, real-binary, shop-state does not exist in "
+            "this account and region. Create it (replay --create-tables does on a loopback endpoint), or name the real "
+            "one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+        )
 
 
 def revised_elsewhere():

@@ -73,7 +73,10 @@ class App:
 
         world = World(settings or Settings.from_environment(os.environ), external=external)
         failures = process_event(self, event, engine, world).failures
-        return failures + run_chains(self, engine, world).failures if isinstance(engine, EmbeddedEngine) else failures
+        if isinstance(engine, EmbeddedEngine):
+            engine.retry()
+            failures += run_chains(self, engine, world).failures
+        return failures
 
     def lambda_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
         """The AWS Lambda entry: processes a batch and returns the partial batch response.

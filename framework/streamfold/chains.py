@@ -15,13 +15,15 @@ def run_chains(app: App, engine: EmbeddedEngine, world: World) -> Report:
     """Processes what the engine's own stream holds until it holds no more.
 
     Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the
-    batch, and what comes twice changes nothing.
+    batch, and what comes twice changes nothing. Records that failed are kept, and come again after ``engine.retry``.
     """
     report = Report()
     # The engine names tables as the application does, whatever their real names are elsewhere.
     origins = Origins(app.tables, replace(world.settings, tables={name: name for name in app.tables}), world.warn)
     while pending := engine.pending(BATCH_RECORDS_MAX):
         changes = [origins.change(record.record) for record in pending]
-        merge(report, process_changes(app, changes, engine, world))
-        engine.advance(pending[-1].sequence)
+        batch = process_changes(app, changes, engine, world)
+        failed = {failure.sequence for failure in batch.failures}
+        merge(report, batch)
+        engine.advance(pending[-1].sequence, [each.sequence for each in pending if str(each.sequence) in failed])
     return report

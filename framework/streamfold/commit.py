@@ -115,7 +115,7 @@ class Committer:
 
     def _send(self, attempt: Attempt) -> None:
         try:
-            if len(attempt.chunk.writes) > ACTIONS_MAX:
+            if len(attempt.chunk.units) == 1 and len(attempt.chunk.writes) > ACTIONS_MAX:
                 self._replan_alone(attempt)
                 return
             refused = self.engine.transact(attempt.chunk.writes, self.world.expires_at)

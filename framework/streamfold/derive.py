@@ -12,7 +12,7 @@ from streamfold.errors import HandlerError, KeyValueError
 from streamfold.key import Key, KeyValue
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
-from streamfold.values import DIGITS_MAX, Image, decode, digest, encode, hidden, number_text
+from streamfold.values import DIGITS_MAX, HIDDEN, Image, decode, digest, encode, number_text
 from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
 
 EFFECTS_MAX = 99
@@ -43,7 +43,7 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     rows: Contribution = {}
     for effect in _yielded(route, image, fields, Row):
         target = _target(route, effect)
-        key, values = _split(target.key, effect, fields)
+        key, values = _split(target, effect, fields)
         part = _part(route, target, values)
         rows[key] = _merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
@@ -90,26 +90,39 @@ def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
     return target
 
 
-def _split(target: Key, effect: Row | Put | Add | Delete, fields: Fields) -> tuple[RowKey, dict[str, Any]]:
+def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> tuple[RowKey, dict[str, Any]]:
     """The row's key and its attributes."""
-    given = effect.values
-    types = target.types
-    values = {name: value for name, value in given.items() if name not in types}
+    given, template = effect.values, target.key
+    table = template.table
+    values = {name: value for name, value in given.items() if name not in template.types}
+    keyed = len(values) != len(given)
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{effect!r} gives {', '.join(sorted(twice))} twice.")
         values.update(effect.attributes)
     for name in values:
-        if hidden(name) or name in target.table.attributes:
+        if name.startswith(HIDDEN) or name in table.attributes:
             raise HandlerError(f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} are the framework's.")
     try:
-        key = target.compose(fields if len(values) == len(given) else {**fields, **given})
+        key = template.compose({**fields, **given} if keyed else fields)
     except KeyValueError as error:
-        if any(name not in fields and name not in given for name in types):
-            missing = next(name for name in types if name not in fields and name not in given)
-            raise HandlerError(f"{effect!r} leaves {missing!r} of {target!r} without a value: give {missing}=...") from None
+        missing = [name for name in template.types if name not in fields and name not in given]
+        if missing:
+            raise HandlerError(f"{effect!r} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=...") from None
         raise HandlerError(f"{effect!r}: {error}") from None
-    return (target.table.name, *key), values
+    if keyed and target.owned and not isinstance(effect, Add):
+        _check_own(target, effect, fields)
+    return (table.name, *key), values
+
+
+def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields) -> None:
+    """Refuses a row of an owned target whose key would name another source item than the one it comes from."""
+    for name, value in effect.values.items():
+        if name in target.key.types and name in fields and fields[name] != value and target.whole:
+            raise HandlerError(
+                f"{effect!r} gives {name}={value!r}, but the source's key says {fields[name]!r}: two items could then write one row of "
+                f"{target.key!r}. Leave {name} out, or give the target's field a name that the source's key does not have."
+            )
 
 
 def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
@@ -235,7 +248,7 @@ def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
     writes: dict[RowKey, RowWrite] = {}
     for effect in _yielded(route, change, fields, Put, Add, Delete):
         target = _target(route, effect)
-        key, values = _split(target.key, effect, fields)
+        key, values = _split(target, effect, fields)
         write = _write(route, target, key, effect, values, change)
         writes[key] = _joined(route, writes[key], write) if key in writes else write
     return list(writes.values())

@@ -89,7 +89,8 @@ class Part:
             raise
         if len(text) * 4 > self.bytes_max and len(text.encode()) > self.bytes_max:
             raise KeyValueError(
-                f"Template {self.text!r} gives a key of {len(text.encode())} bytes; DynamoDB takes {self.bytes_max} at most."
+                f"Template {self.text!r} gives a key of {len(text.encode())} bytes; "
+                f"DynamoDB takes {self.bytes_max} at most."
             )
         return text
 
@@ -264,7 +265,7 @@ def _check_types(partition: object, sort: object, table: object) -> None:
         if not isinstance(value, str) and not (name == "sort" and value is None):
             raise DeclarationError(f"Key({partition!r}, {sort!r}) has {name}={value!r}: expected a template as text.")
     if not isinstance(table, Table):
-        raise DeclarationError(f"Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table(\"shop\").")
+        raise DeclarationError(f'Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table("shop").')
 
 
 def _sort_message(partition: str, sort: str | None, table: Table) -> str:

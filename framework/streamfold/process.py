@@ -56,7 +56,8 @@ class Failure(NamedTuple):
 class World:
     """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
 
-    ``warn`` is told of what is odd but not wrong, each thing once.
+    ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
+    for a store without DynamoDB's limit.
     """
 
     settings: Settings
@@ -67,6 +68,7 @@ class World:
     warn: Callable[[str], None] = lambda text: None
     warned: set[object] = field(default_factory=set)
     context: Any = None
+    actions: int | None = None
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:
@@ -138,7 +140,7 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
             engine,
             CommitWorld(
                 int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY,
-                world.settings.chunk_actions,
+                batch.actions,
                 world.pause,
                 lambda: world.seconds_left() > seconds,
             ),
@@ -194,6 +196,7 @@ class Batch:
         self.app = app
         self.engine = engine
         self.world = world
+        self.actions = world.actions or world.settings.chunk_actions
         self.report = Report()
         self.failed: list[Failed] = []
         self.external: list[tuple[Route, Change, Fields]] = []
@@ -223,7 +226,7 @@ class Batch:
                     puts += self._audit(route, fields, work)
                 else:
                     units += self._on(route, fields, work)
-        return Plan(tuple(pack(units, self.world.settings.chunk_actions)), tuple(puts))
+        return Plan(tuple(pack(units, self.actions)), tuple(puts))
 
     def departed(self, unit: Unit) -> set[RowKey]:
         """The counted rows that any of an item's images named and the newest does not: a crash may have left them empty."""

@@ -84,6 +84,8 @@ class Replay:
     def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
         batch: list[tuple[Line, Change]] = []
+        if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
+            self.engine.retry()
         for entry in self._changes(lines):
             batch.append(entry)
             if len(batch) >= self.batch_records:

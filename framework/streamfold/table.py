@@ -29,7 +29,8 @@ class Table:
     ``name`` is logical: ``STREAMFOLD_TABLE_<NAME>`` or ``--table name=real`` gives the real one, which is otherwise
     the name itself. ``partition`` and ``sort`` are the key attributes (``sort=None`` for a table with a partition key
     only), ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known:
-    what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a key.
+    what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a
+    key.
     """
 
     name: str
@@ -51,7 +52,13 @@ class Table:
             )
         if len(self.delimiter) != 1 or self.delimiter.isalnum() or self.delimiter in "{}":
             raise DeclarationError(
-                f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character that is no letter, digit or brace."
+                f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character that is no letter, "
+                "digit or brace."
+            )
+        if not all(self.attributes) or self.partition == self.sort:
+            raise DeclarationError(
+                f"Table {self.name!r} has partition={self.partition!r} and sort={self.sort!r}: expected the names of "
+                "two attributes, or sort=None for a table with a partition key only."
             )
 
     @property

@@ -14,11 +14,12 @@ from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation,
 from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, RecordError
 from streamfold.field import Unreadable, datetime_text
 from streamfold.table import RESERVED_PREFIX
 
 DIGITS_MAX = 38
+WHOLE_MAX = 10**DIGITS_MAX - 1
 EXPONENT_MAX, EXPONENT_MIN = 125, -130
 """Numbers of DynamoDB: 38 significant digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 ITEM_BYTES_MAX = 400 * 1024
@@ -44,18 +45,25 @@ def hidden(name: str) -> bool:
 
 
 def decode(value: AttributeValue) -> Any:
-    """The Python value of a DynamoDB attribute value; binary may be bytes or base64 text."""
-    for tag, content in value.items():
-        return DECODERS[tag](content)
-    raise ValueError("an attribute value is empty: expected one of S N B BOOL NULL L M SS NS BS")
+    """The Python value of a DynamoDB attribute value; binary may be bytes or base64 text.
+
+    Raises ``RecordError`` for what is no attribute value.
+    """
+    try:
+        for tag, content in value.items():
+            return DECODERS[tag](content)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        pass
+    raise RecordError(f"{value!r:.80} is no attribute value: expected one of {' '.join(DECODERS)} with its content.")
 
 
 def decode_number(text: str) -> int | Decimal:
-    return int(text) if text.isdigit() or text[1:].isdigit() and text[0] == "-" else Decimal(text)
+    """The number of a text, exactly; whole numbers as ``int``."""
+    return int(text) if text.isdigit() or (text[1:].isdigit() and text[0] == "-") else Decimal(text)
 
 
 def _decode_binary(content: str | bytes) -> bytes:
-    return b64decode(content) if isinstance(content, str) else bytes(content)
+    return b64decode(content, validate=True) if isinstance(content, str) else bytes(content)
 
 
 DECODERS: dict[str, Callable[[Any], Any]] = {
@@ -63,7 +71,7 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "N": decode_number,
     "B": _decode_binary,
     "BOOL": lambda content: content,
-    "NULL": lambda content: None,
+    "NULL": lambda _: None,
     "L": lambda content: [decode(value) for value in content],
     "M": lambda content: {name: decode(value) for name, value in content.items()},
     "SS": set,
@@ -106,7 +114,9 @@ def _encode_moment(value: object) -> dict[str, str]:
     if isinstance(value, date):
         return {"S": value.isoformat()}
     if isinstance(value, float):
-        raise HandlerError(f"Value {value!r} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number.")
+        raise HandlerError(
+            f"Value {value!r} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number."
+        )
     raise HandlerError(
         f"Value {value!r} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, None, "
         "a list, a dict with text keys, a set, a datetime with time zone or a date."
@@ -114,8 +124,8 @@ def _encode_moment(value: object) -> dict[str, str]:
 
 
 def _attribute_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise HandlerError(f"Name {name!r} of a map entry is not text.")
+    if not isinstance(name, str) or not name:
+        raise HandlerError(f"Name {name!r} of a map entry cannot be used: expected text that is not empty.")
     return name
 
 
@@ -123,19 +133,27 @@ def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
     encoded = [encode(member) for member in members]
     tags = {tag for value in encoded for tag in value}
     if len(tags) != 1 or (tag := tags.pop()) not in ("S", "N", "B"):
-        raise HandlerError(f"Set {set(members)!r} cannot be stored: expected members that are all text, all numbers or all bytes, at least one.")
+        raise HandlerError(
+            f"Set {set(members)!r} cannot be stored: expected members that are all text, all numbers or all bytes, at "
+            "least one."
+        )
     return {tag + "S": sorted(value[tag] for value in encoded)}
 
 
 def number_text(value: int | Decimal) -> str:
-    """The one spelling of a number: ``1.5``, ``100``, ``0``. Raises ``HandlerError`` where DynamoDB could not hold it."""
+    """The one spelling of a number: ``1.5``, ``100``, ``0``.
+
+    Raises ``HandlerError`` where DynamoDB could not hold it.
+    """
+    if isinstance(value, int):
+        if -WHOLE_MAX <= value <= WHOLE_MAX:
+            return int.__repr__(value)  # not str(), which a member of an enumeration has of its own
+        value = Decimal(value)
     text = str(value)
     # The usual number is its own text, less zeros at its end; exponents, NaN and Infinity hold a capital letter.
     if len(text) <= DIGITS_MAX and "E" not in text and "N" not in text and "I" not in text:
         text = text.rstrip("0").rstrip(".") if "." in text else text
         return "0" if text == "-0" else text
-    if isinstance(value, int):
-        value = Decimal(value)
     if not value.is_finite():
         raise HandlerError(f"Number {value} cannot be stored: expected a finite number.")
     sign, digits, exponent = value.as_tuple()
@@ -146,8 +164,9 @@ def number_text(value: int | Decimal) -> str:
     shift = cast(int, exponent) + len(text) - len(bare)
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
-            f"Number {value} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from 1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. "
-            f"To round on purpose: value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+            f"Number {value!s:.60} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from 1E{EXPONENT_MIN} to "
+            f"9.99E+{EXPONENT_MAX}. To round on purpose: "
+            f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
         )
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
 
@@ -193,6 +212,9 @@ class Image(Mapping[str, Any]):
             self._decoded[name] = value
         return value
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.raw and not hidden(str(name))
+
     def __iter__(self) -> Iterator[str]:
         return (name for name in self.raw if not hidden(name))
 
@@ -225,7 +247,9 @@ def digest(encoded: Mapping[str, Any]) -> str:
     """A digest of encoded attributes, the same whatever their order: 128 bits as text."""
     text = CANONICAL.encode(encoded)
     if len(text) > ITEM_BYTES_MAX and (size := item_bytes(encoded)) > ITEM_BYTES_MAX:
-        raise HandlerError(f"The row has {size} bytes; DynamoDB takes items of {ITEM_BYTES_MAX} at most. Store less of it.")
+        raise HandlerError(
+            f"The row has {size} bytes; DynamoDB takes items of {ITEM_BYTES_MAX} at most. Store less of it."
+        )
     return b64encode(blake2b(text.encode(), digest_size=16).digest())[:22].decode()
 
 

@@ -4,7 +4,12 @@ import pytest
 
 pytest.register_assert_rewrite("tests.engine_contract")
 
-from tests.engine_contract import EngineContract, dynamo_store  # noqa: E402 - after its assertions can be explained
+from tests.engine_contract import (  # noqa: E402 - after its assertions can be explained
+    EngineContract,
+    MissingTablesContract,
+    dynamo_engine,
+    dynamo_store,
+)
 
 
 @pytest.fixture
@@ -12,5 +17,14 @@ def store(dynamodb):
     return dynamo_store(dynamodb)
 
 
+@pytest.fixture
+def engine(dynamodb):
+    return dynamo_engine(dynamodb)
+
+
 class TestEngine(EngineContract):
     """The contract on DynamoDB Local."""
+
+
+class TestMissingTables(MissingTablesContract):
+    """The same without tables."""

@@ -1,19 +1,28 @@
 """boto3 clients for commands; what boto3 refuses becomes one message."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from botocore.exceptions import BotoCoreError
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
 
+from streamfold.engines.dynamodb import make_client, unreachable
 from streamfold.errors import EngineError
 
 
 def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
     """Low-level clients for DynamoDB and its streams."""
-    import boto3
+    return make_client(endpoint_url), boto3.client("dynamodbstreams", endpoint_url=endpoint_url)
 
-    from streamfold.engines.dynamodb import make_client
 
+@contextmanager
+def explained() -> Iterator[None]:
+    """Makes an ``EngineError`` of what boto3 raises inside, where no engine stands between."""
     try:
-        return make_client(endpoint_url), boto3.client("dynamodbstreams", endpoint_url=endpoint_url)
-    except (BotoCoreError, ValueError) as error:
-        raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
+        yield
+    except ClientError as error:
+        refusal = error.response["Error"]
+        raise EngineError(f"DynamoDB refused a call with {refusal['Code']}: {refusal.get('Message', '')}") from error
+    except BotoCoreError as error:
+        raise unreachable(error) from error

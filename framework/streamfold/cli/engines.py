@@ -20,6 +20,8 @@ from streamfold.settings import Settings
 from streamfold.table import MAIN
 
 DEFAULT_STATE = ".streamfold/replay.db"
+EMBEDDED_ACTIONS = 2000
+"""Writes in one transaction of a local replay: SQLite knows no limit, and a row touched often is then written once."""
 LOOPBACK = ("localhost", "::1")
 STATE_SUFFIXES = ("", "-wal", "-shm")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,7 +86,7 @@ def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> Em
         raise SettingsError(f"There is no state file {path}: make one with streamfold replay FILES --state {path}, or name yours with --state.")
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return EmbeddedEngine(app.tables.values(), path, app.chains)
+    return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
 def remove_state(path: str) -> None:

@@ -23,13 +23,14 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
     Shards are read parents first. FILE.cursor beside the file says how far it went: the same command goes on from there,
     after a kill too, and writes no record twice.
     """
-    from streamfold.cli.clients import make_clients
+    from streamfold.cli.clients import explained, make_clients
     from streamfold.stream import StreamReader, record_stream
 
     click.echo(f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True)
     reader = StreamReader(*make_clients(endpoint_url), table)
     signal.signal(signal.SIGINT, lambda *_: reader.stop())
-    with Progress(TextColumn("{task.completed} records"), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+    columns = (TextColumn("{task.completed} records"), TimeElapsedColumn())
+    with explained(), Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("recording", total=None)
         recorded = record_stream(reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records)))
     summary: dict[str, Any] = {"file": str(out), "records": recorded.records, **recorded.events}

@@ -61,7 +61,7 @@ def make_client(endpoint_url: str | None = None) -> Any:
     try:
         return boto3.client("dynamodb", endpoint_url=endpoint_url, config=config)
     except NoRegionError:
-        raise EngineError("No AWS region is set: set AWS_REGION, or region in the AWS profile.") from None
+        raise EngineError("No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile.") from None
     except (BotoCoreError, ValueError) as error:
         raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
 
@@ -89,9 +89,9 @@ class DynamoEngine:
                 self.client.transact_write_items(TransactItems=actions)
             return None
         except ClientError as error:
-            return _refused(error, len(actions), self._names())
+            return self._refused(error, len(actions))
         except BotoCoreError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
     def _unstorable(self, write: Write, expires_at: int) -> Reason | None:
         try:
@@ -120,11 +120,11 @@ class DynamoEngine:
             try:
                 requests = self.client.batch_write_item(RequestItems=requests).get("UnprocessedItems") or {}
             except ClientError as error:
-                refused = _refused(error, 1, self._names())
+                refused = self._refused(error, 1)
                 if refused.reasons[0] and refused.reasons[0].code not in CONFLICT:
                     return self._put_singly(rows)
             except BotoCoreError as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
             if not requests:
                 return []
             self._pause(0.05 * 2**attempt)
@@ -160,7 +160,7 @@ class DynamoEngine:
                 removed.append(key)
             elif code not in (None, CONDITION):
                 message = response["Error"].get("Message", "")
-                raise EngineError(f"DynamoDB refused to remove an empty row with {code}: {message}")
+                raise self._missing() if code == "ResourceNotFound" else EngineError(f"DynamoDB refused the call with {code}: {message}")
         return left
 
     def _removal(self, key: RowKey) -> dict[str, Any]:
@@ -199,12 +199,12 @@ class DynamoEngine:
             self.client.put_item(TableName=self.requests.state_table, Item=item, **condition)
             return True
         except ClientError as error:
-            refused = _refused(error, 1, self._names())
+            refused = self._refused(error, 1)
             if refused.reasons[0] and refused.reasons[0].code == CONDITION:
                 return False
             raise EngineUnavailable(f"State item {key} could not be written: {error}") from error
         except BotoCoreError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         real_name = self.requests.real_name(table.name)
@@ -228,40 +228,52 @@ class DynamoEngine:
             for page in self.client.get_paginator(operation).paginate(**arguments):
                 yield from page["Items"]
         except ClientError as error:
-            raise _fatal(error, self._names()) from error
+            raise self._fatal(error) from error
         except BotoCoreError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
     def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         try:
             return operation(**arguments)
         except ClientError as error:
-            _refused(error, 1, self._names())
+            self._refused(error, 1)
             raise EngineUnavailable(f"DynamoDB refused a call: {error}") from error
         except BotoCoreError as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
 
-    def _names(self) -> str:
-        return ", ".join([*dict.fromkeys(name for _, name in self.requests.tables.values()), self.requests.state_table])
+    def _refused(self, error: ClientError, actions: int) -> Refused:
+        """What a refusal means for each write. Raises for errors that are not about these writes."""
+        code = error.response["Error"]["Code"]
+        message = error.response["Error"].get("Message", "")
+        if code == "TransactionCanceledException":
+            reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
+            if not any(reasons):
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {message}")
+            return Refused(reasons)
+        if code == "ConditionalCheckFailedException":
+            item = error.response.get("Item")
+            return Refused((Reason(CONDITION, _plain_item(item) if item else None),))
+        if code in THROTTLED:
+            return Refused((Reason(THROTTLED[code], None, message),) * actions)
+        if code in PERMANENT:
+            return Refused((Reason(code, None, message),) * actions)
+        raise self._fatal(error)
 
+    def _fatal(self, error: ClientError) -> EngineError:
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        message = error.response["Error"].get("Message", "")
+        if code == "ResourceNotFoundException":
+            return self._missing()
+        if status >= 500 or code in THROTTLED:
+            return EngineUnavailable(f"DynamoDB failed with {code}: {message}")
+        return EngineError(f"DynamoDB refused the call with {code}: {message}")
 
-def _refused(error: ClientError, actions: int, tables: str) -> Refused:
-    """What a refusal means for each write. Raises for errors that are not about these writes."""
-    code = error.response["Error"]["Code"]
-    message = error.response["Error"].get("Message", "")
-    if code == "TransactionCanceledException":
-        reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
-        if not any(reasons):
-            raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {message}")
-        return Refused(reasons)
-    if code == "ConditionalCheckFailedException":
-        item = error.response.get("Item")
-        return Refused((Reason(CONDITION, _plain_item(item) if item else None),))
-    if code in THROTTLED:
-        return Refused((Reason(THROTTLED[code], None, message),) * actions)
-    if code in PERMANENT:
-        return Refused((Reason(code, None, message),) * actions)
-    raise _fatal(error, tables)
+    def _missing(self) -> EngineError:
+        names = dict.fromkeys([*(name for _, name in self.requests.tables.values()), self.requests.state_table])
+        return EngineError(
+            f"A table is missing: one of {', '.join(names)} does not exist in this account and region. Create it (replay --create-tables "
+            "does on a loopback endpoint), or name the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+        )
 
 
 def _reason(reason: Mapping[str, Any]) -> Reason | None:
@@ -271,20 +283,8 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
     return Reason(reason["Code"], _plain_item(item) if item else None, reason.get("Message") or "")
 
 
-def _fatal(error: ClientError, tables: str) -> EngineError:
-    code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-    message = error.response["Error"].get("Message", "")
-    if code == "ResourceNotFoundException":
-        return EngineError(
-            f"A table is missing: one of {tables} does not exist in this account and region. Create it (replay --create-tables does "
-            "on a loopback endpoint), or name the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
-        )
-    if status >= 500 or code in THROTTLED:
-        return EngineUnavailable(f"DynamoDB failed with {code}: {message}")
-    return EngineError(f"DynamoDB refused the call with {code}: {message}")
-
-
-def _unreachable(error: Exception) -> EngineError:
+def unreachable(error: Exception) -> EngineError:
+    """What an error of botocore itself means: no answer came."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return EngineError("No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
     if isinstance(error, CredentialRetrievalError | SSOError):

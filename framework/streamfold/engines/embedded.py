@@ -6,7 +6,7 @@ records that come of them are written in one SQLite transaction, so chains run i
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Context, Inexact, InvalidOperation
 from pathlib import Path
@@ -65,20 +65,32 @@ class Record(NamedTuple):
 
 
 class EmbeddedEngine:
-    """SQLite behind the engine protocol. ``wanted`` says which rows' changes the own stream keeps (those that a route reads)."""
+    """SQLite behind the engine protocol.
 
-    def __init__(self, tables: Iterable[Table], path: str | Path | None = None, wanted: Callable[[RowKey], bool] | None = None) -> None:
+    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's limit
+    of writes in a transaction; a local replay that need not rehearse it may have larger ones.
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        path: str | Path | None = None,
+        wanted: Callable[[RowKey], bool] | None = None,
+        *,
+        actions_max: int = ACTIONS_MAX,
+    ) -> None:
         self.tables = {table.name: table for table in tables}
         self.wanted = wanted
         self.path = path
+        self.actions_max = actions_max
         self._connection = _connect(path)
 
     def close(self) -> None:
         self._connection.close()
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
-        if len(writes) > ACTIONS_MAX or len({write.key for write in writes}) < len(writes):
-            why = f"a transaction takes {ACTIONS_MAX} writes at most, and one of each item: found {len(writes)}"
+        if len(writes) > self.actions_max or len({write.key for write in writes}) < len(writes):
+            why = f"a transaction takes {self.actions_max} writes at most, and one of each item: found {len(writes)}"
             return Refused((Reason(VALIDATION, None, why),) * len(writes))
         return self._transact(writes, expires_at)
 
@@ -147,11 +159,22 @@ class EmbeddedEngine:
         )
         return [Record(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
 
-    def advance(self, sequence: int) -> None:
-        """Stores that the own stream is processed up to here."""
+    def advance(self, sequence: int, failed: Collection[int] = ()) -> None:
+        """Stores that the own stream is processed up to here; records that failed are kept for ``retry``."""
+        kept = ",".join("?" * len(failed))
         with self._transaction():
             self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
-            self._connection.execute("DELETE FROM stream WHERE sequence <= ?", (sequence,))
+            self._connection.execute(
+                f"DELETE FROM stream WHERE sequence <= ? AND sequence NOT IN ({kept})",  # noqa: S608 - placeholders
+                (sequence, *failed),
+            )
+
+    def retry(self) -> None:
+        """Makes the records of the own stream that failed pending again."""
+        with self._transaction():
+            self._connection.execute(
+                "UPDATE cursor SET sequence = coalesce((SELECT min(sequence) - 1 FROM stream), sequence)"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

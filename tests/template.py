@@ -1,0 +1,43 @@
+"""``template.yaml`` as plain values: ``!GetAtt X.Arn`` is ``{"Fn::GetAtt": ["X", "Arn"]}``, as in CloudFormation."""
+
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+class _Loader(yaml.SafeLoader):
+    """Knows the short forms of CloudFormation's functions."""
+
+
+def _function(loader, suffix, node):
+    value = loader.construct_scalar(node)
+    if suffix == "GetAtt":
+        return {"Fn::GetAtt": value.split(".", 1)}
+    return {"Ref": value} if suffix == "Ref" else {f"Fn::{suffix}": value}
+
+
+_Loader.add_multi_constructor("!", _function)
+
+
+def load_template(path=ROOT / "template.yaml"):
+    """The template of this project, or of a build of it."""
+    return yaml.load(path.read_text("utf-8"), _Loader)
+
+
+def properties(template, name):
+    return template["Resources"][name]["Properties"]
+
+
+def create_table(client, template, resource, name):
+    """Creates the table of a template's resource under this name, with its keys and its stream."""
+    declared = properties(template, resource)
+    stream = declared.get("StreamSpecification")
+    client.create_table(
+        TableName=name,
+        BillingMode=declared["BillingMode"],
+        KeySchema=declared["KeySchema"],
+        AttributeDefinitions=declared["AttributeDefinitions"],
+        **({"StreamSpecification": {"StreamEnabled": True, **stream}} if stream else {}),
+    )

@@ -1,0 +1,294 @@
+"""What the DynamoDB engine makes of trouble: throttling, work left unprocessed, cancelled calls, nobody there."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from streamfold.engines import dynamodb
+from streamfold.engines.dynamodb import DynamoEngine, make_client
+from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.table import Table
+from streamfold.writes import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
+
+SHOP = Table("shop", sort=None)
+TABLES = {"shop": (SHOP, "real-shop")}
+KEYS = [StateKey("claim", "1"), StateKey("claim", "2")]
+CLAIMS = [Claim(key) for key in KEYS]
+ROWS = [PutRow(("shop", str(number), None), {"a": number}) for number in range(3)]
+PLACES = [row.key for row in ROWS]
+
+
+class Client:
+    """Answers calls from a list, raising what is an exception, and remembers them."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.calls = []
+
+    def __getattr__(self, operation):
+        def call(**arguments):
+            self.calls.append(SimpleNamespace(operation=operation, **arguments))
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+def engine(*answers):
+    return DynamoEngine(Client(*answers), TABLES, "state", pause=lambda seconds: None)
+
+
+def error(code, status=400, **more):
+    response = {"Error": {"Code": code, "Message": "why"}, "ResponseMetadata": {"HTTPStatusCode": status}, **more}
+    return ClientError(response, "Operation")
+
+
+# Transactions
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        ("ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded"),
+        ("ThrottlingException", "ThrottlingError"),
+        ("RequestLimitExceeded", "ThrottlingError"),
+        ("TransactionConflictException", "TransactionConflict"),
+        ("TransactionInProgressException", "TransactionConflict"),
+        ("ReplicatedWriteConflictException", "TransactionConflict"),
+        ("ValidationException", "ValidationException"),
+        ("IdempotentParameterMismatchException", "IdempotentParameterMismatchException"),
+    ],
+)
+@pytest.mark.parametrize("writes", [CLAIMS, CLAIMS[:1]], ids=["transaction", "one write"])
+def test_call_that_is_refused_as_a_whole_refuses_each_write(writes, code, meaning):
+    assert engine(error(code)).transact(writes, 0) == Refused((Reason(meaning, None, "why"),) * len(writes))
+
+
+def test_cancelled_transaction_gives_each_write_its_reason():
+    reasons = [
+        {"Code": "None"},
+        {"Code": "ConditionalCheckFailed", "Message": "no", "Item": {"pk": {"S": "a"}}},
+        {"Code": "TransactionConflict", "Message": None},
+    ]
+    refused = engine(error("TransactionCanceledException", CancellationReasons=reasons)).transact(CLAIMS, 0)
+    assert refused.reasons == (
+        None,
+        Reason("ConditionalCheckFailed", {"pk": "a"}, "no"),
+        Reason("TransactionConflict", None, ""),
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"CancellationReasons": [{"Code": "None"}, {"Code": "None"}]}])
+def test_cancelled_transaction_without_a_reason_has_an_unknown_outcome(more):
+    with pytest.raises(EngineUnavailable, match="without a reason"):
+        engine(error("TransactionCanceledException", **more)).transact(CLAIMS, 0)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error("InternalServerError", 500),
+        error("ServiceUnavailable", 503),
+        ReadTimeoutError(endpoint_url="http://127.0.0.1"),
+    ],
+)
+@pytest.mark.parametrize("writes", [CLAIMS, CLAIMS[:1]], ids=["transaction", "one write"])
+def test_failure_inside_the_service_has_an_unknown_outcome(writes, trouble):
+    with pytest.raises(EngineUnavailable):
+        engine(trouble).transact(writes, 0)
+
+
+def test_call_that_is_not_allowed_stops_the_run():
+    with pytest.raises(EngineError, match="refused the call with AccessDeniedException: why") as raised:
+        engine(error("AccessDeniedException")).transact(CLAIMS, 0)
+    assert not isinstance(raised.value, EngineUnavailable)
+
+
+def test_number_that_cannot_be_stored_refuses_its_write_before_anything_is_sent():
+    store = engine()
+    refused = store.transact([CLAIMS[0], AddRow(PLACES[0], {"total": int("9" * 39)}, 1)], 0)
+    assert [reason and reason.code for reason in refused.reasons] == [None, VALIDATION]
+    assert "38 digits" in refused.reasons[1].message
+    assert store.client.calls == []
+
+
+# Rows in batches
+
+
+def test_rows_left_unprocessed_are_sent_again():
+    left = {"real-shop": [{"PutRequest": {"Item": {"PK": {"S": "2"}, "a": {"N": "2"}}}}]}
+    store = engine({"UnprocessedItems": left}, {"UnprocessedItems": {}})
+    assert store.put_rows(ROWS) == []
+    assert store.client.calls[1].RequestItems == left
+
+
+def test_rows_left_unprocessed_to_the_end_are_named():
+    left = {"real-shop": [{"PutRequest": {"Item": {"PK": {"S": "2"}, "a": {"N": "2"}}}}]}
+    store = engine({"UnprocessedItems": left})
+    assert store.put_rows(ROWS) == [PLACES[2]]
+    assert len(store.client.calls) == dynamodb.UNPROCESSED_ROUNDS_MAX
+
+
+def test_throttled_batch_is_sent_again():
+    store = engine(error("ProvisionedThroughputExceededException"), {})
+    assert store.put_rows(ROWS) == []
+    assert len(store.client.calls) == 2
+
+
+def test_batch_that_is_throttled_to_the_end_names_all_its_rows():
+    assert engine(error("ThrottlingException")).put_rows(ROWS) == PLACES
+
+
+def test_batch_that_is_refused_for_good_is_put_row_by_row():
+    store = engine(error("ValidationException"), {}, error("ValidationException"), {})
+    assert store.put_rows(ROWS) == [PLACES[1]]
+    assert [call.operation for call in store.client.calls] == ["batch_write_item", *["put_item"] * 3]
+
+
+# State items
+
+
+def test_keys_left_unprocessed_are_read_again():
+    found = {"Responses": {"state": [{"pk": {"S": "claim"}, "sk": {"S": "1"}, "ttl": {"N": "5"}}]}}
+    left = {"state": {"Keys": [{"pk": {"S": "claim"}, "sk": {"S": "2"}}]}}
+    store = engine({**found, "UnprocessedKeys": left}, {"Responses": {}, "UnprocessedKeys": {}})
+    assert store.read_state(KEYS) == {KEYS[0]: {"ttl": 5}}
+    assert store.client.calls[1].RequestItems == left
+
+
+def test_keys_left_unprocessed_to_the_end_are_no_empty_answer():
+    left = {"state": {"Keys": [{"pk": {"S": "claim"}, "sk": {"S": "2"}}]}}
+    with pytest.raises(EngineUnavailable, match="throttled"):
+        engine({"Responses": {}, "UnprocessedKeys": left}).read_state(KEYS)
+
+
+@pytest.mark.parametrize("consistent", [True, False])
+def test_reads_are_consistent_where_that_is_asked_for(consistent):
+    store = engine({"Responses": {}})
+    store.read_state(KEYS, consistent=consistent)
+    assert store.client.calls[0].RequestItems["state"]["ConsistentRead"] is consistent
+
+
+def test_throttled_read_has_an_unknown_outcome():
+    with pytest.raises(EngineUnavailable):
+        engine(error("ThrottlingException")).read_state(KEYS)
+
+
+def test_throttled_swap_has_an_unknown_outcome():
+    with pytest.raises(EngineUnavailable):
+        engine(error("ThrottlingException")).swap_state(KEYS[0], {}, 0)
+
+
+# Removal of empty rows
+
+
+def statement(code=None, item=False):
+    return {
+        "TableName": "real-shop",
+        **({"Error": {"Code": code, "Message": "why"}} if code else {}),
+        **({"Item": {"PK": {"S": "1"}}} if item else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "TransactionConflict",
+        "ThrottlingError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "InternalServerError",
+    ],
+)
+def test_removal_that_meets_a_busy_row_is_tried_again_for_that_row(code):
+    first = {"Responses": [statement(item=True), statement(code), statement("ConditionalCheckFailed")]}
+    store = engine(first, {"Responses": [statement(item=True)]})
+    assert store.remove_empty(PLACES) == PLACES[:2]
+    assert [parameters["Parameters"][0] for parameters in store.client.calls[1].Statements] == [{"S": "1"}]
+
+
+def test_removal_that_meets_a_busy_row_to_the_end_has_an_unknown_outcome():
+    store = engine({"Responses": [statement("TransactionConflict")]})
+    with pytest.raises(EngineUnavailable, match="1 empty rows were not removed"):
+        store.remove_empty(PLACES[:1])
+    assert len(store.client.calls) == dynamodb.UNPROCESSED_ROUNDS_MAX
+
+
+def test_removal_that_is_not_allowed_is_not_passed_over():
+    with pytest.raises(EngineError, match="AccessDenied: why"):
+        engine({"Responses": [statement("AccessDenied")]}).remove_empty(PLACES[:1])
+
+
+# Nobody there
+
+
+def test_missing_credentials_are_an_error_with_the_remedy(monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = DynamoEngine(make_client(), TABLES, "state")
+    with pytest.raises(EngineError) as raised:
+        store.transact(CLAIMS, 0)
+    assert not isinstance(raised.value, EngineUnavailable)
+    assert str(raised.value) == (
+        "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    )
+
+
+@pytest.fixture
+def closed_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]  # bound, but nobody listens
+
+
+@pytest.fixture
+def credentials(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.transact(CLAIMS, 0),
+        lambda store: store.put_rows(ROWS),
+        lambda store: store.remove_empty(PLACES),
+        lambda store: store.read_state(KEYS),
+        lambda store: store.swap_state(KEYS[0], {}, 0),
+        lambda store: list(store.items(SHOP)),
+    ],
+)
+def test_endpoint_where_nobody_answers_is_an_error_that_names_it(monkeypatch, credentials, closed_port, call):
+    monkeypatch.setattr(dynamodb, "ATTEMPTS_MAX", 1)
+    url = f"http://127.0.0.1:{closed_port}"
+    store = DynamoEngine(make_client(url), TABLES, "state")
+    with pytest.raises(EngineError) as raised:
+        call(store)
+    assert not isinstance(raised.value, EngineUnavailable)
+    assert str(raised.value) == (
+        f'Nothing answers at the DynamoDB endpoint (Could not connect to the endpoint URL: "{url}/"). '
+        "Check --endpoint-url and the region."
+    )
+
+
+def test_endpoint_that_is_no_address_is_an_error(credentials):
+    with pytest.raises(EngineError, match="The DynamoDB client cannot be made: Invalid endpoint: nowhere"):
+        make_client("nowhere")
+
+
+def test_missing_region_is_an_error_with_the_remedy(monkeypatch, tmp_path):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with pytest.raises(EngineError, match="No AWS region is set: set AWS_DEFAULT_REGION"):
+        make_client()

@@ -1,0 +1,228 @@
+"""The template: what keeps data, what hears of failures, and that the function may do what the engine does, no more."""
+
+import importlib
+import re
+
+import pytest
+
+from handlers import app
+from streamfold.engines import Engine
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.settings import TABLE_PREFIX, Settings, environment_name
+from streamfold.table import MAIN
+from streamfold.writes import (
+    AddRow,
+    Claim,
+    DeleteRow,
+    DeleteState,
+    GuardedPut,
+    LedgerPart,
+    LedgerWrite,
+    PutRow,
+    PutState,
+    StateKey,
+    Write,
+)
+from tests.template import ROOT, load_template, properties
+
+ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("shop", "ORDER#1")
+WRITES = (
+    PutRow(ROW, {"status": "paid"}),
+    DeleteRow(ROW),
+    AddRow(ROW, {"total": 1}, 1),
+    GuardedPut(ROW, {"at": "now"}, "1"),
+    LedgerWrite(STATE, (LedgerPart("order_total", "1", "a", ""),), None, 1, expires=False),
+    Claim(STATE),
+    PutState(STATE, "a"),
+    DeleteState(STATE),
+)
+COMMANDS_ONLY = {"items", "state_items", "close"}
+"""What commands ask of an engine, and the function does not."""
+
+
+@pytest.fixture(scope="module")
+def template():
+    return load_template()
+
+
+@pytest.fixture(scope="module")
+def mapping(template):
+    (event,) = properties(template, "Projector")["Events"].values()
+    assert event["Type"] == "DynamoDB"
+    return event["Properties"]
+
+
+@pytest.fixture(scope="module")
+def statements(template):
+    policies = properties(template, "ProjectorRole")["Policies"]
+    return {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+
+
+class Calls:
+    """A client that answers every call with nothing, and notes which permission it takes on which table.
+
+    The actions of a transaction need the permissions of their own operations (Developer Guide, transaction-apis-iam),
+    a PartiQL statement that of its verb (ql-iam).
+    """
+
+    def __init__(self):
+        self.needed = set()
+
+    def transact_write_items(self, **call):
+        for item in call["TransactItems"]:
+            ((kind, arguments),) = item.items()
+            self.needed.add((arguments["TableName"], f"dynamodb:{kind}Item"))
+
+    def batch_write_item(self, **call):
+        self.needed |= {(table, "dynamodb:BatchWriteItem") for table in call["RequestItems"]}
+        return {}
+
+    def batch_get_item(self, **call):
+        self.needed |= {(table, "dynamodb:BatchGetItem") for table in call["RequestItems"]}
+        return {"Responses": {}}
+
+    def batch_execute_statement(self, **call):
+        for statement in call["Statements"]:
+            verb, table = re.match(r'(\w+) FROM "(\w+)"', statement["Statement"]).groups()
+            self.needed.add((table, f"dynamodb:PartiQL{verb.title()}"))
+        return {"Responses": [{} for _ in call["Statements"]]}
+
+    def put_item(self, **call):
+        self.needed.add((call["TableName"], "dynamodb:PutItem"))
+
+
+@pytest.fixture(scope="module")
+def needed():
+    """The permissions behind everything that the function can ask of the engine."""
+    calls = Calls()
+    engine = DynamoEngine(calls, {"main": (MAIN, "rows")}, "state")
+    engine.transact(WRITES, 0)
+    engine.put_rows([WRITES[0]])
+    engine.remove_empty([ROW])
+    engine.read_state([STATE])
+    engine.swap_state(STATE, {}, 0)
+    return calls.needed
+
+
+def test_every_write_and_every_method_of_an_engine_is_looked_at():
+    assert {type(write) for write in WRITES} == set(Write.__args__)
+    methods = {name for name in vars(Engine) if not name.startswith("_")}
+    assert methods == {"transact", "put_rows", "remove_empty", "read_state", "swap_state"} | COMMANDS_ONLY
+
+
+@pytest.mark.parametrize(
+    ("sid", "table", "resource"), [("WriteRows", "rows", "Table"), ("KeepState", "state", "StateTable")]
+)
+def test_function_may_do_exactly_what_the_engine_does(statements, needed, sid, table, resource):
+    assert set(statements[sid]["Action"]) == {action for name, action in needed if name == table}
+    assert statements[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+
+
+def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_bucket_and_the_log(statements):
+    resources = {str(statement["Resource"]) for statement in statements.values()}
+    assert resources == {
+        str({"Fn::GetAtt": ["Table", "Arn"]}),
+        str({"Fn::GetAtt": ["Table", "StreamArn"]}),
+        str({"Fn::GetAtt": ["StateTable", "Arn"]}),
+        str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
+        str({"Fn::Sub": "${FailureBucket.Arn}/*"}),
+        str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
+    }
+    assert "*" not in str([statement["Action"] for statement in statements.values()])
+    assert {statement["Effect"] for statement in statements.values()} == {"Allow"}
+
+
+def test_role_is_the_projectors_own_so_that_sam_adds_no_policy(template):
+    assert properties(template, "Projector")["Role"] == {"Fn::GetAtt": ["ProjectorRole", "Arn"]}
+    assert "ManagedPolicyArns" not in properties(template, "ProjectorRole")
+    assert "Policies" not in properties(template, "Projector")
+
+
+def test_mapping_may_read_its_stream_and_leave_what_failed(statements):
+    assert set(statements["ReadStream"]["Action"]) == {
+        f"dynamodb:{action}" for action in ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+    }
+    assert statements["KeepFailures"]["Action"] == "s3:PutObject"
+    assert statements["FindFailureBucket"]["Action"] == "s3:ListBucket"
+
+
+def test_failed_record_fails_alone_and_does_not_stop_its_shard(mapping):
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["BisectBatchOnFunctionError"] is True
+    assert 0 < mapping["MaximumRetryAttempts"] <= 10_000
+    assert 60 <= mapping["MaximumRecordAgeInSeconds"] < 24 * 60 * 60
+    destination = mapping["DestinationConfig"]["OnFailure"]
+    assert destination == {"Type": "S3", "Destination": {"Fn::GetAtt": ["FailureBucket", "Arn"]}}
+
+
+def test_mapping_reads_the_tables_stream_from_its_beginning(template, mapping):
+    assert mapping["Stream"] == {"Fn::GetAtt": ["Table", "StreamArn"]}
+    assert mapping["StartingPosition"] == "TRIM_HORIZON"
+    assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (100, 1)
+    assert properties(template, "Table")["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
+
+
+@pytest.mark.parametrize("table", ["Table", "StateTable"])
+def test_tables_can_be_restored_and_outlive_the_stack(template, table):
+    resource = template["Resources"][table]
+    assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Retain", "Retain")
+    assert resource["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert resource["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
+
+
+def test_state_table_is_what_the_engine_expects(template):
+    state = properties(template, "StateTable")
+    assert state["KeySchema"] == [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ]
+    assert {attribute["AttributeType"] for attribute in state["AttributeDefinitions"]} == {"S"}
+    assert state["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
+    assert "StreamSpecification" not in state
+
+
+def test_table_has_the_keys_that_the_application_declares(template):
+    names = [element["AttributeName"] for element in properties(template, "Table")["KeySchema"]]
+    assert [tuple(names)] == [table.attributes for table in app.tables.values()]
+
+
+def test_environment_names_every_table_and_is_understood(template):
+    variables = properties(template, "Projector")["Environment"]["Variables"]
+    assert {name for name in variables if name.startswith(TABLE_PREFIX)} == {
+        TABLE_PREFIX + environment_name(name) for name in app.tables
+    }
+    assert variables["STREAMFOLD_TABLE_MAIN"] == {"Ref": "Table"}
+    assert variables["STREAMFOLD_STATE_TABLE"] == {"Ref": "StateTable"}
+    settings = Settings.from_environment({name: "some" for name in variables if name.startswith("STREAMFOLD_")})
+    assert (settings.real_name("main"), settings.state_table) == ("some", "some")
+
+
+def test_function_is_found_and_has_a_build_target(template):
+    resource = template["Resources"]["Projector"]
+    module, _, name = resource["Properties"]["Handler"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) == app.lambda_handler
+    assert resource["Metadata"]["BuildMethod"] == "makefile"
+    assert "\nbuild-Projector:" in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_function_has_more_time_than_its_slowest_request(template):
+    from streamfold.engines.dynamodb import ATTEMPTS_MAX, CONNECT_SECONDS_MAX, READ_SECONDS_MAX
+
+    slowest = ATTEMPTS_MAX * (CONNECT_SECONDS_MAX + READ_SECONDS_MAX)
+    assert properties(template, "Projector")["Timeout"] >= slowest + Settings().stop_seconds
+
+
+def test_failures_are_private_encrypted_and_kept_shorter_than_claims(template):
+    bucket = properties(template, "FailureBucket")
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    assert rule["Status"] == "Enabled"
+    record_days = 1
+    assert rule["ExpirationInDays"] + record_days < Settings().retention_days
+
+
+def test_log_is_kept_for_a_while_and_not_for_ever(template):
+    assert properties(template, "ProjectorLog")["RetentionInDays"] == 30
+    assert properties(template, "Projector")["LoggingConfig"] == {"LogGroup": {"Ref": "ProjectorLog"}}
