@@ -28,7 +28,11 @@ def environment(**more):
     foreign = ("AWS_", "STREAMFOLD_", "POWERTOOLS_", "PYTHON")
     own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     # No look for credentials at the address of a cloud machine, nor in a home folder.
-    quiet = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    quiet = {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
     return {**own, **quiet, "PYTHONPATH": str(ROOT / "framework"), "PYTHONWARNINGS": "error", **more}
 
 

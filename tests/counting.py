@@ -33,6 +33,7 @@ class CountingEngine:
     def __init__(self, engine):
         self.engine = engine
         self.calls = []
+        self.writes = []
 
     @property
     def requests(self):
@@ -59,6 +60,7 @@ class CountingEngine:
         units = sum(_write_units(max(size, self._bytes_written(write))) for write, size in zip(writes, before, strict=True))
         if len(writes) > 1:
             units *= 2
+        self.writes += writes
         self.calls.append(Call("transact", 1, len(writes), units, refused=refused is not None))
         return refused
 

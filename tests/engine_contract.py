@@ -409,6 +409,11 @@ class EngineContract:
         store.write(AddRow(ROW, {"units": Decimal("9.9E+125")}, 1))
         assert is_permanent(store.refused(AddRow(ROW, {"units": Decimal("9.9E+125")}, 1))[0])
 
+    def test_addition_of_more_than_38_digits_is_refused_for_good_whatever_the_sum(self, store):
+        store.write(AddRow(ROW, {"units": -int("9" * 38)}, 1))
+        assert is_permanent(store.refused(AddRow(ROW, {"units": int("1" * 39)}, 1))[0])
+        assert store.row()["units"] == -int("9" * 38)
+
     def test_large_whole_numbers_that_fit_add_up_exactly(self, store):
         store.write(AddRow(ROW, {"units": int("9" * 38)}, 1))
         store.write(AddRow(ROW, {"units": 1}, 1))

@@ -90,3 +90,16 @@ def handovers(change):
 
 
 app = App("everything", routers=[router])
+
+
+def app_of(*names):
+    """An application with some of the handlers only."""
+    chosen = Router()
+    chosen.routes = [route for route in router.routes if route.name in names]
+    return App("everything", routers=[chosen])
+
+
+new_images_suffice = app_of("sign_ins", *(route.name for route in router.routes if route.ledger))
+"""Without those that compare both images or look at the old one."""
+without_chains = app_of(*(route.name for route in router.routes if route.name not in ("bands", "everything")))
+"""What one event leads to in a store whose streams nobody reads."""

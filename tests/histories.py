@@ -76,9 +76,9 @@ def records_of(history, **source):
         if attributes is None or attributes is EXPIRED:
             if before is not None:
                 expired = {"userIdentity": TIME_TO_LIVE} if attributes is EXPIRED else {}
-                records.append(stream.remove(key) | expired)
+                records.append(stream.remove(*key) | expired)
         elif before is None or {**before, **attributes} != before:
-            records.append(stream.put(key, **attributes))
+            records.append(stream.put(*key, **attributes))
     return records
 
 

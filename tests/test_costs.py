@@ -1,14 +1,20 @@
-"""What a record costs on DynamoDB, counted at the engine: requests, and the units that would be billed."""
+"""What a record costs on DynamoDB, counted at the engine: requests, and the capacity units that would be billed.
+
+``pytest tests/test_costs.py -s`` prints the figures.
+"""
 
 from random import Random
 
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.change import Change, Origin
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.ledger import ledger_key
 from streamfold.process import World, process_event
 from streamfold.settings import Settings
-from streamfold.values import item_bytes
+from streamfold.table import MAIN
+from streamfold.writes import LedgerWrite
 from tests.counting import CountingEngine
 from tests.source import Source
 
@@ -16,9 +22,10 @@ BATCH = 100
 MEASURED = 1000
 EXPENSE = Key("EXPENSE#{expense_id}", "METADATA")
 GROUP = Key("GROUP#{group}", "TOTAL")
+ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 
 
-def make_app():
+def group_totals():
     router = Router()
 
     @router.view(EXPENSE, into=GROUP)
@@ -26,101 +33,6 @@ def make_app():
         yield Row(group=item["group"], total=Sum(item["amount"]), expenses=Count())
 
     return App("shop", routers=[router])
-
-
-class Load:
-    """Items over groups that are amended; 10 % of the changes move an item to another group, 5 % remove it."""
-
-    def __init__(self, items, groups):
-        self.random = Random(20260301)
-        self.source = Source()
-        self.keys = [(f"EXPENSE#{number:06d}", "METADATA") for number in range(items)]
-        self.groups = [f"{number:02d}" for number in range(groups)]
-
-    def first(self):
-        return [self._put(key, self._group()) for key in self.keys]
-
-    def changes(self, count):
-        return [self._change(self.random.choice(self.keys)) for _ in range(count)]
-
-    def _change(self, key):
-        item = self.source.items.get(key)
-        chance = self.random.random()
-        if item is None:
-            return self._put(key, self._group())
-        if chance < 0.05:
-            return self.source.remove(key)
-        if chance < 0.15:
-            return self._put(key, self.random.choice([group for group in self.groups if group != item["group"]]))
-        return self._put(key, item["group"])
-
-    def _put(self, key, group):
-        return self.source.put(key, group=group, amount=self.random.randint(1, 10_000))
-
-    def _group(self):
-        return self.random.choice(self.groups)
-
-
-@pytest.fixture
-def app():
-    return make_app()
-
-
-@pytest.fixture
-def engine(app):
-    return CountingEngine(EmbeddedEngine(app.tables.values()))
-
-
-def process(app, engine, records):
-    for start in range(0, len(records), BATCH):
-        report = process_event(app, records[start : start + BATCH], engine, World(Settings()))
-        assert report.failures == []
-
-
-@pytest.mark.parametrize(
-    ("items", "groups", "requests_max", "units_max"),
-    [pytest.param(500, 20, 0.08, 2.7, id="spread"), pytest.param(20, 5, 0.05, 0.8, id="hot")],
-)
-def test_record_of_a_view_costs_this_much(app, engine, items, groups, requests_max, units_max):
-    load = Load(items, groups)
-    process(app, engine, load.first())
-    engine.calls.clear()
-
-    process(app, engine, load.changes(MEASURED))
-
-    requests, units = engine.requests / MEASURED, engine.write_units / MEASURED
-    print(f"{items} items over {groups} groups: {requests:.3f} requests and {units:.2f} write units a record")
-    for name in ("transact", "remove_empty"):
-        calls = engine.named(name)
-        print(name, len(calls), sum(c.requests for c in calls), sum(c.actions for c in calls), sum(c.write_units for c in calls))
-    assert requests <= requests_max
-    assert units <= units_max
-    assert engine.read_units == 0
-    assert engine.refused == []
-
-
-def rows(app, engine):
-    return list(engine.items(app.tables["main"]))
-
-
-def test_batch_that_comes_again_changes_no_row_and_is_read_after_one_refused_chunk(app, engine):
-    load = Load(500, 20)
-    process(app, engine, load.first())
-    batch = load.changes(BATCH)
-    process(app, engine, batch)
-    before, state_before = rows(app, engine), list(engine.state_items())
-    engine.calls.clear()
-
-    process(app, engine, batch)
-
-    assert rows(app, engine) == before
-    assert list(engine.state_items()) == state_before
-    for c in engine.calls: print(c)
-    assert [call.name for call in engine.calls[:2]] == ["transact", "read_state"]
-    assert len(engine.named("transact")) == len(engine.refused) == 1
-
-
-ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 
 
 def five_views():
@@ -144,17 +56,125 @@ def five_views():
 
     @router.view(ORDER_ITEM, into=Key("REGION#{region}", "MONTH#{month}"))
     def monthly_revenue(item):
-        yield Row(region=item["region"], month=item["at"][:7], revenue=Sum(item["price"] * item["quantity"]), orders=Count())
+        amount = Sum(item["price"] * item["quantity"])
+        yield Row(region=item["region"], month=item["at"][:7], revenue=amount, orders=Count())
 
     return App("shop", routers=[router])
+
+
+class Load:
+    """Items over groups, amended at random: 10 % of the changes move an item to another group, 5 % remove it."""
+
+    def __init__(self, items, groups, **more):
+        self.random = Random(20260301)
+        self.source = Source(**more)
+        self.names = [f"EXPENSE#{number:06d}" for number in range(items)]
+        self.groups = [f"{number:02d}" for number in range(groups)]
+
+    def first(self):
+        return [self._put(name, self.random.choice(self.groups)) for name in self.names]
+
+    def changes(self, count):
+        return [self._change(self.random.choice(self.names)) for _ in range(count)]
+
+    def _change(self, name):
+        item = self.source.items.get((name, "METADATA"))
+        chance = self.random.random()
+        if item is None:
+            return self._put(name, self.random.choice(self.groups))
+        if chance < 0.05:
+            return self.source.remove(name)
+        if chance < 0.15:
+            return self._put(name, self.random.choice([group for group in self.groups if group != item["group"]]))
+        return self._put(name, item["group"])
+
+    def _put(self, name, group):
+        return self.source.put(name, group=group, amount=self.random.randint(1, 10_000))
+
+
+@pytest.fixture
+def app():
+    return group_totals()
+
+
+@pytest.fixture
+def engine(app):
+    return CountingEngine(EmbeddedEngine(app.tables.values()))
+
+
+def process(app, engine, records):
+    for start in range(0, len(records), BATCH):
+        assert process_event(app, records[start : start + BATCH], engine, World(Settings())).failures == []
+
+
+def rows(engine):
+    return list(engine.items(MAIN))
+
+
+@pytest.mark.parametrize(
+    ("items", "groups", "requests_max", "units_max"),
+    [pytest.param(500, 20, 0.08, 2.7, id="spread"), pytest.param(20, 5, 0.05, 0.8, id="hot")],
+)
+def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, requests_max, units_max):
+    load = Load(items, groups)
+    process(app, engine, load.first())
+    engine.calls.clear()
+
+    process(app, engine, load.changes(MEASURED))
+
+    requests, units = engine.requests / MEASURED, engine.write_units / MEASURED
+    print(f"\n{items} items over {groups} groups: {requests:.3f} requests and {units:.2f} write units a record")
+    assert requests <= requests_max
+    assert units <= units_max
+    assert engine.read_units == 0
+    assert engine.refused == []
+
+
+@pytest.mark.parametrize(("items", "groups"), [(500, 20), (20, 5)])
+def test_batch_that_comes_again_changes_nothing_and_is_read_after_one_refused_transaction(app, engine, items, groups):
+    load = Load(items, groups)
+    process(app, engine, load.first())
+    batch = load.changes(BATCH)
+    process(app, engine, batch)
+    before, state_before = rows(engine), list(engine.state_items())
+    engine.calls.clear()
+
+    process(app, engine, batch)
+
+    requests, units = engine.requests / BATCH, engine.write_units / BATCH
+    print(f"\nthe same batch again: {requests:.3f} requests, {units:.2f} write and {engine.read_units / BATCH:.2f} read units a record")
+    assert (rows(engine), list(engine.state_items())) == (before, state_before)
+    assert len(engine.named("transact")) == len(engine.refused) == 1
+    assert len(engine.named("read_state")) <= 1
+
+
+def test_batch_with_new_images_only_costs_one_read(app, engine):
+    load = Load(100, 5, view="NEW_IMAGE")
+    process(app, engine, load.first())
+    engine.calls.clear()
+
+    process(app, engine, load.changes(BATCH))
+
+    assert [call.requests for call in engine.named("read_state")] == [1]
+    assert engine.refused == []
 
 
 def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte():
     app = five_views()
     engine = CountingEngine(EmbeddedEngine(app.tables.values()))
-    source = Source("shop-orders")
-    key = ("ORDER#20260301-000123", "ITEM#sku-48213")
-    record = source.put(key, price=1999, quantity=3, at="2026-03-01T10:15:00Z", customer_id="customer-00417", region="eu-central")
+    source = Source()
+    item = {"price": 1999, "quantity": 3, "at": "2026-03-01T10:15:00Z"}
+    record = source.put("ORDER#20260301-000123", "ITEM#sku-48213", **item, customer_id="customer-00417", region="eu-central")
 
     process(app, engine, [record])
-    for item in engine.state_items(): print(item, item_bytes(item))
+
+    ledger_writes = [write for write in engine.writes if isinstance(write, LedgerWrite)]
+    size = engine.state_bytes(ledger_key("shop", "main", change_of(record).item))
+    print(f"\na state item of five views: {size} bytes")
+    assert len(ledger_writes) == 1
+    assert [part.handler for part in ledger_writes[0].parts] == [route.name for route in app.routes]
+    assert size <= 1024
+
+
+def change_of(record):
+    return Change(record, Origin(MAIN, ""))

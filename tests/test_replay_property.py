@@ -1,8 +1,10 @@
 """Any redelivery, whatever fails on the way, leaves the rows of one clean replay, and those of the model."""
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +21,8 @@ from tests.faulty import Died, FaultyEngine
 from tests.histories import batches, random_steps, random_writes, records_of, steps, writes
 from tests.model import model, stored
 
-TRIES_MAX = 60
-"""Deliveries after which nothing fails any more, so that every history ends."""
+TRIES_MAX = 40
+"""Deliveries after which nothing fails any more."""
 EVENTS = Path(__file__).parent.parent / "events"
 FILES = [pytest.param(path, id=path.name) for path in (*sorted(EVENTS.glob("*.jsonl")), *sorted(EVENTS.glob("special/*")))]
 
@@ -50,9 +52,7 @@ def test_clean_replay_gives_the_rows_of_the_model(history):
     assert delivered(everything.app, [records]) == model(everything.app, records)
 
 
-@given(history=writes(), steps=steps(), actions=st.sampled_from([2, 10, 25, 100]))
-@settings(max_examples=300, deadline=None)
-def test_any_redelivery_gives_the_rows_of_one_clean_replay(history, steps, actions):
+def check_redelivery(history, steps, actions):
     records = records_of(history)
 
     rows = delivered(everything.app, batches(records, steps), chunk_actions=actions)
@@ -61,28 +61,98 @@ def test_any_redelivery_gives_the_rows_of_one_clean_replay(history, steps, actio
     assert rows == model(everything.app, records)
 
 
+any_redelivery = given(history=writes(), steps=steps(), actions=st.sampled_from([2, 10, 25, 100]))
+
+
+@any_redelivery
+@settings(max_examples=300, deadline=None)
+def test_any_redelivery_gives_the_rows_of_one_clean_replay(history, steps, actions):
+    check_redelivery(history, steps, actions)
+
+
+@pytest.mark.nightly
+@any_redelivery
+@settings(max_examples=5000, deadline=None)
+def test_any_of_many_redeliveries_gives_the_rows_of_one_clean_replay(history, steps, actions):
+    check_redelivery(history, steps, actions)
+
+
+@given(history=writes(), steps=steps())
+@settings(max_examples=100, deadline=None)
+def test_any_redelivery_of_new_images_alone_gives_the_rows_of_the_model(history, steps):
+    records = records_of(history, view="NEW_IMAGE")
+    app = everything.new_images_suffice
+
+    assert delivered(app, batches(records, steps)) == model(app, records)
+
+
+@given(history=writes(), steps=steps(), others=steps())
+@settings(max_examples=50, deadline=None)
+def test_two_processes_with_the_same_records_give_the_rows_of_the_model(history, steps, others):
+    records = records_of(history)
+    app = everything.app
+    with TemporaryDirectory() as folder:
+        engines = [EmbeddedEngine(app.tables.values(), Path(folder) / "state.db", app.chains) for _ in range(2)]
+        for both in zip_longest(batches(records, steps), batches(records, others)):
+            for engine, batch in zip(engines, both, strict=True):
+                delivered(app, [batch or []], engine)
+
+        assert stored(app, engines[0]) == model(app, records)
+
+        for engine in engines:
+            engine.close()
+
+
+@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("steps", [[(1000, 0, False)], [(1, 0, False)] * 9999, [(7, 0, True)] * 999, random_steps(Random(1), 40)])
+def test_recorded_file_gives_the_rows_of_the_model_in_any_batches(path, steps):
+    records = recorded(path)
+
+    assert delivered(shop, batches(records, steps)) == model(shop, records)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_recorded_file_that_comes_again_changes_no_row(path):
+    records = recorded(path)
+    engine = new_engine(shop)
+    rows = delivered(shop, [records], engine)
+
+    assert delivered(shop, batches(records, random_steps(Random(2), 20)), engine) == rows
+
+
 def driven(app, records, random, rate):
-    """Delivers as Lambda does, from the lowest failed record on, while calls fail; returns the engine."""
+    """Delivers as Lambda does, from the lowest failed record on, while calls fail; returns the engine.
+
+    Some failed records are given up, and come again behind all others, shuffled.
+    """
     engine = FaultyEngine(app, new_engine(app), random, rate)
     world = World(Settings(chunk_actions=random.choice((2, 10, 25, 100))), pause=lambda seconds: None)
-    position, tries = 0, 0
-    while position < len(records):
-        tries += 1
-        if tries > TRIES_MAX:
-            engine.bury()
-        batch = records[position : position + random.choice((1, 3, 10, 1000))]
-        try:
-            failures = process_event(app, batch, engine, world).failures
-            run_chains(app, engine, world)
-        except (Died, EngineUnavailable):
-            app.checked_engines.discard(engine)
-            continue
-        sequences = [record["dynamodb"]["SequenceNumber"] for record in batch]
-        position += min((sequences.index(failure.sequence) for failure in failures), default=len(batch))
+    position, given_up = 0, []
+    for _ in range(TRIES_MAX):
+        failed = attempt(app, records[position : position + random.choice((1, 3, 10, 1000))], engine, world)
+        position += failed
+        if position < len(records) and random.random() < 0.1:
+            given_up.append(records[position])
+            position += 1
     engine.bury()
+    random.shuffle(given_up)
+    for batch in (records[position:], given_up):
+        assert attempt(app, batch, engine, world) == len(batch)
     engine.retry()
     assert run_chains(app, engine, world).failures == []
     return engine
+
+
+def attempt(app, batch, engine, world):
+    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
+    try:
+        failures = process_event(app, batch, engine, world).failures
+        run_chains(app, engine, world)
+    except (Died, EngineUnavailable):
+        app.checked_engines.discard(engine)
+        return 0
+    sequences = [record["dynamodb"]["SequenceNumber"] for record in batch]
+    return min((sequences.index(failure.sequence) for failure in failures), default=len(batch))
 
 
 def check_faults(seed):
@@ -100,4 +170,11 @@ def check_faults(seed):
 @pytest.mark.parametrize("first", range(0, 300, 30))
 def test_faults_of_every_call_leave_the_rows_of_the_model_and_the_invariants(first):
     for seed in range(first, first + 30):
+        check_faults(seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(300, 5300, 500))
+def test_faults_of_every_call_leave_the_rows_of_the_model_in_many_histories(first):
+    for seed in range(first, first + 500):
         check_faults(seed)

@@ -1,5 +1,6 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
-from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, same
+from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, number_text, same
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
+SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
@@ -68,7 +70,8 @@ class Change:
 
     ``event`` is INSERT, MODIFY or REMOVE; ``keys`` the decoded key attributes; ``old`` and ``new`` read-only images,
     empty when there is none. ``expired`` tells a deletion by time to live, ``at`` the time (aware, whole seconds:
-    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's changes.
+    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's
+    changes.
     """
 
     __slots__ = ("_at", "_new", "_old", "event", "expired", "item", "sequence", "table", "version_text", "view")
@@ -79,16 +82,17 @@ class Change:
             keys: RawImage = body["Keys"]
             self.event: Event = record["eventName"]
             self.sequence: str = body["SequenceNumber"]
-        except (KeyError, TypeError):
+            digits = self.sequence.isdigit() and self.sequence.isascii() and len(self.sequence) <= SEQUENCE_DIGITS_MAX
+        except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
-        if self.event not in EVENTS or not (self.sequence.isdigit() and len(self.sequence) <= SEQUENCE_DIGITS_MAX):
+        if self.event not in EVENTS or not digits:
             raise RecordError(missing_parts(record))
         self.table = table = origin.table
         self.item: ItemKey = _item_key(keys, table)
         self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
-        self._old: RawImage | Image | None = body.get("OldImage")
-        self._new: RawImage | Image | None = body.get("NewImage")
+        self._old: RawImage | Image | None = body.get("OldImage") or None
+        self._new: RawImage | Image | None = body.get("NewImage") or None
         self._at: Any = body.get("ApproximateCreationDateTime")
         identity = record.get("userIdentity")
         self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)
@@ -105,27 +109,27 @@ class Change:
     @property
     def has_old(self) -> bool:
         """Whether the old image is known, be it that there is none."""
-        return self.view is None or self.view in HAS_OLD or self.event == "INSERT"
+        return self._old is not None or self.event == "INSERT"
 
     @property
     def has_new(self) -> bool:
         """Whether the new image is known, be it that there is none."""
-        return self.view is None or self.view in HAS_NEW or self.event == "REMOVE"
+        return self._new is not None or self.event == "REMOVE"
 
     @property
     def old(self) -> Image:
-        """The item before the change. Raises ``ImageError`` where the stream's view type does not carry it."""
+        """The item before the change. Raises ``ImageError`` where the record does not carry it."""
         if not self.has_old:
-            raise ImageError(self._image_message("old"))
+            raise ImageError(self._image_message("old", HAS_OLD))
         if not isinstance(self._old, Image):
             self._old = _image(self._old)
         return self._old
 
     @property
     def new(self) -> Image:
-        """The item after the change. Raises ``ImageError`` where the stream's view type does not carry it."""
+        """The item after the change. Raises ``ImageError`` where the record does not carry it."""
         if not self.has_new:
-            raise ImageError(self._image_message("new"))
+            raise ImageError(self._image_message("new", HAS_NEW))
         if not isinstance(self._new, Image):
             self._new = _image(self._new)
         return self._new
@@ -135,7 +139,7 @@ class Change:
         """The time of the change, rounded down to the second by DynamoDB. Raises ``RecordError`` when it is missing."""
         try:
             return datetime.fromtimestamp(float(self._at), UTC)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
                 f"Record {self.sequence} has ApproximateCreationDateTime={self._at!r}: expected seconds since 1970."
             ) from None
@@ -152,11 +156,11 @@ class Change:
         """The item's key as one text, for messages: ``ORDER#1 / METADATA``."""
         return " / ".join(str(value) for value in self.item[1:] if value is not None)
 
-    def _image_message(self, which: str) -> str:
-        return (
-            f"The {which} image of {self.name} was asked for, but the stream's view type is {self.view}. "
-            "Switch the stream to NEW_AND_OLD_IMAGES."
-        )
+    def _image_message(self, which: str, views: tuple[str, ...]) -> str:
+        asked = f"The {which} image of {self.name} was asked for, but"
+        if self.view is None or self.view in views:
+            return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
+        return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
 
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
@@ -164,7 +168,14 @@ class Change:
 
 def item_name(item: ItemKey) -> str:
     """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``."""
-    return "|".join(str(value).replace("%", "%25").replace("|", "%7C") for value in item[1:] if value is not None)
+    texts = (_key_text(value) for value in item[1:] if value is not None)
+    return "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
+
+
+def _key_text(value: KeyValue) -> str:
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else number_text(value)
 
 
 def missing_parts(record: object) -> str:
@@ -173,11 +184,12 @@ def missing_parts(record: object) -> str:
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
     if not isinstance(body, Mapping):
-        return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {sorted(record)[:8]}."
+        found = sorted(map(str, record))[:8]
+        return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {found}."
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
         return f"A record has eventName={event!r}: expected INSERT, MODIFY or REMOVE."
-    if not (isinstance(sequence, str) and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS_MAX):
+    if not (isinstance(sequence, str) and SEQUENCE.fullmatch(sequence)):
         return f"A record has SequenceNumber={sequence!r}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
@@ -197,8 +209,13 @@ def _item_key(keys: RawImage, table: Table) -> ItemKey:
 
 
 def _key_value(value: AttributeValue) -> KeyValue:
-    text: KeyValue = value["S"] if "S" in value else decode(value)
-    return text
+    if "S" in value:
+        text: KeyValue = value["S"]
+        return text
+    if "N" in value or "B" in value:
+        number_or_bytes: KeyValue = decode(value)
+        return number_or_bytes
+    raise RecordError(f"A record has the key value {value!r}: expected text (S), a number (N) or bytes (B).")
 
 
 def _image(raw: RawImage | None) -> Image:

@@ -5,9 +5,10 @@ Nothing is corrected by an opposite write: whatever an earlier attempt did or di
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
@@ -16,13 +17,19 @@ from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
 from streamfold.plan import ACTIONS_MAX, Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
 from streamfold.route import Route
 from streamfold.table import OWNER
-from streamfold.writes import CONDITION, CONFLICT, AddRow, GuardedPut, LedgerWrite, Reason, Refused, RowKey, StateKey
+from streamfold.writes import CONDITION, CONFLICT, AddRow, GuardedPut, LedgerWrite, Reason, Refused, RowKey, StateKey, Write
 
 ROUNDS_MAX = 8
 """Times that a unit is planned again before its records are reported."""
+ROUNDS_TOGETHER_MAX = 4
+"""Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 CONFLICT_TRIES_MAX = 4
 CONFLICT_SECONDS = 0.05
 """First pause after a conflict, doubled each time; the SDK does not retry conflicts (Developer Guide, transaction-apis)."""
+THROTTLE_FACTOR = 4
+"""How much longer the pauses are for a throttled table than for a conflict."""
+READS_MAX = 3
+"""Times that a ledger item and the items of its large contributions are read until they fit each other."""
 
 
 class NotStarted(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
@@ -141,79 +148,89 @@ class Committer:
                     lowered.units.append(unit)
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
-            self._again(self._found(pages), attempt.rounds)
+            self._again(self._found(pages, consistent=True), attempt.rounds)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
-        if attempt.rounds >= ROUNDS_MAX:
-            self._fail(attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row ({', '.join(sorted(codes))}); the record comes again."))
-        elif CONDITION in codes:
-            self._decide(attempt, refused)
+        if CONDITION in codes:
+            if attempt.rounds >= ROUNDS_MAX:
+                self._fail(attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row; the record comes again."))
+            else:
+                self._decide(attempt, refused)
         elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
-            self.world.pause(CONFLICT_SECONDS * 2**attempt.conflicts * (0.5 + random.random()))  # noqa: S311 - jitter
+            factor = 1 if codes == {CONFLICT[0]} else THROTTLE_FACTOR
+            self.world.pause(factor * CONFLICT_SECONDS * 2**attempt.conflicts * (0.5 + random.random()))  # noqa: S311 - jitter
             self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
         else:
-            self._split(attempt, next(reason for reason in refused.reasons if reason))
+            self._split(attempt, refused)
 
     def _decide(self, attempt: Attempt, refused: Refused) -> None:
         """Every guard that refused says what it found; the others are sent again beside what is planned anew."""
-        units, chunk = attempt.chunk.units, attempt.chunk
+        chunk = attempt.chunk
         failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
         left: list[Unit] = []
-        for unit, reason in zip(units, failing, strict=False):
+        for unit, reason in zip(chunk.units, failing, strict=False):
             if reason is None:
                 left.append(unit)
             elif isinstance(unit.guard, LedgerWrite):
-                found = self._filled(unit.guard.key, LedgerItem.of(reason.item))
-                left += self._planned(unit, found)
+                left += self._decided(unit, unit.guard, reason)
             else:
                 self._done(unit)
-        left = self._without_stale(chunk, left, failing)
+        count = len(chunk.units)
+        for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
+            if reason is not None:
+                left = self._without_stale(left, write, reason)
         self._resend(left, attempt.rounds + 1)
-        if not self.read_ahead and any(failing):
+        if not self.read_ahead:
             self._read_rest()
 
-    def _without_stale(self, chunk: Chunk, units: list[Unit], failing: Sequence[Reason | None]) -> list[Unit]:
-        """Drops row-guarded effects that are older than what is stored, and fails units whose row is another item's."""
-        for write, reason in list(zip(chunk.writes, failing, strict=True))[len(chunk.units) :]:
-            if reason is None:
-                continue
-            key = write.key
-            owner = getattr(write, "owner", None)
-            if owner and reason.item and reason.item.get(OWNER) not in (None, owner) or not isinstance(write, GuardedPut):
-                guilty = [unit for unit in units if any(effect.key == key for effect in unit.effects)]
-                self._fail_owner(guilty, key, reason)
-                units = [unit for unit in units if unit not in guilty]
+    def _decided(self, unit: Unit, guard: LedgerWrite, reason: Reason) -> list[Unit]:
+        if reason.item is None and guard.revision == 0:  # refused because there is an item, yet none is shown
+            return [planned for found in self._found([unit], consistent=True) for planned in self._planned(*found)]
+        found = self._filled(unit, LedgerItem.of(reason.item))
+        return [] if found is None else self._planned(unit, found)
+
+    def _without_stale(self, units: list[Unit], write: Write, reason: Reason) -> list[Unit]:
+        """The units without a row-guarded effect that is older than what is stored. A row that is another item's fails
+        the handler that wants it, once it is alone."""
+        found = reason.item or {}
+        if isinstance(write, GuardedPut) and (write.owner is None or found.get(OWNER) in (None, write.owner)):
+            return [without(unit, [write.key]) for unit in units]
+        left: list[Unit] = []
+        for unit in units:
+            parts = by_handler(unit) if _writes(unit, {write.key}) else [unit]
+            if len(parts) == 1 and _writes(unit, {write.key}):
+                self._fail([unit], _not_the_owner(write, found))
             else:
-                units = [without(unit, [key]) for unit in units]
-        return units
+                left += parts
+        return left
 
-    def _fail_owner(self, units: Sequence[Unit], key: RowKey | StateKey, reason: Reason) -> None:
-        owner = (reason.item or {}).get(OWNER, "the application itself")
-        row = " / ".join(str(part) for part in key[1:] if part is not None)
-        self._fail(units, HandlerError(f"Row {row} belongs to {owner}: a row with plain attributes has one source item. Put a field into its template that tells the sources apart."))
-
-    def _split(self, attempt: Attempt, reason: Reason) -> None:
-        """Separates the guilty: first unit by unit, then handler by handler."""
-        units = attempt.chunk.units
-        if len(units) == 1:
-            units = tuple(by_handler(units[0]))
-        if len(units) == 1:
-            self._fail(units, HandlerError(f"The store refused the write with {reason.code}: {reason.message}"))
+    def _split(self, attempt: Attempt, refused: Refused) -> None:
+        """Separates the guilty: what wrote a row that was refused goes alone, then handler by handler, in its order."""
+        units, writes = attempt.chunk.units, attempt.chunk.writes
+        places = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
+        parts = by_handler(units[0]) if len(units) == 1 else units
+        if len(parts) == 1:
+            reason = next(iter(places.values()))
+            self._fail(parts, HandlerError(f"The store refused the write with {reason.code}: {reason.message}"))
             return
-        for unit in reversed(units):
-            self.waiting.extendleft(Attempt(chunk, attempt.rounds + 1) for chunk in pack([unit], self.world.actions))
+        attempts: list[Attempt] = []
+        for guilty, run in groupby(parts, lambda unit: _writes(unit, places)):
+            packs = [[unit] for unit in run] if guilty else [list(run)]
+            conflicts = attempt.conflicts if guilty else 0
+            chunks = [chunk for some in packs for chunk in pack(some, self.world.actions)]
+            attempts += [Attempt(chunk, attempt.rounds + 1, conflicts) for chunk in chunks]
+        self.waiting.extendleft(reversed(attempts))
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
         for unit, found in self._found(attempt.chunk.units):
-            planned = again(unit, found)
-            if planned is None:
-                self._done(unit)
-            elif len(planned.effects) >= ACTIONS_MAX:
-                self._fail([unit], HandlerError(f"{len(planned.effects)} writes for one item do not fit one transaction of {ACTIONS_MAX}."))
-            else:
-                self._resend([planned], attempt.rounds)
+            for planned in self._planned(unit, found):
+                if len(planned.effects) >= ACTIONS_MAX:
+                    why = f"{len(planned.effects)} writes for one item do not fit one transaction of {ACTIONS_MAX}."
+                    self._fail([unit], HandlerError(why))
+                else:
+                    self._resend([planned], attempt.rounds)
 
     def _read_rest(self) -> None:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
@@ -221,18 +238,25 @@ class Committer:
         rest = [unit for attempt in self.waiting for unit in attempt.chunk.units]
         rounds = max((attempt.rounds for attempt in self.waiting), default=0)
         self.waiting.clear()
+        unread = [unit for unit in rest if isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None]
+        read = {id(unit) for unit in unread}
+        self._again(self._found(unread), rounds)
+        self._resend(self._unclaimed([unit for unit in rest if id(unit) not in read]), rounds)
+
+    def _unclaimed(self, units: list[Unit]) -> list[Unit]:
+        """The units but for claims that are there already."""
+        claims = [unit for unit in units if not unit.steps]
+        if not claims:
+            return units
         try:
-            ledger = self._found([unit for unit in rest if unit.steps and unit.guard.revision is None])  # type: ignore[union-attr]
-            claims = self.engine.read_state([unit.guard.key for unit in rest if not unit.steps])
+            taken = self.engine.read_state([unit.guard.key for unit in claims])
         except EngineUnavailable as error:
-            self._fail(rest, error)
-            return
-        read = {id(unit) for unit, _ in ledger}
-        self._again(ledger, rounds)
-        self._resend([unit for unit in rest if id(unit) not in read and unit.guard.key not in claims], rounds)
-        for unit in rest:
-            if unit.guard.key in claims:
+            self._fail(claims, error)
+            return [unit for unit in units if unit.steps]
+        for unit in claims:
+            if unit.guard.key in taken:
                 self._done(unit)
+        return [unit for unit in units if unit.guard.key not in taken]
 
     def _again(self, found: Iterable[tuple[Unit, LedgerItem]], rounds: int) -> None:
         self._resend([planned for unit, item in found for planned in self._planned(unit, item)], rounds)
@@ -246,14 +270,28 @@ class Committer:
         return [planned]
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        self.waiting.extendleft(Attempt(chunk, rounds) for chunk in reversed(pack(units, self.world.actions)))
+        together = [units] if rounds <= ROUNDS_TOGETHER_MAX else [[unit] for unit in units]
+        chunks = [chunk for some in together for chunk in pack(some, self.world.actions)]
+        self.waiting.extendleft(Attempt(chunk, rounds) for chunk in reversed(chunks))
 
-    def _found(self, units: Sequence[Unit]) -> list[tuple[Unit, LedgerItem]]:
-        items = self.engine.read_state([unit.guard.key for unit in units])
-        return [(unit, self._filled(unit.guard.key, LedgerItem.of(items.get(unit.guard.key)))) for unit in units]
+    def _found(self, units: Sequence[Unit], *, consistent: bool = False) -> list[tuple[Unit, LedgerItem]]:
+        """What the ledger holds for units; those for which that cannot be told fail."""
+        if not units:
+            return []
+        try:
+            items = self.engine.read_state([unit.guard.key for unit in units], consistent=consistent)
+        except EngineUnavailable as error:
+            self._fail(units, error)
+            return []
+        read = [(unit, self._filled(unit, LedgerItem.of(items.get(unit.guard.key)))) for unit in units]
+        return [(unit, item) for unit, item in read if item is not None]
 
-    def _filled(self, key: StateKey, found: LedgerItem) -> LedgerItem:
-        return filled(self.engine, key, found)
+    def _filled(self, unit: Unit, found: LedgerItem) -> LedgerItem | None:
+        try:
+            return filled(self.engine, unit.guard.key, found, {route.name for route in unit.routes})
+        except EngineUnavailable as error:
+            self._fail([unit], error)
+            return None
 
     def _done(self, unit: Unit) -> None:
         self.outcome.done.extend(unit.changes)
@@ -315,19 +353,41 @@ class Committer:
         return self.outcome.tallies.setdefault(name, Tallies())
 
 
-def filled(engine: Engine, key: StateKey, found: LedgerItem) -> LedgerItem:
-    """A ledger item with the contributions that are kept in items of their own.
+def _writes(unit: Unit, places: Collection[RowKey | StateKey]) -> bool:
+    return unit.guard.key in places or any(effect.key in places for effect in unit.effects)
 
-    Raises ``EngineUnavailable`` when one changed between the two reads: the records come again.
+
+def _not_the_owner(write: Write, found: Mapping[str, Any]) -> HandlerError:
+    row = " / ".join(str(part) for part in write.key[1:] if part is not None)
+    return HandlerError(
+        f"Row {row} belongs to {found.get(OWNER, 'the application itself')}: a row with plain attributes has one source item. "
+        "Put a field into its template that tells the sources apart."
+    )
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
+    """A ledger item with those contributions of these handlers that are kept in items of their own.
+
+    Raises ``EngineUnavailable`` when one changes as often as it is read: the records come again.
     """
-    large = {part_key(key, name): name for name, part in found.parts.items() if elsewhere(part)}
+    for _ in range(READS_MAX):
+        whole = _with_large_parts(engine, key, found, handlers)
+        if whole is not None:
+            return whole
+        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
+    raise EngineUnavailable(f"Ledger item {key.pk} changed while it was read.")
+
+
+def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
+    """The ledger item with its large parts, None where one is not the one that the ledger item speaks of."""
+    large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
     if not large:
         return found
+    items = engine.read_state(large, consistent=True)
     parts = dict(found.parts)
-    for place, item in engine.read_state(large).items():
-        name, text = large[place], item["s"]
-        if kept_text(text) == parts[name].text:
-            parts[name] = parts[name]._replace(text=text)
-    if any(elsewhere(part) for part in parts.values()):
-        raise EngineUnavailable(f"Ledger item {key.pk} changed while it was read.")
+    for place, name in large.items():
+        text = items[place]["s"] if place in items else ""
+        if kept_text(text) != parts[name].text:
+            return None
+        parts[name] = parts[name]._replace(text=text)
     return found._replace(parts=parts)

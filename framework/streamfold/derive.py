@@ -12,7 +12,7 @@ from streamfold.errors import HandlerError, KeyValueError
 from streamfold.key import Key, KeyValue
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
-from streamfold.values import DIGITS_MAX, HIDDEN, Image, decode, digest, encode, number_text
+from streamfold.values import DIGITS_MAX, HIDDEN, WIDE, Image, decode, digest, encode, number_text
 from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
 
 EFFECTS_MAX = 99
@@ -232,9 +232,15 @@ def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
 
 def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
     names = before.keys() | after.keys()
-    deltas = {name: after.get(name, 0) - before.get(name, 0) for name in sorted(names)}
+    deltas = {name: _minus(after.get(name, 0), before.get(name, 0)) for name in sorted(names)}
     entering = {name for name in after if name not in before}
     return AddRow(key, {name: delta for name, delta in deltas.items() if delta or name in entering}, contributors)
+
+
+def _minus(after: Number, before: Number) -> Number:
+    if isinstance(after, int) and isinstance(before, int):
+        return after - before
+    return WIDE.subtract(after, before)
 
 
 def _target_of(route: Route, key: RowKey) -> Target | None:

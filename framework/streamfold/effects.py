@@ -11,26 +11,17 @@ from streamfold.values import number_text
 Number = int | Decimal
 
 
-class _Value:
-    """Equality and a readable form over the slots."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def _content(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-
-class Aggregate(_Value):
+class Aggregate:
     """A number that a row adds up over its sources. ``amount`` is what this source contributes."""
 
     __slots__ = ("amount",)
     amount: Number
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.amount == other.amount
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.amount))
 
 
 class Sum(Aggregate):
@@ -64,7 +55,7 @@ class Count(Aggregate):
         return "Count()"
 
 
-class _Write(_Value):
+class _Write:
     """A target and values: names of the target's template fill its key, all others are attributes.
 
     Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
@@ -72,18 +63,38 @@ class _Write(_Value):
 
     __slots__ = ("attributes", "target", "values")
 
-    def __init__(self, target: Key | None = None, /, *, attributes: Mapping[str, Any] | None = None, **values: Any) -> None:
+    def __init__(
+        self, target: Key | None = None, /, *, attributes: Mapping[str, Any] | None = None, **values: Any
+    ) -> None:
+        name = type(self).__name__
         if target is not None and not isinstance(target, Key):
-            raise HandlerError(f"{type(self).__name__}({target!r}, ...): the first argument is the target Key; attributes are given by name.")
+            raise HandlerError(
+                f"{name}({target!r}, ...): the first argument is the target Key; attributes are given by name."
+            )
+        if attributes is not None and not _is_mapping_of_names(attributes):
+            raise HandlerError(f"{name}(attributes={attributes!r}): expected a mapping of names to values.")
         self.target = target
         self.values = values
         self.attributes = attributes
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.target, frozenset(self.values)))
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.target, self.values, self.attributes
 
     def __repr__(self) -> str:
         parts = [repr(self.target)] if self.target is not None else []
         parts += [f"{name}={value!r}" for name, value in self.values.items()]
         parts += [f"attributes={dict(self.attributes)!r}"] if self.attributes else []
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _is_mapping_of_names(attributes: object) -> bool:
+    return isinstance(attributes, Mapping) and all(isinstance(name, str) for name in attributes)
 
 
 class Row(_Write):

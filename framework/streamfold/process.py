@@ -342,7 +342,7 @@ class Batch:
         items = self.engine.read_state(keys)
         units: list[Unit] = []
         for key, (work, group, steps) in zip(keys, unread, strict=True):
-            found = filled(self.engine, key, LedgerItem.of(items.get(key)))
+            found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
             planned = self._ledger_unit(work, group, steps, found)
             units += planned
             if not planned:

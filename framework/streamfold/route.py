@@ -59,7 +59,9 @@ class Route:
         """The guard that keeps its writes exact, in the words of the documents."""
         if self.external:
             return "idempotency"
-        return {"audit": "keyed put", "on": "claim"}.get(self.kind, "ledger")
+        if self.kind == "on":
+            return "claim, row guard" if any(target.owned for target in self.targets) else "claim"
+        return "keyed put" if self.kind == "audit" else "ledger"
 
     def takes(self, change: Change) -> bool:
         """Whether an ``on`` route's filters let this change through."""

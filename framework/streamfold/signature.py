@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
 
+EXAMPLE = {"on": "yield Put(...)"}
 RETURN = re.compile(r"\breturn\b(\s+)(?=\w+\()")
 ACCEPTED: dict[type, tuple[str, ...]] = {
     str: ("str",),
@@ -23,6 +24,14 @@ ACCEPTED: dict[type, tuple[str, ...]] = {
 CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
 
 
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
 def place(function: Callable[..., Any]) -> str:
     """Where a function was written: ``file:line``."""
     code = getattr(function, "__code__", None)
@@ -33,18 +42,22 @@ def check_generator(function: Callable[..., Any], kind: str) -> None:
     """Refuses what is not a plain generator function."""
     if inspect.isgeneratorfunction(function):
         if _returns_value(function):
-            wrong = next((line for line in _lines(function) if RETURN.search(line)), "return Row(...)")
-            _refuse(function, "yields, and returns a value, which would be lost; write", RETURN.sub(r"yield\1", wrong))
+            _refuse(function, "yields, and returns a value, which would be lost; write", _yielding(function, kind))
         return
+    handler = f"{'a' if kind == 'view' else 'an'} {kind} handler"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        _refuse(function, f"is async, and a {kind} handler only computes: write", _line(function, "def ").replace("async ", ""))
-    wrong = _line(function, "return ")
-    _refuse(function, f"never yields, so it is no generator function: a {kind} handler yields what it keeps, write", RETURN.sub(r"yield\1", wrong))
+        _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
+    _refuse(
+        function,
+        f"never yields, so it is no generator function: {handler} yields what it keeps, write",
+        _yielding(function, kind),
+    )
 
 
 def check_plain(function: Callable[..., Any]) -> None:
     """Refuses a generator or coroutine as an external handler, whose calls would then do nothing."""
-    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
         raise DeclarationError(
             f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function that "
             "does its work when it is called, without yield, async or await."
@@ -54,8 +67,9 @@ def check_plain(function: Callable[..., Any]) -> None:
 def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple[str, ...]:
     """The fields of the source's key that a handler asks for by name, after its first parameter."""
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
-        _refuse(function, "takes no parameter: the first is the item or the change, write", f"def {function.__name__}(item):")
+    if not parameters or parameters[0].kind not in POSITIONAL:
+        corrected = f"def {function.__name__}(item):"
+        _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
     for parameter in parameters[1:]:
         _check_parameter(function, parameter, sources)
     return tuple(parameter.name for parameter in parameters[1:])
@@ -63,12 +77,12 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple
 
 def _check_parameter(function: Callable[..., Any], parameter: inspect.Parameter, sources: Sequence[Key]) -> None:
     for source in sources:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) or parameter.name not in source.types:
+        if parameter.kind not in NAMED or parameter.name not in source.types:
             corrected = ", ".join(["item", *source.fields])
             _refuse(
                 function,
-                f"asks for {str(parameter)!r}, which is no field of {source!r} (its fields: {', '.join(source.fields) or 'none'}); write, "
-                "with those that you need,",
+                f"asks for {str(parameter)!r}, which is no field of {source!r} "
+                f"(its fields: {', '.join(source.fields) or 'none'}); write, with those that you need,",
                 f"def {function.__name__}({corrected}):",
             )
         field = source.types[parameter.name]
@@ -100,17 +114,16 @@ def _returns_value(function: Callable[..., Any]) -> bool:
     return False
 
 
-def _line(function: Callable[..., Any], word: str) -> str:
-    """The first line of the function's source that holds a word, or one made up to show the form."""
-    return next((line for line in _lines(function) if word in line and not line.startswith("@")), "return Row(...)")
-
-
-def _lines(function: Callable[..., Any]) -> list[str]:
+def _yielding(function: Callable[..., Any], kind: str) -> str:
+    """The function's line that returns an effect, with ``yield``, or one made up to show the form."""
     try:
-        return [line.strip() for line in inspect.getsource(function).splitlines()]
+        lines = inspect.getsource(function).splitlines()
     except (OSError, TypeError):
-        return []
+        lines = []
+    wrong = next((line.strip() for line in lines if RETURN.search(line)), None)
+    return EXAMPLE.get(kind, "yield Row(...)") if wrong is None else RETURN.sub(r"yield\1", wrong)
 
 
 def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:
-    raise DeclarationError(f"Handler {getattr(function, '__name__', function)} at {place(function)} {what}\n    {corrected}")
+    name = getattr(function, "__name__", function)
+    raise DeclarationError(f"Handler {name} at {place(function)} {what}\n    {corrected}")

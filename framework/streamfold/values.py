@@ -21,12 +21,15 @@ from streamfold.table import RESERVED_PREFIX
 DIGITS_MAX = 38
 WHOLE_MAX = 10**DIGITS_MAX - 1
 EXPONENT_MAX, EXPONENT_MIN = 125, -130
-"""Numbers of DynamoDB: 38 significant digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
+"""Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 ITEM_BYTES_MAX = 400 * 1024
 """Size of an item with its attribute names (Developer Guide, ServiceQuotas)."""
 
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
 """The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
+
+WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
+"""Holds every sum and difference of two numbers exactly; one with more than 38 digits is refused when it is written."""
 
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""

@@ -63,3 +63,17 @@ def dynamodb(dynamodb_endpoint, access_key):
     )
     yield client
     client.close()
+
+
+@pytest.fixture
+def dynamodbstreams(dynamodb, dynamodb_endpoint, access_key):
+    """The streams client of the same database: DynamoDB Local keeps one for each access key and region."""
+    client = boto3.client(
+        "dynamodbstreams",
+        endpoint_url=dynamodb_endpoint,
+        region_name=dynamodb.meta.region_name,
+        aws_access_key_id=access_key,
+        aws_secret_access_key="secret",
+    )
+    yield client
+    client.close()

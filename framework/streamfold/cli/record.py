@@ -11,7 +11,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from streamfold.cli.engines import as_json
 
 
-@click.command("record")
+@click.command("record", short_help="Record what a table's stream holds.")
 @click.option("--table", required=True, metavar="TABLE", help="The real name of the table.")
 @click.option("--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The JSON Lines file to append to.")
@@ -29,8 +29,8 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
     click.echo(f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True)
     reader = StreamReader(*make_clients(endpoint_url), table)
     signal.signal(signal.SIGINT, lambda *_: reader.stop())
-    columns = (TextColumn("{task.completed} records"), TimeElapsedColumn())
-    with explained(), Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    columns, console = (TextColumn("{task.completed} records"), TimeElapsedColumn()), Console(stderr=True)
+    with explained(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("recording", total=None)
         recorded = record_stream(reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records)))
     summary: dict[str, Any] = {"file": str(out), "records": recorded.records, **recorded.events}

@@ -66,7 +66,7 @@ class Opened(NamedTuple):
     chains: Any = None
 
 
-@click.command("replay")
+@click.command("replay", short_help="Replay recorded records on a local or a real store.")
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @application_option
 @click.option("--state", metavar="FILE", help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE} by default.")

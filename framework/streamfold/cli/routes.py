@@ -1,19 +1,18 @@
 """``streamfold routes``: the key chart, and what a key would be taken for."""
 
+import os
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table as Grid
-
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import as_json
+from streamfold.cli.grids import print_grid
 from streamfold.key import Key
 from streamfold.route import Route
 
 
-@click.command("routes")
+@click.command("routes", short_help="Show which handler reads and writes what, and what a key is taken for.")
 @application_option
 @click.option("--key", "key", nargs=2, metavar="PARTITION SORT", help="Which templates this key matches, or which field of the nearest does not.")
 @click.option("--partition", metavar="PARTITION", help="As --key, for a table with a partition key only.")
@@ -29,12 +28,8 @@ def command(application: str, key: tuple[str, str] | None, partition: str | None
         for row in rows:
             click.echo(as_json(row))
         return
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in ("source", "handler", "group", "kind", "target", "guard", "declared at"):
-        grid.add_column(name, overflow="fold")
-    for row in rows:
-        grid.add_row(*(_cell(row[name]) for name in ("sources", "handler", "group", "kind", "targets", "guard", "declared_at")))
-    Console().print(grid)
+    names = ("sources", "handler", "group", "kind", "targets", "guard", "declared_at")
+    print_grid([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
 
 
 def _described(route: Route) -> dict[str, Any]:
@@ -45,7 +40,7 @@ def _described(route: Route) -> dict[str, Any]:
         "kind": "external" if route.external else route.kind,
         "targets": [_place(key) for key in route.into],
         "guard": route.guard,
-        "declared_at": route.declared_at,
+        "declared_at": os.path.relpath(route.declared_at),
     }
 
 
@@ -72,7 +67,7 @@ def _explain(app: App, key: tuple[str, str | None], json_output: bool) -> None:
             _say(
                 json_output,
                 {"near": _place(miss.template), "field": miss.field, "value": miss.value},
-                f"{_place(miss.template)} would match but for {field}: {miss.value!r} is not of that kind ({miss.template.declared_at}).",
+                f"{_place(miss.template)} would match, but {miss.value!r} cannot be the value of {field} ({miss.template.declared_at}).",
             )
     if not found and not json_output:
         click.echo("No route takes this key.")

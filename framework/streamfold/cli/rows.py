@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table as Grid
-
 from streamfold.app import App
+from streamfold.cli.grids import print_grid
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.sortable import sortable
@@ -69,15 +67,11 @@ def text(value: Any) -> str:
     return shown if len(shown) <= TEXT_LENGTH_MAX else shown[: TEXT_LENGTH_MAX - 3] + "..."
 
 
-def print_items(console: Console, table: Table, items: Iterable[StoredItem]) -> None:
+def print_items(table: Table, items: Iterable[StoredItem]) -> None:
     """A table of keys and attributes."""
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in table.attributes:
-        grid.add_column(name, overflow="fold")
-    grid.add_column("attributes", overflow="fold")
-    for item in items:
-        grid.add_row(*(text(decode(item[name])) for name in table.attributes), _attributes(table.attributes, item))
-    console.print(grid, markup=False)
+    names = table.attributes
+    rows = ([*(text(decode(item[name])) for name in names), _attributes(names, item)] for item in items)
+    print_grid([*names, "attributes"], rows)
 
 
 def _attributes(keys: tuple[str, ...], item: Mapping[str, Any]) -> str:

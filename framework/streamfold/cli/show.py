@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 import click
-from rich.console import Console
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
@@ -22,7 +21,7 @@ SORTED_ITEMS_MAX = 200_000
 STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
-@click.command("show")
+@click.command("show", short_help="Show derived rows, source items or state items.")
 @click.argument("partition", required=False)
 @click.argument("sort", required=False)
 @application_option
@@ -107,6 +106,6 @@ def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_out
     if not shown:
         click.echo("No rows.", err=True)
         return
-    print_items(Console(), table, shown)
+    print_items(table, shown)
     if limit is None and next(rows, None) is not None:
         click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)

@@ -3,12 +3,11 @@
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table as Grid
 
 from streamfold.app import App
 from streamfold.cli.application import user_frames
 from streamfold.cli.engines import as_json
+from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
 from streamfold.replay import FailedRecord, Summary, as_counts
@@ -57,14 +56,9 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
 
 def print_summary(summary: Summary, app: App, engine: Engine, show_options: str) -> None:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
-    console = Console()
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
-        grid.add_column("rows written" if column == "written" else column, justify="left" if column == "handler" else "right")
-    for row in as_counts(summary, app):
-        grid.add_row(*(str(row[column]) for column in COLUMNS))
-    console.print(grid)
-    _print_samples(console, app, engine)
+    headings = ["rows written" if column == "written" else column for column in COLUMNS]
+    print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:])
+    _print_samples(app, engine)
     _print_unwanted(summary)
     _print_troubles(summary)
     _print_next(summary, show_options)
@@ -80,12 +74,12 @@ def print_plan(summary: Summary) -> None:
     _print_troubles(summary)
 
 
-def _print_samples(console: Console, app: App, engine: Engine) -> None:
+def _print_samples(app: App, engine: Engine) -> None:
     for target, rows in samples(app, engine):
         handlers = ", ".join(route.name for route in app.routes if target in route.into)
         click.echo(f"\n{target.template}  ({handlers})")
         if rows:
-            print_items(console, target.table, rows)
+            print_items(target.table, rows)
         else:
             click.echo("no rows")
 

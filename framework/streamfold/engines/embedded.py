@@ -8,7 +8,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Context, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
 from streamfold.plan import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
-from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text, same, to_json
+from streamfold.values import ITEM_BYTES_MAX, WIDE, decode, decode_number, encode, item_bytes, number_text, same, to_json
 from streamfold.writes import (
     CONDITION,
     VALIDATION,
@@ -50,8 +49,6 @@ INSERT INTO cursor VALUES (0);
 LOCK_SECONDS_MAX = 10
 STREAM_LABEL = "embedded"
 LETTER_BYTES_MAX = 4
-SUMS = Context(prec=300, traps=[InvalidOperation, Inexact])
-"""Sums are exact first and then refused if they have more digits than DynamoDB holds."""
 HIGHEST = "\U0010ffff"
 
 Row = dict[str, Any]
@@ -163,11 +160,12 @@ class EmbeddedEngine:
         """Stores that the own stream is processed up to here; records that failed are kept for ``retry``."""
         kept = ",".join("?" * len(failed))
         with self._transaction():
-            self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
             self._connection.execute(
-                f"DELETE FROM stream WHERE sequence <= ? AND sequence NOT IN ({kept})",  # noqa: S608 - placeholders
+                "DELETE FROM stream WHERE sequence > (SELECT sequence FROM cursor) AND sequence <= ? "
+                f"AND sequence NOT IN ({kept})",  # noqa: S608 - placeholders
                 (sequence, *failed),
             )
+            self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
 
     def retry(self) -> None:
         """Makes the records of the own stream that failed pending again."""
@@ -251,6 +249,7 @@ class EmbeddedEngine:
             stored = row.get(name, {"N": "0"})
             if "N" not in stored:
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
+            number_text(amount)  # a number that no request could carry is refused, whatever the sum
             row[name] = {"N": number_text(_plus(decode_number(stored["N"]), amount))}
         return self._store(write.key, before, row)
 
@@ -377,7 +376,7 @@ def _older(row: Row, write: GuardedPut) -> bool:
 def _plus(one: Number, other: Number) -> Number:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
-    return SUMS.add(one, other)
+    return WIDE.add(one, other)
 
 
 def _lambda_form(sequence: int, text: str) -> dict[str, Any]:

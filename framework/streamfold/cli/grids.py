@@ -1,0 +1,21 @@
+"""Tables on a terminal."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+
+def make_console() -> Console:
+    """A console that prints text as it is: brackets and colons in data are no markup."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def print_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Prints rows under headings; columns named in ``right`` are numbers."""
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold", justify="right" if column in right else "left")
+    for row in rows:
+        grid.add_row(*row)
+    make_console().print(grid)

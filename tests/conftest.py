@@ -1,0 +1,17 @@
+"""What every test starts from: no settings, credentials or region of the machine that it runs on."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("STREAMFOLD_", "AWS_")) and name != "STREAMFOLD_REQUIRE_ENGINES":
+            monkeypatch.delenv(name)
+    # moto does not answer at the address that holds an account's number; nobody should wait for instance metadata.
+    monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)

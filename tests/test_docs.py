@@ -1,0 +1,117 @@
+"""The documents' examples are run, and generated pages are what the code says today."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+from tests.tools import cli_docs
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# ((?:handlers|tests)/\w+\.py)\n")
+
+
+def blocks(language: str, mark: str = "") -> list[str]:
+    return [text for found, rest, text in BLOCK.findall(README) if found == language and rest.strip() == mark]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's project, as a reader of it would write it."""
+    folder = tmp_path_factory.mktemp("project")
+    for text in blocks("python"):
+        if named := FILE.match(text):
+            place = folder / named[1]
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text, "utf-8")
+    (folder / "events").mkdir()
+    (folder / "events/reviews.json").write_text(blocks("json", "events/reviews.json")[0], "utf-8")
+    return folder
+
+
+def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "framework"), str(project)])}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    assert README.index("make replay") < README.index("make test") < README.index("## What you write")
+
+
+def test_the_readmes_commands_run_and_show_what_it_says(project: Path) -> None:
+    outputs = []
+    for line in blocks("sh", "run")[0].splitlines():
+        done = run(project, *line.split())
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        outputs.append(done.stdout)
+    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in outputs[1]
+    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in README
+
+
+def test_the_readmes_tests_pass(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_readmes_keys_are_right() -> None:
+    (text,) = [text for text in blocks("python") if "DEVICES" in text]
+    exec(compile(text, "README.md", "exec"), {})  # noqa: S102 - our own document
+
+
+@pytest.fixture
+def shop_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with mock_aws():
+        kinds = (("PK", "HASH"), ("SK", "RANGE"))
+        table = boto3.resource("dynamodb").create_table(
+            TableName="shop",
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in kinds],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in kinds],
+        )
+        for number in range(30):
+            table.put_item(Item={"PK": "PRODUCT#7", "SK": f"REVIEW#{number:02d}", "stars": 4})
+        table.put_item(Item={"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30, "_sf_n": 30})
+        yield
+
+
+@pytest.mark.usefixtures("shop_table")
+def test_the_readmes_way_of_reading_works(project: Path) -> None:
+    (text,) = blocks("python", "read")
+    done = {}
+    code = text.replace("from handlers.reviews import RATING, REVIEW\n", "")
+    keys = (project / "handlers/reviews.py").read_text("utf-8").split("router = ")[0]
+    exec(compile(keys + code, "README.md", "exec"), done)  # noqa: S102 - our own document
+    assert done["rating"]["reviews"] == 30
+    assert len(done["customers"]) == 5
+    assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
+
+
+def test_the_command_lines_page_is_what_help_says() -> None:
+    assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]))
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    assert missing == []
+
+
+def test_the_top_level_is_what_the_design_names() -> None:
+    allowed = {"pyproject.toml", "README.md", "template.yaml", "Makefile", "LICENSE", "framework", "handlers", "tests", "events", "docs"}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    top = {name.split("/")[0] for name in listed}
+    assert {name for name in top if not name.startswith(".")} <= allowed
