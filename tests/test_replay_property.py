@@ -129,9 +129,10 @@ def driven(app, records, random, rate):
     world = World(Settings(chunk_actions=random.choice((2, 10, 25, 100))), pause=lambda seconds: None)
     position, given_up = 0, []
     for _ in range(TRIES_MAX):
-        failed = attempt(app, records[position : position + random.choice((1, 3, 10, 1000))], engine, world)
-        position += failed
-        if position < len(records) and random.random() < 0.1:
+        position += attempt(app, records[position : position + random.choice((1, 3, 10, 1000))], engine, world)
+        if position == len(records):
+            break
+        if random.random() < 0.1:
             given_up.append(records[position])
             position += 1
     engine.bury()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 
@@ -105,7 +105,7 @@ def asks(item, order_id: str, line: int) -> Iterator[Row]:
     yield Row(order_id=order_id, line=line)
 
 
-def asks_by_keyword(item, *, order_id, at: "datetime.datetime") -> Iterator[Row]:
+def asks_by_keyword(item, *, order_id, at: datetime) -> Iterator[Row]:
     yield Row()
 
 

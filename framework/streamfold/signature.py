@@ -59,8 +59,8 @@ def check_plain(function: Callable[..., Any]) -> None:
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_kind(function) for is_kind in kinds):
         raise DeclarationError(
-            f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function that "
-            "does its work when it is called, without yield, async or await."
+            f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function "
+            "that does its work when it is called, without yield, async or await."
         )
 
 

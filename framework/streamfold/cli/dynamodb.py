@@ -8,13 +8,14 @@ import click
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
+from streamfold.change import Change
 from streamfold.checks import chained
 from streamfold.engines.expressions import Requests
 from streamfold.envelope import Origins
 from streamfold.errors import EngineError
 from streamfold.process import Report, World, merge, process_changes
 from streamfold.replay import Source
-from streamfold.stream import StreamReader
+from streamfold.stream import Cursor, StreamReader
 from streamfold.table import Table
 from streamfold.values import DECODERS
 
@@ -115,36 +116,51 @@ def _with_bytes(value: Any) -> Any:
 
 
 class TableChains:
-    """Runs the chains of a replay from the tables' own streams, until those are drained."""
+    """Runs the chains of a replay from the tables' own streams, until those are drained.
 
-    def __init__(self, app: App, clients: tuple[Any, Any], tables: dict[str, tuple[Table, str]]) -> None:
+    ``settle_seconds``: after how long a stream shows what was written before; none of AWS's documents says it.
+    """
+
+    def __init__(
+        self, app: App, clients: tuple[Any, Any], tables: dict[str, tuple[Table, str]], settle_seconds: float = 0
+    ) -> None:
         self.app = app
         self.clients = clients
-        names = {target.table.name for _, target, _ in chained(app.routes)}
-        self.tables = {name: tables[name] for name in names}
+        self.tables = {target.table.name: tables[target.table.name] for _, target, _ in chained(app.routes)}
+        self.settle_seconds = settle_seconds
 
     def without_stream(self) -> list[str]:
-        """The handlers that cannot run, because the table of their derived rows has no stream."""
-        missing = [name for name, (_, real) in self.tables.items() if "LatestStreamArn" not in self._described(real)]
+        """The handlers that cannot run, because the table of the rows that they read has no stream."""
+        missing = [name for name in self.tables if not self._has_stream(name)]
         return sorted({reader.name for _, target, reader in chained(self.app.routes) if target.table.name in missing})
 
     def run(self, engine: Any, world: World) -> Report:
-        """Delivers the records of derived rows to the handlers that read them."""
+        """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
+
+        A chain may lead from table to table and back: the streams are read in turns.
+        """
         report = Report()
-        for table, real in self.tables.values():
-            if "LatestStreamArn" in self._described(real):
-                for records in self._pages(real):
-                    origins = Origins({table.name: table}, world.settings)
-                    origins.adopted = real
-                    changes = [change for change in map(origins.change, records) if self.app.derived(change.item)]
-                    if changes:
-                        merge(report, process_changes(self.app, changes, engine, world))
+        cursors: dict[str, Cursor | None] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
+        delivered = bool(cursors)
+        while delivered:
+            world.pause(self.settle_seconds)
+            delivered = False
+            for name in cursors:
+                for changes, cursors[name] in self._pages(name, cursors[name], world):
+                    delivered = delivered or bool(changes)
+                    merge(report, process_changes(self.app, changes, engine, world))
+        report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _pages(self, real: str) -> Iterator[list[dict[str, Any]]]:
-        for page in StreamReader(*self.clients, real).pages():
-            yield page.records
+    def _pages(self, name: str, cursor: Cursor | None, world: World) -> Iterator[tuple[list[Change], Cursor]]:
+        """Page by page, the changes of derived rows that a handler reads."""
+        table, real = self.tables[name]
+        origins = Origins({name: table}, world.settings)
+        origins.adopted = real
+        for page in StreamReader(*self.clients, real).pages(cursor):
+            changes = map(origins.change, page.records)
+            yield [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)], page.cursor
 
-    def _described(self, real: str) -> dict[str, Any]:
-        described: dict[str, Any] = self.clients[0].describe_table(TableName=real)["Table"]
-        return described
+    def _has_stream(self, name: str) -> bool:
+        described = self.clients[0].describe_table(TableName=self.tables[name][1])["Table"]
+        return bool(described.get("StreamSpecification", {}).get("StreamEnabled"))

@@ -75,7 +75,7 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
 def check_tables(app: App, settings: Settings, tables: tuple[str, ...]) -> None:
     """Refuses a ``--table`` for a logical name that the application does not have."""
     for pair in tables:
-        name = pair.partition("=")[0] if "=" in pair else MAIN.name
+        name = pair.partition("=")[0] if "=" in pair or set(app.tables) != {MAIN.name} else MAIN.name
         if name not in app.tables:
             raise SettingsError(f"--table {pair!r}: the application has no table {name!r}, only {', '.join(app.tables)}.")
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import click
@@ -38,6 +39,14 @@ from streamfold.table import MAIN
 BATCH_RECORDS_MAX = 10_000
 PROGRESS_EVERY_RECORDS = 200
 REPORTED = 1
+PEEKED_RECORDS_MAX = 1000
+"""Records that are looked at for the name of the table before any is replayed."""
+SETTLE_SECONDS = 2.0
+"""How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
+NO_STREAM = (
+    "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
+    "switch it on, and replay onto empty tables."
+)
 GARBAGE_THRESHOLD = 50_000
 """Allocations between two collections; Python's default of 700 collects a hundred times within one batch."""
 
@@ -155,7 +164,7 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
     not_run = _run_chains(replay, opened)
     _print(summary, app, opened.engine, options)
     if not_run:
-        click.echo(f"Chains were not run: {', '.join(not_run)}. The table of the rows that they read has no stream; switch it on and replay again.", err=True)
+        click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
     return 0 if summary.clean and not not_run else REPORTED
 
@@ -183,7 +192,7 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
     from streamfold.engines.dynamodb import DynamoEngine
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
-        lines.peek(origins)
+        lines.find_table(origins, keep_going=options.keep_going)
     tables, state = real_tables(app, settings, origins), state_table(app, settings)
     clients = make_clients(options.store.endpoint_url)
     if not options.store.endpoint_url and not options.dry_run:
@@ -193,7 +202,8 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
             click.echo(f"Created table {name}.", err=True)
     engine = DynamoEngine(clients[0], tables, state)
     writer = SourceWriter(clients[0], engine.requests) if options.put_sources else None
-    return Opened(engine, writer, TableChains(app, clients, tables) if app.chained else None)
+    settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
+    return Opened(engine, writer, TableChains(app, clients, tables, settle_seconds) if app.chained else None)
 
 
 def _confirm(client: Any, tables: list[str], state: str, options: Options) -> None:
@@ -243,16 +253,18 @@ class Lines:
         self._progress = progress
         self._task = progress.add_task("replaying", total=recorded.size_bytes) if progress else None
 
-    def peek(self, origins: Origins) -> None:
-        """Lets ``origins`` see the table of the first record."""
-        first = next(self._iterator, None)
-        if first is not None:
-            self._first.append(first)
-        if first is not None and not isinstance(first, BadLine):
-            try:
-                origins.change(first[1])
-            except RecordError:
-                return  # it is reported when its turn comes
+    def find_table(self, origins: Origins, *, keep_going: bool) -> None:
+        """Lets ``origins`` see the table of the first good record. Raises ``SettingsError`` where none tells it."""
+        why = "There is no record."
+        for entry in islice(self._iterator, PEEKED_RECORDS_MAX):
+            self._first.append(entry)
+            bad = entry if isinstance(entry, BadLine) else _bad(origins, *entry)
+            if bad is None and origins.adopted:
+                return
+            why = f"{bad.line}: {bad.why}" if bad else "The records have no eventSourceARN."
+            if not keep_going:
+                break
+        raise SettingsError(f"The files do not tell the name of the table: give it, --table {MAIN.name}=REAL. {why}")
 
     def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
         yield from self._first
@@ -260,6 +272,14 @@ class Lines:
             if self._progress and self._task is not None and number % PROGRESS_EVERY_RECORDS == 0:
                 self._progress.update(self._task, completed=self.recorded.position_bytes, description=f"{number} records")
             yield entry
+
+
+def _bad(origins: Origins, line: Line, record: RawRecord) -> BadLine | None:
+    try:
+        origins.change(record)
+    except RecordError as error:
+        return BadLine(line, str(error))
+    return None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import DEFAULT_STATE, make_settings, open_embedded, real_tables, state_table, store_options
+from streamfold.cli.engines import DEFAULT_STATE, check_tables, make_settings, open_embedded, real_tables, state_table, store_options
 from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
@@ -55,28 +55,34 @@ def command(
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
     """
     app = load_application(application)
-    table, settings = _chosen(app, tables)
+    chosen, settings = _chosen(app, tables)
     store = _open(app, settings, engine, state, endpoint_url)
-    items: Iterator[StoredItem] = store.state_items() if state_items else store.items(table, partition)
-    shown = STATE_TABLE if state_items else table
-    found = _matching(items, shown, partition, sort)
-    if not state_items:
-        found = derived_items(app, table, found, derived=not source)
-    rows = present(found, raw=raw or state_items)
-    if engine == "dynamodb":
-        rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(shown, item)))
-    _print(rows, shown, limit, json_output)
+    for number, table in enumerate([STATE_TABLE] if state_items else chosen):
+        if state_items:
+            rows = _matching(store.state_items(), table, partition, sort)
+        else:
+            items = store.items(table, partition if _is_text(app, table) else None)
+            rows = present(derived_items(app, table, _matching(items, table, partition, sort), derived=not source), raw=raw)
+        if engine == "dynamodb":
+            rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))  # noqa: B023 - used at once
+        if len(chosen) > 1 and not state_items and not json_output:
+            click.echo(f"{chr(10) if number else ''}table {table.name}")
+        _print(rows, table, limit, json_output)
 
 
-def _chosen(app: App, tables: tuple[str, ...]) -> tuple[Table, Settings]:
-    """The table to show, and the settings with real names: ``--table NAME``, ``--table NAME=REAL``, or the only one."""
-    named = [pair.partition("=")[0] for pair in tables if "=" in pair or pair in app.tables]
-    settings = make_settings(tuple(pair for pair in tables if "=" in pair or pair not in app.tables))
-    if unknown := [name for name in settings.tables if name not in app.tables and settings.origins.get("tables") == "--table"]:
-        raise SettingsError(f"--table {unknown[0]!r}: the application has no such table, only {', '.join(app.tables)}.")
-    if len(app.tables) > 1 and not named:
-        raise SettingsError(f"The application has several tables: choose one with --table {' or --table '.join(app.tables)}.")
-    return app.tables[named[-1] if named else next(iter(app.tables))], settings
+def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
+    """The tables to show, all if none is named, and the settings with the real names of ``--table NAME=REAL``."""
+    named = [pair for pair in tables if pair in app.tables]
+    given = tuple(pair for pair in tables if pair not in app.tables)
+    settings = make_settings(given)
+    check_tables(app, settings, given)
+    return [app.tables[name] for name in named or app.tables], settings
+
+
+def _is_text(app: App, table: Table) -> bool:
+    """Whether the table's partition key is text, which a store can seek by as it was typed."""
+    keys = [key for route in app.routes for key in (*route.sources, *route.into) if key.table == table]
+    return all(key.partition.attribute_type == "S" for key in keys)
 
 
 def _open(app: App, settings: Settings, engine: str, state: str, endpoint_url: str | None) -> Engine:
