@@ -5,7 +5,7 @@ from collections import defaultdict
 from decimal import Decimal
 
 from streamfold.errors import EngineUnavailable
-from streamfold.plan import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, VERSION
 from streamfold.values import decode
 from streamfold.writes import Reason, Refused

@@ -42,15 +42,15 @@ def test_a_ledger_handler_is_noted_with_what_it_reads_and_writes(kind):
     getattr(router, kind)(ORDER_ITEM, ORDER, ORDER, into=[TOTAL, LOG], function="slow")(order_total)
     route = only_route(router)
     assert (kind, "order_total", "slow") == (route.kind, route.name, route.group)
-    assert ((ORDER_ITEM, ORDER), (TOTAL, LOG)) == (route.sources, route.into)
-    assert ("order_id",) == route.wants
+    assert (route.sources, route.into) == ((ORDER_ITEM, ORDER), (TOTAL, LOG))
+    assert route.wants == ("order_id",)
     assert f"{__file__}:{order_total.__code__.co_firstlineno}" == route.declared_at
 
 
 def test_a_name_keeps_an_identity_when_the_function_s_name_changes():
     router = Router()
     router.view(ORDER_ITEM, into=TOTAL, name="totals")(order_total)
-    assert "totals" == only_route(router).name
+    assert only_route(router).name == "totals"
 
 
 def test_an_on_handler_is_noted_with_its_filters():
@@ -70,7 +70,7 @@ def test_an_external_handler_needs_no_target():
     router = Router()
     router.on(ORDER, external=True)(send_mail)
     assert only_route(router).external
-    assert () == only_route(router).into
+    assert only_route(router).into == ()
 
 
 def test_an_audit_goes_to_the_default_target_in_the_table_of_its_sources():
@@ -86,7 +86,7 @@ def test_an_audit_goes_to_the_default_target_in_the_table_of_its_sources():
 def test_an_audit_may_go_elsewhere():
     router = Router()
     router.audit(ORDER, into=LOG, name="log")
-    assert ("log", (LOG,)) == (only_route(router).name, only_route(router).into)
+    assert (only_route(router).name, only_route(router).into) == ("log", (LOG,))
 
 
 RAW = Key("{n:number}", "{s:rest}", table=Table("raw"))
@@ -95,7 +95,7 @@ NO_SORT = Key("{id}", table=Table("plain", sort=None))
 
 @pytest.mark.parametrize("source", [RAW, NO_SORT])
 def test_an_audit_without_a_text_key_needs_a_target(source):
-    message = re.escape(f"rows for {source!r} cannot go to the default target, because table {source.table.name!r} does not")
+    message = re.escape(f"rows for {source!r} cannot go to the default target, because table {source.table.name!r} ")
     with pytest.raises(DeclarationError, match=message):
         Router().audit(source)
 
@@ -114,7 +114,7 @@ AT = r"^The handler at .*test_router\.py:\d+ has "
         ({"into": LOG, "events": []}, AT + r"events=\[\]: expected some of INSERT, MODIFY, REMOVE\."),
         ({"into": LOG, "events": ["DELETE"]}, AT + r"events=\['DELETE'\]: expected some of INSERT, MODIFY, REMOVE\."),
         ({"into": LOG, "changed": "status"}, AT + r"changed='status': expected a list, changed=\[\"status\"\]\."),
-        ({"into": LOG, "expired": True, "events": ["INSERT"]}, AT + "expired=True and events without REMOVE: no change"),
+        ({"into": LOG, "expired": True, "events": ["INSERT"]}, AT + "expired=True and events without REMOVE"),
         ({"into": LOG, "name": "1st"}, "Handler '1st' at .* has name='1st': expected a letter, then letters, digits"),
         ({"into": LOG, "function": ""}, "Handler 'logged' at .* has function='': expected a letter, then letters"),
         ({"into": LOG, "name": "n" * 65}, f"has name='{'n' * 65}': expected .* 64 characters at most"),
@@ -143,7 +143,7 @@ def test_sources_that_are_no_keys_are_refused_with_the_form(kind, sources):
     [
         ((), {}, r"^audit at .*:\d+ has the sources \(\): expected one or several Keys, router.audit\(ORDER, ...\)"),
         (("ORDER",), {}, r"^audit at .*:\d+ has the sources \('ORDER',\): expected one or several Keys"),
-        ((ORDER,), {"redact": "email"}, r"^audit at .* has redact='email': expected a list of names, redact=\[\"email\"\]"),
+        ((ORDER,), {"redact": "email"}, r"^audit at .* has redact='email': expected a list of names, \[\"email\"\]"),
         ((ORDER,), {"into": "LOG"}, "^The handler at .* has into='LOG': expected the Key"),
         ((ORDER,), {"into": [LOG, TOTAL]}, r"^audit at .* has into=\[.*\]: expected one Key"),
     ],
@@ -158,19 +158,22 @@ def test_a_function_without_a_name_needs_one():
     with pytest.raises(DeclarationError, match="has name='': expected a letter"):
         router.on(ORDER, into=LOG)(partial(logged))
     router.on(ORDER, into=LOG, name="logged")(partial(logged))
-    assert "logged" == only_route(router).name
+    assert only_route(router).name == "logged"
+
+
+DECORATORS = [Router().view(ORDER, into=TOTAL), Router().index(ORDER, into=TOTAL), Router().on(ORDER, into=LOG)]
 
 
 def test_a_forgotten_yield_is_refused_by_every_decorator():
-    for declare in (Router().view(ORDER, into=TOTAL), Router().index(ORDER, into=TOTAL), Router().on(ORDER, into=LOG)):
+    for decorator in DECORATORS:
         with pytest.raises(DeclarationError, match="never yields"):
-            declare(send_mail)
+            decorator(send_mail)
 
 
 def test_an_unknown_parameter_is_refused_by_every_decorator():
     def handler(item, colour):
         yield Row()
 
-    for declare in (Router().view(ORDER, into=TOTAL), Router().index(ORDER, into=TOTAL), Router().on(ORDER, into=LOG)):
+    for decorator in DECORATORS:
         with pytest.raises(DeclarationError, match="asks for 'colour', which is no field of"):
-            declare(handler)
+            decorator(handler)

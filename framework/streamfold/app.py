@@ -13,11 +13,11 @@ from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
 from streamfold.table import MAIN, NAME, Table
-from streamfold.writes import RowKey
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
     from streamfold.process import Failure
+    from streamfold.writes import RowKey
 
 
 class App:
@@ -47,11 +47,11 @@ class App:
         """All keys of a table, sources and targets, to tell which key a value misses by one field."""
         return self._known[table]
 
-    def derived(self, row: RowKey) -> bool:
+    def derived(self, row: "RowKey") -> bool:
         """Whether a key is one of a declared target."""
         return bool(self._targets[row[0]].find(*row[1:]))
 
-    def chains(self, row: RowKey) -> bool:
+    def chains(self, row: "RowKey") -> bool:
         """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
         return row[0] in self.dispatch and bool(self.dispatch[row[0]].find(*row[1:]))
 

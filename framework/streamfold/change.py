@@ -162,6 +162,15 @@ class Change:
             return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
         return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Change) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self.item, self.version_text))
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.item, self.version_text, self.event
+
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
 

@@ -14,7 +14,8 @@ from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
 from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
-from streamfold.plan import ACTIONS_MAX, Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
+from streamfold.limits import ACTIONS_MAX
+from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
 from streamfold.route import Route
 from streamfold.table import OWNER
 from streamfold.writes import CONDITION, CONFLICT, AddRow, GuardedPut, LedgerWrite, Reason, Refused, RowKey, StateKey, Write

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.ledger import LedgerItem, Step, Tally, Transition, optimistic, replanned
+from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.route import Route
 from streamfold.writes import (
     AddRow,
@@ -26,9 +27,6 @@ from streamfold.writes import (
     Write,
 )
 
-ACTIONS_MAX = 100
-BYTES_MAX = 4 * 1024 * 1024
-"""Actions and size of one transaction (API Reference, TransactWriteItems)."""
 BYTES_PLANNED_MAX = BYTES_MAX // 2
 """Sizes are estimated from text lengths, so chunks are cut well below the limit."""
 ACTION_BYTES = 512

@@ -38,7 +38,9 @@ class Router:
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    def view(self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP) -> Callable[[Rows[P]], Rows[P]]:
+    def view(
+        self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
+    ) -> Callable[[Rows[P]], Rows[P]]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
         The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
@@ -46,7 +48,9 @@ class Router:
         """
         return self._ledger("view", sources, into, name, function)
 
-    def index(self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP) -> Callable[[Rows[P]], Rows[P]]:
+    def index(
+        self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
+    ) -> Callable[[Rows[P]], Rows[P]]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key.
@@ -66,23 +70,39 @@ class Router:
         Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
         ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values.
         """
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if isinstance(redact, str):
-            raise DeclarationError(f'audit at {at} has redact={redact!r}: expected a list of names, redact=["{redact}"].')
-        targets = (into,) if into is not None else tuple(dict.fromkeys(_audit_target(source, at) for source in sources))
-        self._add(Route(name, "audit", _keys(sources, "audit", at), targets, None, at, function, redact=frozenset(redact)))
+            raise DeclarationError(f'audit at {at} has redact={redact!r}: expected a list of names, ["{redact}"].')
+        keys = _keys(sources, "audit", at)
+        targets = _audit_targets(keys, at) if into is None else _targets(into, at)
+        if len(targets) > 1 and into is not None:
+            raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
+        self._add(Route(name, "audit", keys, targets, None, at, function, redact=frozenset(redact)))
 
     @overload
     def on(
-        self, *sources: Key, external: Literal[True], events: Collection[Event] = ..., changed: Collection[str] = ...,
-        expired: bool | None = ..., name: str | None = ..., function: str = ...,
+        self,
+        *sources: Key,
+        external: Literal[True],
+        events: Collection[Event] = ...,
+        changed: Collection[str] = ...,
+        expired: bool | None = ...,
+        name: str | None = ...,
+        function: str = ...,
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     @overload
     def on(
-        self, *sources: Key, into: Into, external: Literal[False] = ..., events: Collection[Event] = ..., changed: Collection[str] = ...,
-        expired: bool | None = ..., name: str | None = ..., function: str = ...,
+        self,
+        *sources: Key,
+        into: Into,
+        external: Literal[False] = ...,
+        events: Collection[Event] = ...,
+        changed: Collection[str] = ...,
+        expired: bool | None = ...,
+        name: str | None = ...,
+        function: str = ...,
     ) -> Callable[[Effects[P]], Effects[P]]: ...
 
     def on(
@@ -96,12 +116,13 @@ class Router:
         name: str | None = None,
         function: str = GROUP,
     ) -> Callable[[Any], Any]:
-        """Declares what happens on every change: the function gets the ``Change`` and yields ``Put``, ``Add``, ``Delete``.
+        """Declares what happens on every change.
 
-        ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired`` (deleted by
-        time to live, or not) choose the changes. Each change takes effect once, whatever is delivered twice. With
-        ``external=True`` the function is a plain one with a side effect: at least once by nature, and guarded by
-        Powertools' idempotency utility; a replay does not call it unless asked to.
+        The function gets the ``Change`` and yields ``Put``, ``Add``, ``Delete``. ``events`` (INSERT, MODIFY, REMOVE),
+        ``changed`` (any of these attributes differs) and ``expired`` (deleted by time to live, or not) choose the
+        changes. Each change takes effect once, whatever is delivered twice. With ``external=True`` the function is a
+        plain one with a side effect: at least once by nature, and guarded by Powertools' idempotency utility; a replay
+        does not call it unless asked to.
         """
 
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,15 +130,15 @@ class Router:
             check_plain(handler) if external else check_generator(handler, "on")
             keys = _keys(sources, "on", at)
             route = Route(
-                name or handler.__name__,
+                name or _name(handler),
                 "on",
                 keys,
-                _targets(into, at, needed=not external),
+                _no_targets(into, at) if external else _targets(into, at),
                 handler,
                 at,
                 function,
                 wanted_fields(handler, keys),
-                _events(events, at),
+                _events(events, at, expired=expired),
                 _names(changed, "changed", at),
                 expired,
                 external,
@@ -127,12 +148,15 @@ class Router:
 
         return declare
 
-    def _ledger(self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str) -> Callable[[Rows[P]], Rows[P]]:
+    def _ledger(
+        self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str
+    ) -> Callable[[Rows[P]], Rows[P]]:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
             check_generator(handler, kind)
             keys = _keys(sources, kind, at)
-            self._add(Route(name or handler.__name__, kind, keys, _targets(into, at), handler, at, group, wanted_fields(handler, keys)))
+            targets, wants = _targets(into, at), wanted_fields(handler, keys)
+            self._add(Route(name or _name(handler), kind, keys, targets, handler, at, group, wants))
             return handler
 
         return declare
@@ -141,29 +165,46 @@ class Router:
         for what, value in (("name", route.name), ("function", route.group)):
             if not NAME.fullmatch(value):
                 raise DeclarationError(
-                    f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then letters, "
-                    "digits, '_', '-' or '.', 64 characters at most."
+                    f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
+                    "letters, digits, '_', '-' or '.', 64 characters at most."
                 )
         self.routes.append(route)
 
 
 def _keys(sources: tuple[Key, ...], kind: str, at: str) -> tuple[Key, ...]:
     if not sources or not all(isinstance(source, Key) for source in sources):
-        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, @router.{kind}(ORDER, ...).")
+        form = f"{'' if kind == 'audit' else '@'}router.{kind}(ORDER, ...)"
+        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
     return tuple(dict.fromkeys(sources))
 
 
-def _targets(into: Into, at: str, *, needed: bool = True) -> tuple[Key, ...]:
-    targets = (into,) if isinstance(into, Key) else tuple(into)
-    if (needed and not targets) or not all(isinstance(target, Key) for target in targets):
-        raise DeclarationError(f"The handler at {at} has into={into!r}: expected the Key, or the list of Keys, that it may write.")
+def _targets(into: Into, at: str) -> tuple[Key, ...]:
+    targets = tuple(into) if isinstance(into, list | tuple) else (into,)
+    if not targets or not all(isinstance(target, Key) for target in targets):
+        raise DeclarationError(
+            f"The handler at {at} has into={into!r}: expected the Key, or the list of Keys, that it may write."
+        )
     return tuple(dict.fromkeys(targets))
 
 
-def _events(events: Collection[Event], at: str) -> frozenset[Event]:
+def _no_targets(into: Into, at: str) -> tuple[Key, ...]:
+    if into != ():
+        raise DeclarationError(
+            f"The handler at {at} has into={into!r} and external=True: an external handler writes no rows."
+        )
+    return ()
+
+
+def _events(events: Collection[Event], at: str, *, expired: bool | None) -> frozenset[Event]:
     names = _names(events, "events", at)
     if not names or not names <= set(get_args(Event)):
-        raise DeclarationError(f"The handler at {at} has events={list(events)!r}: expected some of {', '.join(EVENTS)}.")
+        raise DeclarationError(
+            f"The handler at {at} has events={list(events)!r}: expected some of {', '.join(EVENTS)}."
+        )
+    if expired and "REMOVE" not in names:
+        raise DeclarationError(
+            f"The handler at {at} has expired=True and events without REMOVE: no change would ever reach it."
+        )
     return frozenset(events)
 
 
@@ -173,10 +214,19 @@ def _names(names: Collection[str], option: str, at: str) -> frozenset[str]:
     return frozenset(names)
 
 
+def _name(handler: Callable[..., Any]) -> str:
+    return getattr(handler, "__name__", "")
+
+
+def _audit_targets(sources: tuple[Key, ...], at: str) -> tuple[Key, ...]:
+    return tuple(dict.fromkeys(_audit_target(source, at) for source in sources))
+
+
 def _audit_target(source: Key, at: str) -> Key:
     if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
         raise DeclarationError(
-            f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} does not have "
-            'a text partition and sort key. Give one: into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
+            f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} "
+            "does not have a text partition and sort key. Give one: "
+            'into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
         )
     return AUDIT if source.table == AUDIT.table else Key("AUDIT#{item:rest}", "{version:rest}", table=source.table)

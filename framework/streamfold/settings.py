@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from streamfold.errors import SettingsError
-from streamfold.plan import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"

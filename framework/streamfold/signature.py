@@ -104,6 +104,8 @@ def _annotation_name(annotation: Any) -> str | None:
 
 def _returns_value(function: Callable[..., Any]) -> bool:
     """Whether a generator function has a ``return`` with a value: nobody would see it."""
+    if not hasattr(function, "__code__"):
+        return False
     before: Any = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "RETURN_CONST" and instruction.argval is not None:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from streamfold.stream import StreamReader
-from tests.commands import EVENTS, ROOT, SPECIAL, as_set, embedded_rows, shown, streamfold
+from tests.commands import EVENTS, ROOT, SPECIAL, embedded_rows, shown, streamfold
 from tests.template import create_table, load_template
 
 TABLE, STATE = "shop", "shop-state"
@@ -60,13 +60,13 @@ class Local:
     def rows(self, *arguments, **more):
         return shown(self.show("--json", *arguments, **more))
 
-    def create(self, *, stream=True):
+    def create(self, *, stream=True, state=STATE):
         template = TEMPLATE
         if not stream:
             template = load_template()
             del template["Resources"]["Table"]["Properties"]["StreamSpecification"]
         create_table(self.client, template, "Table", TABLE)
-        create_table(self.client, template, "StateTable", STATE)
+        create_table(self.client, template, "StateTable", state)
 
     def stream_records(self, table=TABLE):
         reader = StreamReader(self.client, self.streams, table)
@@ -89,7 +89,7 @@ def small(tmp_path):
     return path
 
 
-# --- the same rows as on the embedded engine ----------------------------------------------------------------------------
+# --- the same rows as on the embedded engine --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("files", REPLAYED, ids=lambda files: files[0].stem if len(files) == 1 else "all")
@@ -127,7 +127,7 @@ def test_records_in_any_redelivery_lead_to_the_same_rows(local, tmp_path, small)
     assert local.rows() == embedded_rows(small, state=tmp_path / "embedded.db")
 
 
-# --- a table without a stream -------------------------------------------------------------------------------------------
+# --- a table without a stream -----------------------------------------------------------------------------------------
 
 
 def not_chained(rows):
@@ -148,18 +148,18 @@ def test_chains_are_named_as_not_run_where_the_stream_was_switched_off(local, tm
     assert "Chains were not run: all_orders." in ran.err
 
 
-def test_chains_run_once_the_stream_is_there_and_the_rows_are_made_again(local, tmp_path, small):
+def test_rows_made_before_the_stream_was_there_are_chained_only_on_empty_tables(local, tmp_path, small):
     local.create(stream=False)
-    local.replay(small, code=1)
+    assert "replay onto empty tables" in local.replay(small, code=1).err
     stream = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
     local.client.update_table(TableName=TABLE, StreamSpecification=stream)
-    ran = local.replay(SHOP)
-    assert "Chains" not in ran.err
+    local.replay(small)
+    assert local.rows(CHAINED) == set()
 
 
 def test_replay_without_chains_needs_no_stream(local, tmp_path):
     (tmp_path / "flat.py").write_text(FLAT)
-    local.create(stream=False)
+    local.create(stream=False, state="flat-state")
     local.replay(SESSIONS, "--app", "flat:app", folder=tmp_path)
     more = ("--app", "flat:app")
     assert local.rows(*more, folder=tmp_path) == embedded_rows(
@@ -167,7 +167,7 @@ def test_replay_without_chains_needs_no_stream(local, tmp_path):
     )
 
 
-# --- what the summary says ----------------------------------------------------------------------------------------------
+# --- what the summary says --------------------------------------------------------------------------------------------
 
 
 def test_summary_is_about_the_records_of_the_files_and_not_those_of_the_chains(local, tmp_path, small):
@@ -191,7 +191,7 @@ def test_skipped_records_are_counted_without_an_option_that_dynamodb_does_not_ha
     assert "--fresh" not in ran.out
 
 
-# --- source items -------------------------------------------------------------------------------------------------------
+# --- source items -----------------------------------------------------------------------------------------------------
 
 
 def test_source_items_are_written_only_when_asked_for(local, small):
@@ -208,7 +208,7 @@ def test_put_sources_leaves_the_newest_image_of_every_item(local, tmp_path, file
     assert local.rows() == rows
 
 
-# --- tables that are missing --------------------------------------------------------------------------------------------
+# --- tables that are missing ------------------------------------------------------------------------------------------
 
 
 def test_missing_tables_are_named_with_the_remedy(local, small):
@@ -250,7 +250,7 @@ def test_state_table_and_table_may_have_any_names(local, tmp_path, small):
     assert shown(ran) == embedded_rows(small, state=tmp_path / "embedded.db")
 
 
-# --- files that do not tell the table -----------------------------------------------------------------------------------
+# --- files that do not tell the table ---------------------------------------------------------------------------------
 
 
 def test_table_is_told_by_the_first_good_record_behind_bad_lines(local, tmp_path, small):

@@ -31,7 +31,9 @@ def account(client: Any) -> str:
     try:
         identity = boto3.client("sts").get_caller_identity()
     except (BotoCoreError, ClientError) as error:
-        raise EngineError(f"The AWS account could not be asked for ({error}). Check credentials and region, or give --endpoint-url.") from None
+        raise EngineError(
+            f"The AWS account could not be asked for ({error}). Check credentials and region, or give --endpoint-url."
+        ) from None
     return f"account {identity['Account']}, region {client.meta.region_name}"
 
 
@@ -159,7 +161,10 @@ class TableChains:
         origins.adopted = real
         for page in StreamReader(*self.clients, real).pages(cursor):
             changes = map(origins.change, page.records)
-            yield [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)], page.cursor
+            yield (
+                [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)],
+                page.cursor,
+            )
 
     def _has_stream(self, name: str) -> bool:
         described = self.clients[0].describe_table(TableName=self.tables[name][1])["Table"]

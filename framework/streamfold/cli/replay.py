@@ -3,9 +3,10 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from streamfold.app import App
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import DEFAULT_APPLICATION, application_option, load_application
 from streamfold.cli.engines import (
     DEFAULT_STATE,
     EMBEDDED_ACTIONS,
@@ -26,7 +27,7 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
-from streamfold.cli.summary import print_json, print_plan, print_summary
+from streamfold.cli.summary import Advice, print_json, print_plan, print_summary
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError
@@ -54,6 +55,7 @@ GARBAGE_THRESHOLD = 50_000
 class Options(NamedTuple):
     """What the command line said."""
 
+    application: str
     store: Store
     tables: tuple[str, ...]
     fresh: bool
@@ -73,20 +75,38 @@ class Opened(NamedTuple):
     engine: Engine
     put_sources: PutSources | None
     chains: Any = None
+    real_names: Mapping[str, str] = MappingProxyType({})
 
 
 @click.command("replay", short_help="Replay recorded records on a local or a real store.")
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @application_option
-@click.option("--state", metavar="FILE", help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE} by default.")
+@click.option(
+    "--state",
+    metavar="FILE",
+    help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE} by default.",
+)
 @click.option("--fresh", is_flag=True, help="Remove the state file first.")
 @store_options
-@click.option("--batch-size", type=click.IntRange(1, BATCH_RECORDS_MAX), default=BATCH_RECORDS, show_default=True, metavar="N", help="Records in a batch.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, BATCH_RECORDS_MAX),
+    default=BATCH_RECORDS,
+    show_default=True,
+    metavar="N",
+    help="Records in a batch.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
-@click.option("--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first.")
+@click.option(
+    "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
+)
 @click.option("--external", is_flag=True, help="Call external handlers too.")
-@click.option("--put-sources", is_flag=True, help="Put source items as well (--engine dynamodb, loopback endpoint only).")
-@click.option("--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only).")
+@click.option(
+    "--put-sources", is_flag=True, help="Put source items as well (--engine dynamodb, loopback endpoint only)."
+)
+@click.option(
+    "--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only)."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object.")
 def command(
@@ -115,7 +135,20 @@ def command(
       streamfold replay events/shop.jsonl --engine dynamodb --endpoint-url http://127.0.0.1:8000 --create-tables
     """
     store = Store(engine, state, endpoint_url)
-    options = Options(store, tables, fresh, batch_size, dry_run, keep_going, external, put_sources, create_tables, yes, json_output)
+    options = Options(
+        application,
+        store,
+        tables,
+        fresh,
+        batch_size,
+        dry_run,
+        keep_going,
+        external,
+        put_sources,
+        create_tables,
+        yes,
+        json_output,
+    )
     _check_options(options)
     check_files(files)
     app = load_application(application)
@@ -129,7 +162,11 @@ def command(
 def _check_options(options: Options) -> None:
     store = options.store
     if store.engine == "embedded":
-        for given, name in ((store.endpoint_url, "--endpoint-url"), (options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):
+        for given, name in (
+            (store.endpoint_url, "--endpoint-url"),
+            (options.put_sources, "--put-sources"),
+            (options.create_tables, "--create-tables"),
+        ):
             if given:
                 raise SettingsError(f"{name} belongs to --engine dynamodb.")
         if options.fresh and not store.state:
@@ -139,7 +176,9 @@ def _check_options(options: Options) -> None:
         raise SettingsError("--state and --fresh belong to --engine embedded; DynamoDB keeps its own.")
     for given, name in ((options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):
         if given and not store.on_loopback:
-            raise SettingsError(f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for rehearsals.")
+            raise SettingsError(
+                f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for rehearsals."
+            )
 
 
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
@@ -162,7 +201,7 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
         )
         summary = replay.run(lines)
     not_run = _run_chains(replay, opened)
-    _print(summary, app, opened.engine, options)
+    _print(summary, app, opened, options)
     if not_run:
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
@@ -203,13 +242,16 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
     engine = DynamoEngine(clients[0], tables, state)
     writer = SourceWriter(clients[0], engine.requests) if options.put_sources else None
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
-    return Opened(engine, writer, TableChains(app, clients, tables, settle_seconds) if app.chained else None)
+    chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None
+    return Opened(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
 
 
 def _confirm(client: Any, tables: list[str], state: str, options: Options) -> None:
     from streamfold.cli.dynamodb import account
 
-    click.echo(f"This writes to AWS, {account(client)}: derived rows to {', '.join(tables)}, state to {state}.", err=True)
+    click.echo(
+        f"This writes to AWS, {account(client)}: derived rows to {', '.join(tables)}, state to {state}.", err=True
+    )
     if options.yes:
         return
     if not sys.stdin.isatty():
@@ -226,21 +268,24 @@ def _run_chains(replay: Replay, opened: Opened) -> list[str]:
     return missing
 
 
-def _print(summary: Summary, app: App, engine: Engine, options: Options) -> None:
+def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None:
     if options.json_output:
-        print_json(summary, app, engine)
+        print_json(summary, app, opened.engine)
     elif options.dry_run:
         print_plan(summary)
     else:
-        print_summary(summary, app, engine, _show_options(options))
+        print_summary(summary, app, opened.engine, _advice(options, opened))
 
 
-def _show_options(options: Options) -> str:
+def _advice(options: Options, opened: Opened) -> Advice:
+    """The options with which other commands find this application and what this replay made."""
     store = options.store
-    if store.engine == "dynamodb":
-        parts = ["--engine dynamodb", f"--endpoint-url {store.endpoint_url}" if store.endpoint_url else "", *(f"--table {pair}" for pair in options.tables)]
-        return "".join(f" {part}" for part in parts if part)
-    return "" if store.state in (None, DEFAULT_STATE) else f" --state {store.state}"
+    app = f" --app {options.application}" if options.application != DEFAULT_APPLICATION else ""
+    if store.engine == "embedded":
+        return Advice(app, "" if store.state in (None, DEFAULT_STATE) else f" --state {store.state}", "--fresh starts")
+    at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
+    named = "".join(f" --table {name}={real}" for name, real in opened.real_names.items())
+    return Advice(app, f" --engine dynamodb{at}{named}", "a replay onto empty tables starts")
 
 
 class Lines:
@@ -255,22 +300,26 @@ class Lines:
 
     def find_table(self, origins: Origins, *, keep_going: bool) -> None:
         """Lets ``origins`` see the table of the first good record. Raises ``SettingsError`` where none tells it."""
-        why = "There is no record."
+        why = "there is no record of it with an eventSourceARN"
         for entry in islice(self._iterator, PEEKED_RECORDS_MAX):
             self._first.append(entry)
             bad = entry if isinstance(entry, BadLine) else _bad(origins, *entry)
-            if bad is None and origins.adopted:
+            if origins.adopted:
                 return
-            why = f"{bad.line}: {bad.why}" if bad else "The records have no eventSourceARN."
-            if not keep_going:
+            if bad and not keep_going:
+                why = f"{bad.line}: {bad.why}"
                 break
-        raise SettingsError(f"The files do not tell the name of the table: give it, --table {MAIN.name}=REAL. {why}")
+        raise SettingsError(
+            f"The files do not tell the real name of table {MAIN.name!r}: {why}. Give it: --table {MAIN.name}=REAL."
+        )
 
     def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
         yield from self._first
         for number, entry in enumerate(self._iterator):
             if self._progress and self._task is not None and number % PROGRESS_EVERY_RECORDS == 0:
-                self._progress.update(self._task, completed=self.recorded.position_bytes, description=f"{number} records")
+                self._progress.update(
+                    self._task, completed=self.recorded.position_bytes, description=f"{number} records"
+                )
             yield entry
 
 

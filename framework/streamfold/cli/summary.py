@@ -1,6 +1,6 @@
 """What a replay prints at its end."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,6 +15,14 @@ from streamfold.replay import FailedRecord, Summary, as_counts
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
 COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
+
+
+class Advice(NamedTuple):
+    """What to do next: the options of further commands that name the application and the store, and how to begin anew."""
+
+    application: str
+    store: str
+    anew: str
 
 
 def print_json(summary: Summary, app: App, engine: Engine) -> None:
@@ -54,14 +62,16 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, app: App, engine: Engine, show_options: str) -> None:
+def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice) -> None:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
     headings = ["rows written" if column == "written" else column for column in COLUMNS]
-    print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:])
+    print_grid(
+        headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:]
+    )
     _print_samples(app, engine)
     _print_unwanted(summary)
     _print_troubles(summary)
-    _print_next(summary, show_options)
+    _print_next(summary, advice)
 
 
 def print_plan(summary: Summary) -> None:
@@ -69,8 +79,12 @@ def print_plan(summary: Summary) -> None:
     for plan in summary.plans:
         click.echo(str(plan))
     transactions = sum(len(plan.chunks) for plan in summary.plans)
-    writes = sum(len(chunk.writes) for plan in summary.plans for chunk in plan.chunks) + sum(len(plan.puts) for plan in summary.plans)
-    click.echo(f"Dry run: {summary.records} records would make {writes} writes in {transactions} transactions; nothing was written, and chains were not followed.")
+    writes = sum(len(chunk.writes) for plan in summary.plans for chunk in plan.chunks) + sum(
+        len(plan.puts) for plan in summary.plans
+    )
+    click.echo(
+        f"Dry run: {summary.records} records would make {writes} writes in {transactions} transactions; nothing was written, and chains were not followed."
+    )
     _print_troubles(summary)
 
 
@@ -87,7 +101,9 @@ def _print_samples(app: App, engine: Engine) -> None:
 def _print_unwanted(summary: Summary) -> None:
     click.echo(f"\n{summary.records} records replayed.")
     if summary.derived:
-        click.echo(f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew.")
+        click.echo(
+            f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
+        )
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
         click.echo(f"{count} records of {prefix} are wanted by no route.")
     for name, count in summary.report.external_skipped.items():
@@ -105,11 +121,16 @@ def _print_troubles(summary: Summary) -> None:
     for bad in summary.bad_lines:
         click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
     if summary.stopped:
-        click.echo("Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them all.", err=True)
+        click.echo(
+            "Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them all.",
+            err=True,
+        )
 
 
-def _print_next(summary: Summary, show_options: str) -> None:
-    click.echo(f"\nNext: streamfold show{show_options}    prints all derived rows; add a partition key to see those of one")
-    click.echo("      streamfold routes    prints the key chart")
+def _print_next(summary: Summary, advice: Advice) -> None:
+    show = f"streamfold show{advice.application}{advice.store}"
+    click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
+    click.echo(f"      streamfold routes{advice.application}    prints the key chart")
     if summary.report.known:
-        click.echo(f"{summary.report.known} records were skipped, because the state already holds them; --fresh starts anew.")
+        known = f"{summary.report.known} records were skipped, because the state already holds them"
+        click.echo(f"{known}; {advice.anew} anew.")

@@ -16,7 +16,7 @@ from streamfold.effects import Number
 from streamfold.engines import StoredItem
 from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
-from streamfold.plan import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import ITEM_BYTES_MAX, WIDE, decode, decode_number, encode, item_bytes, number_text, same, to_json
 from streamfold.writes import (
