@@ -57,7 +57,9 @@ class CountingEngine:
     def transact(self, writes, expires_at):
         before = [self._bytes(write.key) for write in writes]
         refused = self.engine.transact(writes, expires_at)
-        units = sum(_write_units(max(size, self._bytes_written(write))) for write, size in zip(writes, before, strict=True))
+        units = sum(
+            _write_units(max(size, self._bytes_written(write))) for write, size in zip(writes, before, strict=True)
+        )
         if len(writes) > 1:
             units *= 2
         self.writes += writes

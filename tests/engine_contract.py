@@ -1,7 +1,7 @@
 """What every engine does alike: each write of the closed set under every form of its condition, and the reads.
 
-One class for all engines: ``test_engines.py`` runs it on the embedded engine and on moto, ``engine/test_engines_on_local.py``
-on DynamoDB Local, which decides where they disagree.
+One class for all engines: ``test_engines.py`` runs it on the embedded engine and on moto,
+``engine/test_engines_on_local.py`` on DynamoDB Local, which decides where they disagree.
 """
 
 from decimal import Decimal
@@ -533,11 +533,16 @@ class EngineContract:
         assert [row["a"] for row in found if row["SK"] == "007"] == ["last"]
 
     def test_rows_of_several_tables_are_put(self, store):
-        assert store.engine.put_rows([plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)]) == []
+        assert (
+            store.engine.put_rows([plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)])
+            == []
+        )
         assert (store.row()["a"], store.row(OTHER_ROW)["a"], store.rows("numbered")[0]["a"]) == (1, 2, 3)
 
     def test_row_that_cannot_be_put_is_named_and_the_others_are_put(self, store):
-        rows = [plain_row(("shop", "AUDIT", str(number)), a="x" * (410_000 if number == 3 else 1)) for number in range(5)]
+        rows = [
+            plain_row(("shop", "AUDIT", str(number)), a="x" * (410_000 if number == 3 else 1)) for number in range(5)
+        ]
         assert store.engine.put_rows(rows) == [("shop", "AUDIT", "3")]
         assert [row["SK"] for row in store.rows("shop", "AUDIT")] == ["0", "1", "2", "4"]
 
@@ -560,7 +565,9 @@ class EngineContract:
         assert store.engine.remove_empty([ROW]) == []
         assert store.row()["units"] == 0
 
-    @pytest.mark.parametrize("key", [("numbered", "a", Decimal("-1.5")), ("numbered", "a", 10**30), ("binary", b"\x00\xff", None)])
+    @pytest.mark.parametrize(
+        "key", [("numbered", "a", Decimal("-1.5")), ("numbered", "a", 10**30), ("binary", b"\x00\xff", None)]
+    )
     def test_empty_rows_with_number_and_binary_keys_are_removed(self, store, key):
         store.write(AddRow(key, {"units": 1}, 1))
         assert store.engine.remove_empty([key]) == []
@@ -625,7 +632,19 @@ class EngineContract:
         assert reason.item == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES, OWNER: "ORDER#1"}
 
     def test_number_sort_keys_are_in_the_order_of_their_values(self, store):
-        numbers = [Decimal("-1E+30"), -200, -15, Decimal("-1.5"), 0, Decimal("1E-100"), 1, Decimal("1.25"), 9, 10, 10**37]
+        numbers = [
+            Decimal("-1E+30"),
+            -200,
+            -15,
+            Decimal("-1.5"),
+            0,
+            Decimal("1E-100"),
+            1,
+            Decimal("1.25"),
+            9,
+            10,
+            10**37,
+        ]
         assert store.engine.put_rows([plain_row(("numbered", "a", number)) for number in reversed(numbers)]) == []
         assert [row["number"] for row in store.rows("numbered", "a")] == numbers
 
@@ -699,9 +718,9 @@ class MissingTablesContract:
             CALLS[call](engine)
         assert not isinstance(raised.value, EngineUnavailable)
         assert str(raised.value) == (
-            "A table is missing: one of real-shop, real-plain, real-numbered, real-binary, shop-state does not exist in "
-            "this account and region. Create it (replay --create-tables does on a loopback endpoint), or name the real "
-            "one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+            "A table is missing: one of real-shop, real-plain, real-numbered, real-binary, shop-state does not exist "
+            "in this account and region. Create it (replay --create-tables does on a loopback endpoint), or name the "
+            "real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
         )
 
 

@@ -141,8 +141,8 @@ def test_batch_that_comes_again_changes_nothing_and_is_read_after_one_refused_tr
 
     process(app, engine, batch)
 
-    requests, units = engine.requests / BATCH, engine.write_units / BATCH
-    print(f"\nthe same batch again: {requests:.3f} requests, {units:.2f} write and {engine.read_units / BATCH:.2f} read units a record")
+    requests, units, reads = engine.requests / BATCH, engine.write_units / BATCH, engine.read_units / BATCH
+    print(f"\nthe same batch again: {requests:.3f} requests, {units:.2f} write and {reads:.2f} read units a record")
     assert (rows(engine), list(engine.state_items())) == (before, state_before)
     assert len(engine.named("transact")) == len(engine.refused) == 1
     assert len(engine.named("read_state")) <= 1
@@ -164,7 +164,9 @@ def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte():
     engine = CountingEngine(EmbeddedEngine(app.tables.values()))
     source = Source()
     item = {"price": 1999, "quantity": 3, "at": "2026-03-01T10:15:00Z"}
-    record = source.put("ORDER#20260301-000123", "ITEM#sku-48213", **item, customer_id="customer-00417", region="eu-central")
+    record = source.put(
+        "ORDER#20260301-000123", "ITEM#sku-48213", **item, customer_id="customer-00417", region="eu-central"
+    )
 
     process(app, engine, [record])
 

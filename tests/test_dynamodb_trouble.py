@@ -186,7 +186,7 @@ def test_throttled_swap_has_an_unknown_outcome():
 # Removal of empty rows
 
 
-def statement(code=None, item=False):
+def statement(code=None, *, item=False):
     return {
         "TableName": "real-shop",
         **({"Error": {"Code": code, "Message": "why"}} if code else {}),

@@ -3,14 +3,19 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from streamfold.change import HAS_NEW
 from streamfold.errors import DeclarationError
+from streamfold.field import Unreadable
 from streamfold.key import Key
 from streamfold.route import Route, Target
-from streamfold.table import Table
 
-AUDIT_FIELDS = frozenset({"item", "version"})
+if TYPE_CHECKING:
+    from streamfold.table import Table
+
+AUDIT_FIELDS = ("item", "version")
+"""What fills the key of an audit row, beside the fields of the source's key."""
 
 
 def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
@@ -43,8 +48,8 @@ def _check_names(routes: Sequence[Route]) -> None:
     for route in routes:
         if route.name in seen:
             raise DeclarationError(
-                f"Two handlers are named {route.name!r}: {seen[route.name].declared_at} and {route.declared_at}. A name is a "
-                'handler\'s identity in the ledger: give one of them another, name="...".'
+                f"Two handlers are named {route.name!r}: {seen[route.name].declared_at} and {route.declared_at}. "
+                'A name is a handler\'s identity in the ledger: give one of them another, name="...".'
             )
         seen[route.name] = route
 
@@ -62,8 +67,8 @@ def _check_sources(routes: Sequence[Route]) -> None:
     for one, other in combinations(keys, 2):
         if one.overlaps(other) and not one.contains(other) and not other.contains(one):
             raise DeclarationError(
-                f"Sources {one!r} ({one.declared_at}) and {other!r} ({other.declared_at}) overlap: some keys are of both "
-                "templates, but neither holds the other. Give one of them a literal that tells them apart."
+                f"Sources {one!r} ({one.declared_at}) and {other!r} ({other.declared_at}) overlap: some keys are of "
+                "both templates, but neither holds the other. Give one of them a literal that tells them apart."
             )
 
 
@@ -74,8 +79,8 @@ def _check_writers(routes: Sequence[Route]) -> None:
             which = "" if key == other_key else f" (as {other_key!r})"
             raise DeclarationError(
                 f"Target {key!r} is written by {one.name!r} ({one.declared_at}) and by {other.name!r} "
-                f"({other.declared_at}){which}: a target has one writing handler. Only views with aggregates share one, and audits of "
-                "different items. Give one of them another target."
+                f"({other.declared_at}){which}: a target has one writing handler. Only views with aggregates share "
+                "one, and audits of different items. Give one of them another target."
             )
 
 
@@ -88,18 +93,18 @@ def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
 
 
 def _target(route: Route, key: Key, routes: Sequence[Route]) -> Target:
-    owned = all(owns(key, source, route.kind == "audit") for source in route.sources)
+    audit = route.kind == "audit"
+    owned = (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
     alone = not any(other is not route and key in other.into for other in routes)
     several = len(route.sources) > 1
-    return Target(key, owned, alone, contested=owned and alone and several and route.kind != "audit")
+    return Target(key, owned, alone, contested=owned and alone and several and not audit)
 
 
-def owns(target: Key, source: Key, audit: bool = False) -> bool:
+def owns(target: Key, source: Key) -> bool:
     """Whether the target's template holds every field of the source's key."""
-    if audit and "item" in target.types:
-        return True
     return all(
-        name in target.types and target.types[name].python_type is field.python_type for name, field in source.types.items()
+        name in target.types and target.types[name].python_type is field.python_type
+        for name, field in source.types.items()
     )
 
 
@@ -113,29 +118,51 @@ def _check_ownership(route: Route) -> None:
         if route.kind == "index" and not target.owned:
             missing = ", ".join(dict.fromkeys(_missing(target.key, route.sources))) or "a field of the same type"
             raise DeclarationError(
-                f"Index {route.name!r} ({route.declared_at}) writes {target.key!r}, which it does not own: each index item has "
-                f"one source, so the template must hold every field of the source's key. Missing: {missing}."
+                f"Index {route.name!r} ({route.declared_at}) writes {target.key!r}, which it does not own: each index "
+                f"item has one source, so the template must hold every field of the source's key. Missing: {missing}."
             )
-        if route.kind == "audit" and not (target.owned and "version" in target.key.types):
-            raise DeclarationError(
-                f"Audit {route.name!r} ({route.declared_at}) writes {target.key!r}: expected a template with {{version}} and "
-                "either {item:rest} or every field of the source's key, so that each change has a row of its own."
-            )
-        if route.kind == "audit" and (unknown := set(target.key.types) - AUDIT_FIELDS - set(route.sources[0].types)):
-            raise DeclarationError(f"Audit {route.name!r} ({route.declared_at}): nothing fills {', '.join(unknown)} of {target.key!r}.")
+        if route.kind == "audit":
+            _check_audit(route, target)
+
+
+def _check_audit(route: Route, target: Target) -> None:
+    who, key = f"Audit {route.name!r} ({route.declared_at})", target.key
+    if not (target.owned and "version" in key.types and _takes_audit_texts(key)):
+        raise DeclarationError(
+            f"{who} writes {key!r}: expected a template with {{version:rest}} and either {{item:rest}} or every field "
+            "of the source's key, so that each change has a row of its own."
+        )
+    filled = set.intersection(*(set(source.types) for source in route.sources))
+    if unknown := sorted(key.types.keys() - filled - set(AUDIT_FIELDS)):
+        raise DeclarationError(f"{who}: nothing fills {', '.join(unknown)} of {key!r}.")
+
+
+def _takes_audit_texts(key: Key) -> bool:
+    """Whether the fields for item and version take any name of an item and any version."""
+    like = {"item": f"ORDER{key.table.delimiter}1|METADATA", "version": "00/2026-03-01T10:00:00.000/0000"}
+    try:
+        return all(key.types[name].write(text) for name, text in like.items() if name in key.types)
+    except Unreadable:
+        return False
 
 
 def _check_view_type(route: Route) -> None:
     for source in route.sources:
         view = source.table.view
         if view is not None and (why := lacking(route, view)):
-            raise DeclarationError(f"{route.kind} {route.name!r} ({route.declared_at}) {why} Table {source.table.name!r} is declared with it.")
+            raise DeclarationError(
+                f"{route.kind} {route.name!r} ({route.declared_at}) {why} "
+                f"Table {source.table.name!r} is declared with it."
+            )
 
 
 def lacking(route: Route, view: str) -> str | None:
     """Why a route cannot work on a stream of this view type, or None where it can."""
     if route.ledger and view not in HAS_NEW:
-        return f"needs the new image, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."
+        return (
+            f"needs the new image, which view type {view} does not carry. "
+            "Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."
+        )
     if (route.kind == "audit" or route.changed) and view != "NEW_AND_OLD_IMAGES":
         return f"compares both images, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES."
     return None
@@ -152,7 +179,7 @@ def _check_graph(routes: Sequence[Route]) -> None:
         if route.name in _reached(following, route.name):
             raise DeclarationError(
                 f"{route.kind} {route.name!r} ({route.declared_at}) would read what comes of its own rows: "
-                f"{', '.join(repr(key) for key in route.into)} leads back to {', '.join(repr(key) for key in route.sources)}. "
+                f"{', '.join(map(repr, route.into))} leads back to {', '.join(map(repr, route.sources))}. "
                 "Narrow its source or give it a target outside of it."
             )
 
@@ -163,8 +190,8 @@ def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None
             if target.contains(source):
                 raise DeclarationError(
                     f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "
-                    f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on batching. "
-                    "Only a view or an index may read derived rows."
+                    f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on "
+                    "batching. Only a view or an index may read derived rows."
                 )
 
 

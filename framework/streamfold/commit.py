@@ -5,10 +5,10 @@ Nothing is corrected by an opposite write: whatever an earlier attempt did or di
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
@@ -18,7 +18,18 @@ from streamfold.limits import ACTIONS_MAX
 from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
 from streamfold.route import Route
 from streamfold.table import OWNER
-from streamfold.writes import CONDITION, CONFLICT, AddRow, GuardedPut, LedgerWrite, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes import (
+    CONDITION,
+    CONFLICT,
+    AddRow,
+    GuardedPut,
+    LedgerWrite,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+    Write,
+)
 
 ROUNDS_MAX = 8
 """Times that a unit is planned again before its records are reported."""
@@ -26,11 +37,14 @@ ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 CONFLICT_TRIES_MAX = 4
 CONFLICT_SECONDS = 0.05
-"""First pause after a conflict, doubled each time; the SDK does not retry conflicts (Developer Guide, transaction-apis)."""
+"""First pause after a conflict, doubled each time. The SDK retries none (Developer Guide, transaction-apis)."""
 THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 READS_MAX = 3
 """Times that a ledger item and the items of its large contributions are read until they fit each other."""
+
+Lane = tuple[str, ItemKey]
+"""A handler and an item: the changes that a failure holds."""
 
 
 class NotStarted(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
@@ -103,7 +117,7 @@ class Committer:
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.lowered: dict[RowKey, Lowered] = {}
-        self.held: set[tuple[str, ItemKey]] = set()
+        self.held: set[Lane] = set()
         self.read_ahead = False
 
     def run(self, plan: Plan) -> Outcome:
@@ -114,7 +128,9 @@ class Committer:
             if not attempt.chunk.units:
                 continue
             if not self.world.enough_time():
-                self._fail(attempt.chunk.units, NotStarted("The invocation's time is nearly over; the record comes again."))
+                self._fail(
+                    attempt.chunk.units, NotStarted("The invocation's time is nearly over; the record comes again.")
+                )
             else:
                 self._send(attempt)
         self._put_rows(plan.puts)
@@ -155,7 +171,9 @@ class Committer:
         codes = {reason.code for reason in refused.reasons if reason}
         if CONDITION in codes:
             if attempt.rounds >= ROUNDS_MAX:
-                self._fail(attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row; the record comes again."))
+                self._fail(
+                    attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row; the record comes again.")
+                )
             else:
                 self._decide(attempt, refused)
         elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
@@ -192,16 +210,18 @@ class Committer:
         return [] if found is None else self._planned(unit, found)
 
     def _without_stale(self, units: list[Unit], write: Write, reason: Reason) -> list[Unit]:
-        """The units without a row-guarded effect that is older than what is stored. A row that is another item's fails
-        the handler that wants it, once it is alone."""
-        found = reason.item or {}
-        if isinstance(write, GuardedPut) and (write.owner is None or found.get(OWNER) in (None, write.owner)):
+        """The units without a row-guarded effect that is older than what is stored.
+
+        A row that is another item's fails the handler that wants it, once that is alone.
+        """
+        if isinstance(write, GuardedPut) and _own(write, reason):
             return [without(unit, [write.key]) for unit in units]
         left: list[Unit] = []
         for unit in units:
-            parts = by_handler(unit) if _writes(unit, {write.key}) else [unit]
-            if len(parts) == 1 and _writes(unit, {write.key}):
-                self._fail([unit], _not_the_owner(write, found))
+            wants = _writes(unit, {write.key})
+            parts = by_handler(unit) if wants else [unit]
+            if wants and len(parts) == 1:
+                self._fail([unit], _not_the_owner(write, reason))
             else:
                 left += parts
         return left
@@ -216,12 +236,14 @@ class Committer:
             self._fail(parts, HandlerError(f"The store refused the write with {reason.code}: {reason.message}"))
             return
         attempts: list[Attempt] = []
-        for guilty, run in groupby(parts, lambda unit: _writes(unit, places)):
-            packs = [[unit] for unit in run] if guilty else [list(run)]
-            conflicts = attempt.conflicts if guilty else 0
-            chunks = [chunk for some in packs for chunk in pack(some, self.world.actions)]
-            attempts += [Attempt(chunk, attempt.rounds + 1, conflicts) for chunk in chunks]
+        for guilty, run in [(guilty, list(run)) for guilty, run in groupby(parts, lambda unit: _writes(unit, places))]:
+            chunks = self._chunks(run, alone=guilty)
+            attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
         self.waiting.extendleft(reversed(attempts))
+
+    def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
+        together = [[unit] for unit in units] if alone else [units]
+        return [chunk for some in together for chunk in pack(some, self.world.actions)]
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
@@ -263,7 +285,12 @@ class Committer:
         self._resend([planned for unit, item in found for planned in self._planned(unit, item)], rounds)
 
     def _planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
-        """The unit planned again, or nothing when the ledger already has all of it."""
+        """The unit planned again, or nothing when the ledger already has all of it.
+
+        An earlier attempt may have died before it removed the rows that it left empty: they are looked at again.
+        """
+        for key in self.departed(unit):
+            self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
         planned = again(unit, found)
         if planned is None:
             self._done(unit)
@@ -271,8 +298,7 @@ class Committer:
         return [planned]
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        together = [units] if rounds <= ROUNDS_TOGETHER_MAX else [[unit] for unit in units]
-        chunks = [chunk for some in together for chunk in pack(some, self.world.actions)]
+        chunks = self._chunks(units, alone=rounds > ROUNDS_TOGETHER_MAX)
         self.waiting.extendleft(Attempt(chunk, rounds) for chunk in reversed(chunks))
 
     def _found(self, units: Sequence[Unit], *, consistent: bool = False) -> list[tuple[Unit, LedgerItem]]:
@@ -298,18 +324,20 @@ class Committer:
         self.outcome.done.extend(unit.changes)
         for route in unit.routes:
             self._tallies(route.name).unchanged += 1
-        for key in self.departed(unit):
-            self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
 
     def _put_rows(self, puts: Sequence[KeyedPut]) -> None:
         if not puts:
             return
         if not self.world.enough_time():
-            self.outcome.failed += [Failed(put.change, put.route, NotStarted("The invocation's time is nearly over.")) for put in puts]
+            self.outcome.failed += [
+                Failed(put.change, put.route, NotStarted("The invocation's time is nearly over.")) for put in puts
+            ]
             return
         try:
             unwritten = set(self.engine.put_rows([put.row for put in puts]))
-            error: Exception = HandlerError("The store did not take the row; it is written when the record comes again.")
+            error: Exception = HandlerError(
+                "The store did not take the row; it is written when the record comes again."
+            )
         except EngineUnavailable as unavailable:
             unwritten, error = {put.row.key for put in puts}, unavailable
         for put in puts:
@@ -335,10 +363,14 @@ class Committer:
     def _without_held(self, attempt: Attempt) -> Attempt:
         if not self.held:
             return attempt
-        held = [unit for unit in attempt.chunk.units if not unit.steps and (unit.routes[0].name, unit.item) in self.held]
+        held = [
+            unit for unit in attempt.chunk.units if not unit.steps and (unit.routes[0].name, unit.item) in self.held
+        ]
         if not held:
             return attempt
-        self._fail(held, Held("An earlier change of the same item failed for this handler; the record comes again after it."))
+        self._fail(
+            held, Held("An earlier change of the same item failed for this handler; the record comes again after it.")
+        )
         rest = [unit for unit in attempt.chunk.units if unit not in held]
         chunks = pack(rest, self.world.actions)
         self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
@@ -358,11 +390,17 @@ def _writes(unit: Unit, places: Collection[RowKey | StateKey]) -> bool:
     return unit.guard.key in places or any(effect.key in places for effect in unit.effects)
 
 
-def _not_the_owner(write: Write, found: Mapping[str, Any]) -> HandlerError:
+def _own(write: GuardedPut, reason: Reason) -> bool:
+    """Whether what refused a row-guarded write is known to be the row's version, not another owner."""
+    return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
+
+
+def _not_the_owner(write: Write, reason: Reason) -> HandlerError:
     row = " / ".join(str(part) for part in write.key[1:] if part is not None)
+    owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
     return HandlerError(
-        f"Row {row} belongs to {found.get(OWNER, 'the application itself')}: a row with plain attributes has one source item. "
-        "Put a field into its template that tells the sources apart."
+        f"Row {row} belongs to {owner}: a row with plain attributes has one source item. Put a field into its template "
+        "that tells the sources apart."
     )
 
 

@@ -1,6 +1,7 @@
 """What Lambda, a pipe or a file hands over, unwrapped to raw stream records, and where each record comes from."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from streamfold.change import UNLABELLED, Change, Origin
@@ -34,11 +35,19 @@ class Origins:
     """Tells the table and the stream of a record from its ARN, and remembers the answer.
 
     ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
-    first table that it sees, and refuses those of a second.
+    first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records
+    are taken where a recording holds them.
     """
 
-    def __init__(self, tables: Mapping[str, Table], settings: Settings, warn: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        settings: Settings,
+        warn: Callable[[str], None] = lambda text: None,
+        others: Mapping[str, Table] = MappingProxyType({}),
+    ) -> None:
         self.tables = tables
+        self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
         self.settings = settings
         self.adopted: str | None = settings.real_name(MAIN.name)
         self._warn = warn
@@ -63,7 +72,8 @@ class Origins:
         real = head.partition(":table/")[2]
         if not real or not label:
             raise RecordError(f"A record has eventSourceARN={arn!r}: expected arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL.")
-        return Origin(self.tables[self._logical(real)], f"{self.settings.epoch:02d}/{label}/")
+        table = {**self.others, **self.tables}[self._logical(real)]
+        return Origin(table, f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
@@ -72,7 +82,7 @@ class Origins:
         return Origin(next(iter(self.tables.values())), f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
     def _logical(self, real: str) -> str:
-        for name in self.tables:
+        for name in (*self.tables, *self.others):
             if name != MAIN.name and self._real_name(name) == real:
                 return name
         if MAIN.name in self.tables and self.adopted in (None, real):

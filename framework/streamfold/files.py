@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
+"""A first line that can only be the beginning of a document."""
 
 
 class Line(NamedTuple):
@@ -108,7 +111,7 @@ def _read(name: str, stream: IO[bytes]) -> Iterator[tuple[Line, RawRecord] | Bad
 
 def _begins_document(line: bytes) -> bool:
     """Whether a first line is the beginning of a document over several lines, as a pretty-printed event is."""
-    return line.strip() in (b"{", b"[", b"[{") or (line.lstrip()[:1] in b"{[" and _is_open(line))
+    return OPENING.fullmatch(line) is not None or (line.lstrip()[:1] in b"{[" and _is_open(line))
 
 
 def _is_open(line: bytes) -> bool:
@@ -120,24 +123,40 @@ def _is_open(line: bytes) -> bool:
     return False
 
 
-def _read_document(name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine]) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    text, start = bytearray(first[1]), first[0]
-    number = start
+def _read_document(
+    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine]
+) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    taken, size = [first], len(first[1])
     for line in lines:
         if isinstance(line, BadLine):
             yield line
             return
-        text += b"\n" * (line[0] - number - 1) + line[1]
-        number = line[0]
-        if len(text) > DOCUMENT_BYTES_MAX:
-            yield BadLine(Line(name, start), f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line")
+        taken.append(line)
+        size += len(line[1])
+        if size > DOCUMENT_BYTES_MAX:
+            why = f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line"
+            yield BadLine(Line(name, first[0]), why)
             return
-    yield from _records(Line(name, start), bytes(text))
+    found = _records(Line(name, first[0]), b"".join(_with_empty_lines(taken)))
+    if OPENING.fullmatch(first[1]) or not any(isinstance(entry, BadLine) for entry in found):
+        yield from found
+        return
+    each = [_records(Line(name, number), text) for number, text in taken]
+    if any(not isinstance(entry, BadLine) for entries in each for entry in entries):
+        found = [entry for entries in each for entry in entries]  # records, one a line, and the first is cut off
+    yield from found
+
+
+def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
+    before = lines[0][0] - 1
+    for number, text in lines:
+        yield b"\n" * (number - before - 1) + text
+        before = number
 
 
 def _records(line: Line, text: bytes) -> list[tuple[Line, RawRecord] | BadLine]:
     try:
-        event: Any = json.loads(text.decode())
+        event: Any = json.loads(text.rstrip().decode())
         return [(line, record) for record in records_of(event)]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)

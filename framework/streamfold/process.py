@@ -15,7 +15,7 @@ from streamfold.commit import World as CommitWorld
 from streamfold.derive import Contribution, audit_rows, contribution, effects
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord, records_of
-from streamfold.errors import HandlerError, RecordError, StreamfoldError
+from streamfold.errors import EngineUnavailable, HandlerError, RecordError, StreamfoldError
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.manifest import check_manifest
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
@@ -339,15 +339,27 @@ class Batch:
         if not unread:
             return []
         keys = [ledger_key(self.app.name, group, work.item) for work, group, _ in unread]
-        items = self.engine.read_state(keys)
+        try:
+            items = self.engine.read_state(keys)
+        except EngineUnavailable as error:
+            for work, _, steps in unread:
+                self._unread(work, steps, error)
+            return []
         units: list[Unit] = []
         for key, (work, group, steps) in zip(keys, unread, strict=True):
-            found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+            try:
+                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+            except EngineUnavailable as error:
+                self._unread(work, steps, error)
+                continue
             planned = self._ledger_unit(work, group, steps, found)
             units += planned
             if not planned:
                 self.report.known += len(work.changes)
         return units
+
+    def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
+        self.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
 
     def _audit(self, route: Route, fields: Fields, work: ItemWork) -> list[KeyedPut]:
         puts = []

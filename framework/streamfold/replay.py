@@ -34,7 +34,10 @@ class FailedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What a replay did. ``derived`` counts records of declared targets, which are not delivered."""
+    """What a replay did. ``derived`` counts records of declared targets, which are not delivered.
+
+    ``transactions`` and ``writes`` are those that a dry run planned.
+    """
 
     report: Report = field(default_factory=Report)
     records: int = 0
@@ -44,7 +47,8 @@ class Summary:
     bad_lines: list[BadLine] = field(default_factory=list)
     bad_line_count: int = 0
     stopped: bool = False
-    plans: list[Plan] = field(default_factory=list)
+    transactions: int = 0
+    writes: int = 0
 
     @property
     def clean(self) -> bool:
@@ -55,7 +59,7 @@ class Replay:
     """One replay: takes lines in order, gathers batches, processes them.
 
     ``put_sources`` keeps the newest source images somewhere (None: nowhere). ``keep_going`` goes on past bad lines.
-    With ``dry_run`` batches are planned, not written.
+    With ``dry_run`` batches are planned and not written, and it is given their plans.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class Replay:
         *,
         batch_records: int = BATCH_RECORDS,
         keep_going: bool = False,
-        dry_run: bool = False,
+        dry_run: Callable[[Plan], None] | None = None,
         put_sources: PutSources | None = None,
     ) -> None:
         self.app = app
@@ -129,7 +133,9 @@ class Replay:
         changes = [change for _, change in batch]
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.world)
-            self.summary.plans.append(plan)
+            self.summary.transactions += len(plan.chunks)
+            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts)
+            self.dry_run(plan)
         else:
             if self.put_sources:
                 self.put_sources(_newest(changes))

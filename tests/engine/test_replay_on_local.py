@@ -2,12 +2,18 @@
 
 import gzip
 import json
+import random
+import signal
+import subprocess
+import time
 
+import boto3
 import pytest
 
 from streamfold.stream import StreamReader
-from tests.commands import EVENTS, ROOT, SPECIAL, embedded_rows, shown, streamfold
+from tests.commands import EVENTS, ROOT, SPECIAL, command_line, embedded_rows, environment, shown, streamfold
 from tests.template import create_table, load_template
+from tests.workload import sessions
 
 TABLE, STATE = "shop", "shop-state"
 SHOP, SESSIONS = ROOT / "events" / "shop.jsonl", ROOT / "events" / "sessions.jsonl"
@@ -32,6 +38,39 @@ app = App("flat", routers=[router])
 """An application without chains."""
 
 
+TWO_TABLES = """
+from streamfold import App, Count, Key, Router, Row, Sum, Table
+
+SHOP = Table("shop")
+TOTALS = Table("totals", partition="name", sort=None)
+ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}", table=SHOP)
+ORDER_TOTAL = Key("ORDER#{order_id}", table=TOTALS)
+BY_LINES = Key("LINES#{lines}", "TOTAL", table=SHOP)
+ALL = Key("ALL", table=TOTALS)
+
+router = Router()
+
+
+@router.view(ORDER_TOTAL, into=BY_LINES)
+def by_lines(order):
+    yield Row(lines=str(order["lines"]), orders=Count(), total=Sum(order["total"]))
+
+
+@router.view(BY_LINES, into=ALL)
+def everything(row):
+    yield Row(orders=Sum(row["orders"]), total=Sum(row["total"]))
+
+
+@router.view(ORDER_ITEM, into=ORDER_TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
+
+
+app = App("two", routers=[router])
+"""
+"""An application whose chain leads from one table to another, back, and there again; declared last to first."""
+
+
 class Local:
     """Commands on the database of one test in DynamoDB Local."""
 
@@ -40,6 +79,12 @@ class Local:
             "AWS_ACCESS_KEY_ID": access_key,
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_DEFAULT_REGION": client.meta.region_name,
+        }
+        self.arguments = {
+            "endpoint_url": endpoint,
+            "region_name": client.meta.region_name,
+            "aws_access_key_id": access_key,
+            "aws_secret_access_key": "secret",
         }
         self.at = ("--endpoint-url", endpoint)
         self.on = ("--engine", "dynamodb", *self.at)
@@ -83,8 +128,12 @@ def local(dynamodb_endpoint, access_key, dynamodb, dynamodbstreams):
 
 @pytest.fixture
 def small(tmp_path):
+    return write_small(tmp_path)
+
+
+def write_small(folder):
     """The first 300 records of the shop: enough of everything, and quick."""
-    path = tmp_path / "small.jsonl"
+    path = folder / "small.jsonl"
     path.write_text("".join(SHOP.read_text("utf-8").splitlines(keepends=True)[:300]), "utf-8")
     return path
 
@@ -109,6 +158,16 @@ def test_chains_are_followed_to_their_end(local, tmp_path, small):
     local.replay(small, "--create-tables")
     (total,) = local.rows("TOTALS#ALL")
     assert total in embedded_rows(small, state=tmp_path / "embedded.db", show=("TOTALS#ALL",))
+
+
+def test_chains_lead_from_table_to_table_and_back(local, tmp_path, small):
+    (tmp_path / "two.py").write_text(TWO_TABLES)
+    here = {"folder": tmp_path}
+    local.replay(small, "--app", "two:app", "--table", "totals=numbers", "--create-tables", **here)
+    assert local.tables() == ["numbers", "shop", "two-state"]
+    rows = local.rows("--app", "two:app", table="totals=numbers", **here)
+    assert rows == embedded_rows(small, state=tmp_path / "embedded.db", more=("--app", "two:app"), **here)
+    assert {name for row in rows for name, _ in row} >= {"name", "PK"}
 
 
 def test_second_replay_changes_nothing(local, small):
@@ -255,7 +314,7 @@ def test_state_table_and_table_may_have_any_names(local, tmp_path, small):
 
 def test_table_is_told_by_the_first_good_record_behind_bad_lines(local, tmp_path, small):
     bad = tmp_path / "bad.jsonl"
-    bad.write_text('{"oh": \n"no"\n' + small.read_text("utf-8"), "utf-8")
+    bad.write_text('no\n"no"\n' + small.read_text("utf-8"), "utf-8")
     ran = local.replay(bad, "--create-tables", "--keep-going", code=1)
     assert f"Bad line: {bad}:1" in ran.err
     assert local.tables() == [TABLE, STATE]
@@ -270,3 +329,192 @@ def test_file_without_a_good_record_creates_no_table(local, tmp_path, text):
     assert "--table main=REAL" in ran.err
     assert (f"{file}:1" in ran.err) == bool(text)
     assert local.tables() == []
+
+
+# --- show ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ORDER#000008",), ("SALES#2026-03-01", "SKU#P"), ("--limit", "3"), ("ORDER#000008", "--limit", "1"), ("NOBODY",)],
+    ids=" ".join,
+)
+def test_show_prints_the_same_rows_in_the_same_order(local, tmp_path, small, arguments):
+    local.replay(small, "--create-tables")
+    state = tmp_path / "embedded.db"
+    embedded_rows(small, state=state)
+    ran = local.show("--json", *arguments)
+    embedded = streamfold("show", "--state", state, "--json", *arguments)
+    assert shown(ran) == shown(embedded)
+    assert keys_of(ran) == keys_of(embedded)
+
+
+def keys_of(ran):
+    return [[json.loads(line)[name] for name in ("PK", "SK")] for line in ran.out.splitlines()]
+
+
+def test_show_on_a_terminal_prints_a_table_of_rows(local, small):
+    local.replay(small, "--create-tables")
+    ran = local.show("ORDER#000008")
+    assert ran.code == 0
+    assert ran.out.split()[:4] == ["PK", "SK", "attributes", "ORDER#000008"]
+
+
+def test_show_of_state_items_names_ledger_and_manifest(local, small):
+    local.replay(small, "--create-tables")
+    items = [json.loads(line) for line in local.show("--state-items", "--json").out.splitlines()]
+    assert any("handlers" in item for item in items)
+    assert any("order_total.v" in item for item in items)
+
+
+def test_show_needs_the_real_name_of_a_table_that_the_application_does_not_name(local):
+    ran = local.run("show", *local.on)
+    assert ran.code == 2
+    assert ran.err == "Error: The application's keys name no table: give the real one, --table main=REAL.\n"
+
+
+# --- record -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(local):
+    """A table to which a seeded workload writes: ``written(seed)`` runs it once more."""
+    local.create()
+    resource = boto3.resource("dynamodb", **local.arguments)
+    yield lambda seed: sessions.run(resource.Table(TABLE), seed)
+    resource.meta.client.close()
+
+
+def record(local, out, *arguments, code=0, table=TABLE):
+    ran = local.run("record", "--table", table, *local.at, "--out", out, *arguments)
+    assert ran.code == code, ran.err
+    return ran
+
+
+def test_recorded_stream_replays_to_the_same_rows(local, written, tmp_path):
+    written(1)
+    out = tmp_path / "sessions.jsonl"
+    ran = record(local, out)
+    assert "will hold the contents of the items" in ran.err
+    records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert f"{len(records)} records (" in ran.out
+    assert len(records) > 300
+
+    local.replay(out)
+    assert local.rows() == embedded_rows(out, state=tmp_path / "embedded.db")
+
+
+def test_recording_goes_on_where_it_ended_and_holds_every_record_once(local, written, tmp_path):
+    out = tmp_path / "sessions.jsonl"
+    written(1)
+    record(local, out)
+    first = out.read_bytes()
+    assert "0 records (nothing new)" in record(local, out).out
+    assert out.read_bytes() == first
+
+    written(2)
+    summary = json.loads(record(local, out, "--json").out)
+    records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert out.read_bytes().startswith(first)
+    assert summary["records"] == len(records) - len(first.splitlines())
+    assert records == local.stream_records()
+
+
+def test_recording_of_a_table_with_derived_rows_replays_to_the_same_rows(local, written, tmp_path):
+    source, whole = tmp_path / "source.jsonl", tmp_path / "whole.jsonl"
+    written(1)
+    record(local, source)
+    local.replay(source)
+    record(local, whole)
+    ran = streamfold("replay", whole, "--json")
+    assert json.loads(ran.out)["derived"] > 50
+    assert embedded_rows(whole, state=tmp_path / "embedded.db") == local.rows()
+
+
+def test_recording_that_follows_ends_well_when_it_is_interrupted(local, written, tmp_path):
+    out = tmp_path / "sessions.jsonl"
+    command = command_line("record", "--table", TABLE, *local.at, "--out", out, "--follow")
+    with subprocess.Popen(
+        command, env=environment(**local.variables), stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        written(1)
+        expected = len(local.stream_records())
+        wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") == expected)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"{expected} records (".encode() in printed
+
+
+def test_recording_that_is_killed_goes_on_and_holds_every_record_once(local, written, tmp_path):
+    out = tmp_path / "sessions.jsonl"
+    written(1)
+    for _ in range(3):
+        command = command_line("record", "--table", TABLE, *local.at, "--out", out, "--follow")
+        with subprocess.Popen(
+            command, env=environment(**local.variables), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as process:
+            wait_until(lambda: out.exists() and out.stat().st_size)
+            time.sleep(random.uniform(0, 0.2))
+            process.kill()
+        written(2)
+    record(local, out)
+    assert [json.loads(line) for line in out.read_text("utf-8").splitlines()] == local.stream_records()
+
+
+def test_record_of_a_missing_table_and_of_one_without_a_stream_says_so(local, tmp_path):
+    assert "Table 'shop' does not exist" in record(local, tmp_path / "out.jsonl", code=2).err
+    local.create(stream=False)
+    assert "Table 'shop' has no stream" in record(local, tmp_path / "out.jsonl", code=2).err
+
+
+def test_record_into_a_folder_that_is_missing_says_so(local, tmp_path):
+    local.create()
+    ran = record(local, tmp_path / "missing" / "out.jsonl", code=2)
+    assert "Traceback" not in ran.err
+    assert str(tmp_path / "missing") in ran.err
+
+
+def wait_until(holds, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- killed -------------------------------------------------------------------------------------------------------------
+
+
+def kill_once(local, file, after_seconds, *options):
+    """Starts a replay and kills it so long after its first write; says whether it still ran."""
+    with subprocess.Popen(
+        command_line("replay", file, *local.on, *options),
+        env=environment(**local.variables),
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        wait_until(lambda: process.poll() is not None or local.client.scan(TableName=STATE, Limit=1)["Items"])
+        time.sleep(after_seconds)
+        process.kill()
+    return process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 50))]
+)
+def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, killed_rows, seed):
+    chance = random.Random(seed)
+    batch = ("--batch-size", chance.choice((1, 10, 50, 1000)))
+    seconds = {1: 4, 10: 1.5, 50: 1, 1000: 0.8}[batch[1]]
+    local.create()
+    assert kill_once(local, small, chance.uniform(0, seconds), *batch)
+    if chance.random() < 0.5:
+        kill_once(local, small, chance.uniform(0, seconds), *batch)
+    local.replay(small, "--batch-size", chance.choice((10, 1000)))
+    assert local.rows() == killed_rows
+
+
+@pytest.fixture(scope="module")
+def killed_rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    return embedded_rows(write_small(folder), state=folder / "embedded.db")

@@ -1,21 +1,20 @@
-"""What ``replay --engine dynamodb`` does beside processing: tables, confirmation, sources, chains."""
+"""What ``replay --engine dynamodb`` does beside processing: tables, the account, sources, chains."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-import click
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
 from streamfold.change import Change
 from streamfold.checks import chained
 from streamfold.engines.expressions import Requests
-from streamfold.envelope import Origins
+from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import EngineError
 from streamfold.process import Report, World, merge, process_changes
 from streamfold.replay import Source
-from streamfold.stream import Cursor, StreamReader
+from streamfold.stream import StreamReader
 from streamfold.table import Table
 from streamfold.values import DECODERS
 
@@ -142,29 +141,27 @@ class TableChains:
         A chain may lead from table to table and back: the streams are read in turns.
         """
         report = Report()
-        cursors: dict[str, Cursor | None] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
+        cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
         delivered = bool(cursors)
         while delivered:
             world.pause(self.settle_seconds)
             delivered = False
-            for name in cursors:
-                for changes, cursors[name] in self._pages(name, cursors[name], world):
-                    delivered = delivered or bool(changes)
-                    merge(report, process_changes(self.app, changes, engine, world))
+            for name, cursor in tuple(cursors.items()):
+                for page in StreamReader(*self.clients, self.tables[name][1]).pages(cursor):
+                    cursors[name] = page.cursor
+                    if changes := self._wanted(name, page.records, world):
+                        merge(report, process_changes(self.app, changes, engine, world))
+                        delivered = True
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _pages(self, name: str, cursor: Cursor | None, world: World) -> Iterator[tuple[list[Change], Cursor]]:
-        """Page by page, the changes of derived rows that a handler reads."""
+    def _wanted(self, name: str, records: Iterable[RawRecord], world: World) -> list[Change]:
+        """The changes of derived rows that a handler reads; those of other items came from the files."""
         table, real = self.tables[name]
         origins = Origins({name: table}, world.settings)
         origins.adopted = real
-        for page in StreamReader(*self.clients, real).pages(cursor):
-            changes = map(origins.change, page.records)
-            yield (
-                [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)],
-                page.cursor,
-            )
+        changes = map(origins.change, records)
+        return [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)]
 
     def _has_stream(self, name: str) -> bool:
         described = self.clients[0].describe_table(TableName=self.tables[name][1])["Table"]

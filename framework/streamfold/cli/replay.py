@@ -27,7 +27,14 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
-from streamfold.cli.summary import Advice, print_json, print_plan, print_summary
+from streamfold.cli.summary import (
+    Advice,
+    print_dry_run,
+    print_json,
+    print_plan,
+    print_plan_json,
+    print_summary,
+)
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError
@@ -108,7 +115,7 @@ class Opened(NamedTuple):
     "--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only)."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object; with --dry-run behind a line a batch.")
 def command(
     files: tuple[str, ...],
     application: str,
@@ -185,9 +192,9 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
     warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
     world = World(settings, external=options.external, warn=warn, actions=actions)
-    origins = Origins(app.source_tables, settings, warn)
+    origins = Origins(app.source_tables, settings, warn, app.tables)
     recorded = RecordedFiles(files)
-    with _progress(recorded, options.json_output) as lines:
+    with _progress(recorded, shown=not options.json_output and not options.dry_run) as lines:
         opened = _open(app, settings, origins, lines, options)
         replay = Replay(
             app,
@@ -196,7 +203,7 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
             origins,
             batch_records=options.batch_records,
             keep_going=options.keep_going,
-            dry_run=options.dry_run,
+            dry_run=(print_plan_json if options.json_output else print_plan) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
         summary = replay.run(lines)
@@ -270,9 +277,9 @@ def _run_chains(replay: Replay, opened: Opened) -> list[str]:
 
 def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None:
     if options.json_output:
-        print_json(summary, app, opened.engine)
+        print_json(summary, app, None if options.dry_run else opened.engine)
     elif options.dry_run:
-        print_plan(summary)
+        print_dry_run(summary)
     else:
         print_summary(summary, app, opened.engine, _advice(options, opened))
 
@@ -332,10 +339,10 @@ def _bad(origins: Origins, line: Line, record: RawRecord) -> BadLine | None:
 
 
 @contextmanager
-def _progress(recorded: RecordedFiles, json_output: bool) -> Iterator[Lines]:
+def _progress(recorded: RecordedFiles, *, shown: bool) -> Iterator[Lines]:
     """A progress bar on a terminal, nothing elsewhere."""
     console = Console(stderr=True)
-    if json_output or not console.is_terminal or os.environ.get("TERM") == "dumb":
+    if not shown or not console.is_terminal or os.environ.get("TERM") == "dumb":
         yield Lines(recorded, None)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())

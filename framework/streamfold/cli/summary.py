@@ -6,11 +6,12 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import user_frames
-from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
+from streamfold.plan import Plan
 from streamfold.replay import FailedRecord, Summary, as_counts
+from streamfold.values import to_json
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
@@ -25,11 +26,14 @@ class Advice(NamedTuple):
     anew: str
 
 
-def print_json(summary: Summary, app: App, engine: Engine) -> None:
-    """The summary as one JSON object."""
+def print_json(summary: Summary, app: App, engine: Engine | None) -> None:
+    """The summary as one JSON object; without an engine, that of a dry run."""
     report = summary.report
+    done: dict[str, Any] = {"transactions": summary.transactions, "writes": summary.writes}
+    if engine is not None:
+        done = {"samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine)]}
     click.echo(
-        as_json(
+        to_json(
             {
                 "records": summary.records,
                 "derived": summary.derived,
@@ -42,12 +46,16 @@ def print_json(summary: Summary, app: App, engine: Engine) -> None:
                 "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
                 "bad_line_count": summary.bad_line_count,
                 "stopped": summary.stopped,
-                "samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine)],
+                **done,
             }
         )
-        if not summary.plans
-        else as_json({"records": summary.records, "plan": [str(plan) for plan in summary.plans]})
     )
+
+
+def print_plan_json(plan: Plan) -> None:
+    """The plan of one batch, as one JSON object."""
+    transactions = [[str(write) for write in chunk.writes] for chunk in plan.chunks]
+    click.echo(to_json({"transactions": transactions, "puts": [str(put.row) for put in plan.puts]}))
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:
@@ -69,22 +77,25 @@ def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice) ->
         headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:]
     )
     _print_samples(app, engine)
+    click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
     _print_troubles(summary)
     _print_next(summary, advice)
 
 
-def print_plan(summary: Summary) -> None:
-    """What a dry run would write."""
-    for plan in summary.plans:
-        click.echo(str(plan))
-    transactions = sum(len(plan.chunks) for plan in summary.plans)
-    writes = sum(len(chunk.writes) for plan in summary.plans for chunk in plan.chunks) + sum(
-        len(plan.puts) for plan in summary.plans
-    )
+def print_plan(plan: Plan) -> None:
+    """The plan of one batch."""
+    if text := str(plan):
+        click.echo(text)
+
+
+def print_dry_run(summary: Summary) -> None:
+    """What a dry run would have written in all."""
     click.echo(
-        f"Dry run: {summary.records} records would make {writes} writes in {transactions} transactions; nothing was written, and chains were not followed."
+        f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} transactions; "
+        "nothing was written, and chains were not followed."
     )
+    _print_unwanted(summary)
     _print_troubles(summary)
 
 
@@ -99,7 +110,6 @@ def _print_samples(app: App, engine: Engine) -> None:
 
 
 def _print_unwanted(summary: Summary) -> None:
-    click.echo(f"\n{summary.records} records replayed.")
     if summary.derived:
         click.echo(
             f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."

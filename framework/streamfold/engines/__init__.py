@@ -14,8 +14,11 @@ StoredItem = Mapping[str, Any]
 
 
 class Engine(Protocol):
-    """A store. Every method may raise ``EngineError`` (the store is missing or not reachable) and ``EngineUnavailable``
-    (the outcome is unknown; doing the same again is safe, because guards decide)."""
+    """A store.
+
+    Every method may raise ``EngineError`` (the store is missing or not reachable) and ``EngineUnavailable`` (the
+    outcome is unknown; doing the same again is safe, because guards decide).
+    """
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         """Carries out all of the writes, or none: then says why. ``expires_at`` (epoch seconds) stamps what expires."""
@@ -34,7 +37,7 @@ class Engine(Protocol):
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        """Writes a state item with revision + 1 where it still has this revision (0: is not there); says whether it did."""
+        """Writes a state item with revision + 1 where it has this revision (0: is not there); says whether it did."""
         ...
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:

@@ -69,7 +69,13 @@ def make_client(endpoint_url: str | None = None) -> Any:
 class DynamoEngine:
     """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name."""
 
-    def __init__(self, client: Any, tables: Mapping[str, tuple[Table, str]], state_table: str, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        client: Any,
+        tables: Mapping[str, tuple[Table, str]],
+        state_table: str,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.client = client
         self.requests = Requests(tables, state_table)
         self._pause = pause
@@ -102,7 +108,7 @@ class DynamoEngine:
 
     def _single(self, action: Action) -> None:
         """One write alone costs half of what it costs in a transaction."""
-        (kind, arguments), = action.items()
+        ((kind, arguments),) = action.items()
         getattr(self.client, OPERATIONS[kind])(**arguments)
 
     def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
@@ -111,7 +117,9 @@ class DynamoEngine:
         for some in _cut(latest.values(), BATCH_WRITE_ROWS_MAX):
             requests: dict[str, list[Any]] = {}
             for row in some:
-                requests.setdefault(self.requests.real_name(row.key[0]), []).append({"PutRequest": {"Item": self.requests.item(row)}})
+                requests.setdefault(self.requests.real_name(row.key[0]), []).append(
+                    {"PutRequest": {"Item": self.requests.item(row)}}
+                )
             failed += self._put_some(some, requests)
         return failed
 
@@ -149,7 +157,10 @@ class DynamoEngine:
         return removed
 
     def _remove_some(self, rows: Sequence[RowKey], removed: list[RowKey]) -> list[RowKey]:
-        """Adds to ``removed``, and returns the rows to try again. A row that is not there is no error (``ql-reference.delete``)."""
+        """Adds to ``removed``, and returns the rows to try again.
+
+        A row that is not there is no error, but is not returned either (Developer Guide, ql-reference.delete).
+        """
         answer = self._call(self.client.batch_execute_statement, Statements=[self._removal(key) for key in rows])
         left: list[RowKey] = []
         for key, response in zip(rows, answer["Responses"], strict=True):
@@ -160,7 +171,11 @@ class DynamoEngine:
                 removed.append(key)
             elif code not in (None, CONDITION):
                 message = response["Error"].get("Message", "")
-                raise self._missing() if code == "ResourceNotFound" else EngineError(f"DynamoDB refused the call with {code}: {message}")
+                raise (
+                    self._missing()
+                    if code == "ResourceNotFound"
+                    else EngineError(f"DynamoDB refused the call with {code}: {message}")
+                )
         return left
 
     def _removal(self, key: RowKey) -> dict[str, Any]:
@@ -187,7 +202,9 @@ class DynamoEngine:
                     break
                 self._pause(0.05 * 2**attempt)
             else:
-                raise EngineUnavailable(f"Table {self.requests.state_table} is throttled: reads were not processed in {UNPROCESSED_ROUNDS_MAX} tries.")
+                raise EngineUnavailable(
+                    f"Table {self.requests.state_table} is throttled: not read in {UNPROCESSED_ROUNDS_MAX} tries."
+                )
         return found
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
@@ -271,8 +288,9 @@ class DynamoEngine:
     def _missing(self) -> EngineError:
         names = dict.fromkeys([*(name for _, name in self.requests.tables.values()), self.requests.state_table])
         return EngineError(
-            f"A table is missing: one of {', '.join(names)} does not exist in this account and region. Create it (replay --create-tables "
-            "does on a loopback endpoint), or name the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+            f"A table is missing: one of {', '.join(names)} does not exist in this account and region. Create it "
+            "(replay --create-tables does on a loopback endpoint), or name the real one: --table logical=real, "
+            "STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
         )
 
 
@@ -286,7 +304,9 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
 def unreachable(error: Exception) -> EngineError:
     """What an error of botocore itself means: no answer came."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return EngineError("No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+        return EngineError(
+            "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
     if isinstance(error, CredentialRetrievalError | SSOError):
         return EngineError(f"AWS credentials could not be read: {error}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):

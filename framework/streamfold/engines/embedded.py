@@ -18,7 +18,17 @@ from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
 from streamfold.limits import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
-from streamfold.values import ITEM_BYTES_MAX, WIDE, decode, decode_number, encode, item_bytes, number_text, same, to_json
+from streamfold.values import (
+    ITEM_BYTES_MAX,
+    WIDE,
+    decode,
+    decode_number,
+    encode,
+    item_bytes,
+    number_text,
+    same,
+    to_json,
+)
 from streamfold.writes import (
     CONDITION,
     VALIDATION,
@@ -64,8 +74,8 @@ class Record(NamedTuple):
 class EmbeddedEngine:
     """SQLite behind the engine protocol.
 
-    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's limit
-    of writes in a transaction; a local replay that need not rehearse it may have larger ones.
+    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's
+    limit of writes in a transaction; a local replay that need not rehearse it may have larger ones.
     """
 
     def __init__(
@@ -95,7 +105,9 @@ class EmbeddedEngine:
         refused = self._transact(rows, 0)
         if refused is None:
             return []
-        return [row.key for row, reason in zip(rows, refused.reasons, strict=True) if reason or self._transact([row], 0)]
+        return [
+            row.key for row, reason in zip(rows, refused.reasons, strict=True) if reason or self._transact([row], 0)
+        ]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = []
@@ -108,7 +120,10 @@ class EmbeddedEngine:
         return removed
 
     def read_state(
-        self, keys: Iterable[StateKey], *, consistent: bool = False  # noqa: ARG002 - it always is
+        self,
+        keys: Iterable[StateKey],
+        *,
+        consistent: bool = False,  # noqa: ARG002 - it always is
     ) -> dict[StateKey, dict[str, Any]]:
         found = ((key, self._state(key)) for key in keys)
         return {key: item for key, item in found if item is not None}
@@ -152,7 +167,9 @@ class EmbeddedEngine:
     def pending(self, limit: int) -> list[Record]:
         """The first records of the own stream that nobody has processed."""
         rows = self._connection.execute(
-            "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) ORDER BY sequence LIMIT ?", (limit,)
+            "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) "
+            "ORDER BY sequence LIMIT ?",
+            (limit,),
         )
         return [Record(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
 
@@ -161,8 +178,8 @@ class EmbeddedEngine:
         kept = ",".join("?" * len(failed))
         with self._transaction():
             self._connection.execute(
-                "DELETE FROM stream WHERE sequence > (SELECT sequence FROM cursor) AND sequence <= ? "
-                f"AND sequence NOT IN ({kept})",  # noqa: S608 - placeholders
+                "DELETE FROM stream WHERE sequence > (SELECT sequence FROM cursor) AND sequence <= ? "  # noqa: S608
+                f"AND sequence NOT IN ({kept})",  # placeholders only
                 (sequence, *failed),
             )
             self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
@@ -184,7 +201,9 @@ class EmbeddedEngine:
             if self._connection.in_transaction:
                 execute("COMMIT")
         except sqlite3.Error as error:
-            raise EngineError(f"State file {self.path} cannot be written ({error}): does another process use it?") from None
+            raise EngineError(
+                f"State file {self.path} cannot be written ({error}): does another process use it?"
+            ) from None
         finally:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
@@ -258,7 +277,9 @@ class EmbeddedEngine:
         if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
             return Reason(CONDITION, decode({"M": before}))
         attributes = encode(write.attributes)["M"] if isinstance(write, PutRow) else None
-        return self._store(write.key, before, None if attributes is None else {**self._key_attributes(write.key), **attributes})
+        return self._store(
+            write.key, before, None if attributes is None else {**self._key_attributes(write.key), **attributes}
+        )
 
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> Reason | None:
         before = self._row(write.key)
@@ -336,7 +357,9 @@ def _connect(path: str | Path | None) -> sqlite3.Connection:
             connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
         return connection
     except sqlite3.Error as error:
-        raise SettingsError(f"State file {path} cannot be opened ({error}). Name another with --state, or start anew with --fresh.") from None
+        raise SettingsError(
+            f"State file {path} cannot be opened ({error}). Name another with --state, or start anew with --fresh."
+        ) from None
 
 
 def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -351,7 +374,9 @@ def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
         if version is None:
             if part.expected:
                 return False
-        elif version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored:
+        elif (
+            version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored
+        ):
             return False
     return True
 
@@ -383,7 +408,12 @@ def _lambda_form(sequence: int, text: str) -> dict[str, Any]:
     record = json.loads(text)
     table = record.pop("table")
     event = record.pop("eventName")
-    body = {**record, "SequenceNumber": str(sequence), "StreamViewType": "NEW_AND_OLD_IMAGES", "ApproximateCreationDateTime": 0}
+    body = {
+        **record,
+        "SequenceNumber": str(sequence),
+        "StreamViewType": "NEW_AND_OLD_IMAGES",
+        "ApproximateCreationDateTime": 0,
+    }
     return {
         "eventID": f"{STREAM_LABEL}-{sequence}",
         "eventName": event,

@@ -67,7 +67,12 @@ class Requests:
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
             case PutState():
-                return {"Put": {"TableName": self.state_table, "Item": state_attributes(write.key) | encode({"s": write.contribution})["M"]}}
+                return {
+                    "Put": {
+                        "TableName": self.state_table,
+                        "Item": state_attributes(write.key) | encode({"s": write.contribution})["M"],
+                    }
+                }
             case DeleteState():
                 return {"Delete": {"TableName": self.state_table, "Key": state_attributes(write.key)}}
 
@@ -101,7 +106,9 @@ class Requests:
             conditions.append(_live(use, write.live_expected))
         if write.revision is not None:
             conditions.append(_revision(use, write.revision))
-        adds = f"ADD {use.name('r')} {use.value(1)}" + (f", {use.name('live')} {use.value(write.live)}" if write.live else "")
+        adds = f"ADD {use.name('r')} {use.value(1)}" + (
+            f", {use.name('live')} {use.value(write.live)}" if write.live else ""
+        )
         return {
             "TableName": self.state_table,
             "Key": state_attributes(write.key),
@@ -140,9 +147,9 @@ class Requests:
         if write.owner is None:
             return {}
         use = Expression()
-        partition = self.tables[write.key[0]][0].partition
+        partition, owner = use.name(self.tables[write.key[0]][0].partition), use.name(OWNER)
         return {
-            "ConditionExpression": f"attribute_not_exists({use.name(partition)}) OR {use.name(OWNER)} = {use.value(write.owner)}",
+            "ConditionExpression": f"attribute_not_exists({partition}) OR {owner} = {use.value(write.owner)}",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             **use.arguments(),
         }

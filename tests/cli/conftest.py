@@ -1,0 +1,101 @@
+"""Commands run in this process, in a folder that holds an application of its own."""
+
+import gc
+import io
+import json
+import sys
+
+import pytest
+
+from streamfold.cli import main
+from tests.commands import Ran
+from tests.source import Source
+
+SHOP = """
+from streamfold import App, Count, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"]), lines=Count())
+
+
+app = App("shop", routers=[router])
+"""
+
+
+class Folder:
+    """The folder one stands in: its files, and the command line in it."""
+
+    def __init__(self, path, monkeypatch, capsys):
+        self.path = path
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def write(self, name, text):
+        file = self.path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return name
+
+    def app(self, text):
+        """Makes this the application that commands find by default."""
+        self.write("handlers.py", text)
+
+    def records(self, *records, name="records.jsonl"):
+        """Writes records, one a line."""
+        return self.write(name, "".join(json.dumps(record) + "\n" for record in records))
+
+    def run(self, *arguments, stdin=b""):
+        """Runs ``streamfold ARGUMENTS``."""
+        self._monkeypatch.setattr(sys, "argv", ["streamfold", *map(str, arguments)])
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self._forget()
+        self._capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stopped:
+            code = stopped.code
+        return Ran(code, *self._capsys.readouterr())
+
+    def rows(self, *more):
+        """The rows that ``show`` gives, by key."""
+        ran = self.run("show", "--json", *more)
+        assert ran.code == 0, ran.err
+        items = [json.loads(line) for line in ran.out.splitlines()]
+        return {" / ".join(next(iter(item[name].values())) for name in ("PK", "SK") if name in item): item for item in items}
+
+    def totals(self, *more):
+        """The totals of the orders in the state."""
+        return {key.split(" ")[0]: int(row["total"]["N"]) for key, row in self.rows("--state", "state.db", *more).items()}
+
+    def _forget(self):
+        """Every command is a process of its own: it imports the application anew."""
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None) or "").startswith(str(self.path)) or name == "handlers":
+                self._monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys):
+    thresholds = gc.get_threshold()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions of a file within a second
+    monkeypatch.setenv("COLUMNS", "200")
+    folder = Folder(tmp_path, monkeypatch, capsys)
+    folder.app(SHOP)
+    yield folder
+    folder._forget()
+    gc.set_threshold(*thresholds)
+
+
+@pytest.fixture
+def source():
+    return Source()

@@ -1,0 +1,651 @@
+"""``streamfold replay`` on the embedded engine: what it reads, writes, counts and says."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.commands import ROOT, streamfold
+
+STATE = ("--state", "state.db")
+WITH_EXTERNAL = """
+from pathlib import Path
+
+from streamfold import App, Key, Router
+
+SESSION = Key("SESSION#{session_id}", "METADATA")
+router = Router()
+
+
+@router.on(SESSION, external=True)
+def send_mail(change, session_id):
+    with Path("mails.txt").open("a") as mails:
+        mails.write(session_id)
+
+
+app = App("shop", routers=[router])
+"""
+CHAINED = """
+from streamfold import App, Count, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+ALL = Key("ALL", "ORDERS")
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"]))
+
+
+@router.view(TOTAL, into=ALL)
+def all_orders(order):
+    yield Row(total=Sum(order["total"]), orders=Count())
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def records(source):
+    return [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in range(1, 8)]
+
+
+def summary(ran):
+    """What ``--json`` printed."""
+    assert ran.out.count("\n") == 1
+    return json.loads(ran.out)
+
+
+def test_records_become_rows_that_show_prints(folder, records):
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 0
+    assert folder.totals() == {f"ORDER#{number}": number for number in range(1, 8)}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(lambda records: json.dumps({"Records": records}), id="event"),
+        pytest.param(lambda records: json.dumps({"Records": records}, indent=2), id="pretty-printed event"),
+        pytest.param(lambda records: json.dumps(records), id="list"),
+        pytest.param(lambda records: json.dumps(records, indent=4), id="pretty-printed list"),
+        pytest.param(lambda records: "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n", id="list, a record a line"),
+        pytest.param(lambda records: '{"Records": [\n' + ",\n".join(map(json.dumps, records)) + "]}", id="event, a record a line"),
+        pytest.param(lambda records: "\r\n\r\n".join(map(json.dumps, records)), id="lines with carriage returns"),
+        pytest.param(lambda records: "\ufeff" + "\n".join(map(json.dumps, records)), id="byte order mark"),
+        pytest.param(lambda records: "\n".join(json.dumps({"Records": [record]}) for record in records), id="event a line"),
+        pytest.param(lambda records: f"{json.dumps(records[:3])}\n{json.dumps(records[3:])}\n", id="list a line"),
+    ],
+)
+def test_records_are_taken_in_every_shape(folder, records, shape):
+    ran = folder.run("replay", folder.write("events.json", shape(records)), *STATE)
+
+    assert ran.code == 0, ran.err
+    assert len(folder.totals()) == 7
+
+
+def test_one_pretty_printed_record_is_taken(folder, records):
+    assert folder.run("replay", folder.write("one.json", json.dumps(records[0], indent=2)), *STATE).code == 0
+    assert folder.totals() == {"ORDER#1": 1}
+
+
+def test_compressed_file_is_read(folder, records):
+    folder.write("records.jsonl.gz", gzip.compress((folder.path / folder.records(*records)).read_bytes()))
+
+    assert folder.run("replay", "records.jsonl.gz", *STATE).code == 0
+    assert len(folder.totals()) == 7
+
+
+def test_standard_input_is_read_where_a_dash_stands(folder, records):
+    ran = folder.run("replay", "-", *STATE, stdin="\n".join(map(json.dumps, records)).encode())
+
+    assert ran.code == 0
+    assert len(folder.totals()) == 7
+
+
+def test_files_are_read_in_the_order_given(folder, source):
+    first = folder.records(source.put("ORDER#1", "ITEM#a", price=1), name="a.jsonl")
+    second = folder.records(source.put("ORDER#1", "ITEM#a", price=2), name="b.jsonl")
+
+    assert folder.run("replay", second, first, *STATE).code == 0
+    assert folder.totals() == {"ORDER#1": 2}
+
+
+def test_empty_file_is_no_mistake(folder):
+    ran = folder.run("replay", folder.write("empty.jsonl", ""))
+
+    assert ran.code == 0
+    assert "0 records replayed." in ran.out
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_bad_line_stops_the_replay_with_everything_before_it_applied_at_any_batch_size(folder, records, size):
+    lines = [*map(json.dumps, records[:5]), json.dumps(records[5])[:40], json.dumps(records[6])]
+    folder.write("records.jsonl", "\n".join(lines))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--batch-size", size)
+
+    assert ran.code == 1
+    assert "Bad line: records.jsonl:6: this is not JSON (" in ran.err
+    assert 'expected a Lambda event {"Records": [...]}, a list' in ran.err
+    assert "everything before it is applied. --keep-going skips bad lines" in ran.err
+    assert list(folder.totals()) == [f"ORDER#{number}" for number in range(1, 6)]
+
+
+def test_bad_lines_are_skipped_and_all_reported_with_keep_going(folder, records):
+    lines = [json.dumps(records[0]), "{", json.dumps(records[1]), '"text"', json.dumps(records[2])]
+    folder.write("records.jsonl", "\n".join(lines))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
+
+    assert ran.code == 1
+    assert [line.partition(": this")[0] for line in ran.err.splitlines()] == [
+        "Bad line: records.jsonl:2",
+        "Bad line: records.jsonl:4",
+    ]
+    assert len(folder.totals()) == 3
+
+
+def test_summary_counts_bad_lines_and_says_that_it_stopped(folder, records):
+    folder.write("records.jsonl", json.dumps(records[0]) + "\n{\n")
+
+    found = summary(folder.run("replay", "records.jsonl", "--json"))
+
+    assert found["bad_lines"][0]["line"] == "records.jsonl:2"
+    assert (found["records"], found["bad_line_count"], found["stopped"]) == (1, 1, True)
+
+
+@pytest.mark.parametrize("cut", [17, 40, 200])
+def test_first_line_that_is_cut_off_is_a_bad_line_and_not_the_beginning_of_a_document(folder, records, cut):
+    first = json.dumps(records[0])
+    folder.write("records.jsonl", "\n".join([first[:cut], *map(json.dumps, records[1:])]))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
+
+    assert "Bad line: records.jsonl:1: this is not JSON" in ran.err
+    assert len(folder.totals()) == 6
+
+
+def test_first_line_that_is_cut_off_behind_a_brace_is_a_bad_line(folder, records):
+    first = json.dumps(records[0])
+    folder.write("records.jsonl", "\n".join([first[: first.index('"Keys": {') + 9], *map(json.dumps, records[1:])]))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
+
+    assert "Bad line: records.jsonl:1: this is not JSON" in ran.err
+    assert len(folder.totals()) == 6
+
+
+def test_truncated_document_is_a_bad_line_at_the_place_where_it_ends(folder, records):
+    text = json.dumps({"Records": records}, indent=2)[:900]
+    folder.write("event.json", text)
+
+    ran = folder.run("replay", "event.json")
+
+    assert ran.code == 1
+    assert f"Bad line: event.json:{text.count(chr(10)) + 1}: this is not JSON" in ran.err
+
+
+def test_truncated_compression_is_a_bad_line_with_everything_before_it_applied(folder, source):
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number, text=str(hash(number))) for number in range(500)]
+    packed = gzip.compress("\n".join(map(json.dumps, records)).encode())
+    folder.write("records.jsonl.gz", packed[: len(packed) // 2])
+
+    ran = folder.run("replay", "records.jsonl.gz", *STATE)
+
+    assert ran.code == 1
+    assert "its compression is damaged or cut off" in ran.err
+    assert 0 < len(folder.totals()) < 500
+
+
+def test_file_that_is_no_text_is_a_bad_line(folder):
+    ran = folder.run("replay", folder.write("records.jsonl", b'{"a": "\xff"}\n'))
+
+    assert ran.code == 1
+    assert "Bad line: records.jsonl:1: this is not UTF-8 text (invalid start byte at byte 7)" in ran.err
+
+
+def test_record_without_keys_is_a_bad_line_that_says_so(folder, records):
+    del records[1]["dynamodb"]["Keys"]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 1
+    sequence = records[1]["dynamodb"]["SequenceNumber"]
+    assert f"Bad line: records.jsonl:2: Record {sequence} has no 'Keys': expected the item's key attributes." in ran.err
+    assert folder.totals() == {"ORDER#1": 1}
+
+
+def test_record_with_other_key_attributes_is_a_bad_line_that_names_both(folder, records):
+    records[0]["dynamodb"]["Keys"] = {"Id": {"N": "101"}}
+
+    ran = folder.run("replay", folder.records(*records))
+
+    assert "has the key attributes Id: table 'main' is declared with PK, SK" in ran.err
+    assert "Other names are given with Table('main', partition=..., sort=...)." in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', "found an object with the keys ['a']"),
+        ('{"Records": {}}', "found an object with the keys ['Records']"),
+        ("17", "found int"),
+        ('["text"]', "A record is str"),
+        ('[{"eventSource": "aws:sqs"}]', "A record comes from 'aws:sqs': expected a DynamoDB stream"),
+        ('[{"eventName": "INSERT"}]', "A record has no 'dynamodb' object"),
+    ],
+)
+def test_what_is_no_record_is_a_bad_line_that_says_what_was_expected(folder, text, found):
+    ran = folder.run("replay", folder.write("records.jsonl", text))
+
+    assert ran.code == 1
+    assert "Bad line: records.jsonl:1:" in ran.err
+    assert found in ran.err
+
+
+def test_file_that_does_not_exist_is_named_before_anything_runs(folder, records):
+    ran = folder.run("replay", folder.records(*records), "missing.jsonl", *STATE)
+
+    assert ran.code == 2
+    assert ran.err.startswith("Error: File missing.jsonl does not exist or is no file: expected a recorded file")
+    assert not (folder.path / "state.db").exists()
+
+
+def test_second_table_is_refused_where_the_application_knows_one(folder, records, source):
+    source.more = {"table": "invoices"}
+    other = source.put("ORDER#9", "ITEM#a", price=9)
+
+    ran = folder.run("replay", folder.records(*records, other), *STATE)
+
+    assert ran.code == 1
+    assert "Bad line: records.jsonl:8: A record is of table 'invoices', but the application knows 'main'" in ran.err
+    assert "Is it a second table? Then declare it, Table(...), and give it to its Keys." in ran.err
+    assert len(folder.totals()) == 7
+
+
+def test_record_of_a_table_that_the_application_does_not_know_names_the_option_that_says_it_is_the_one(folder, records):
+    folder.app(DECLARED_TABLE)
+
+    ran = folder.run("replay", folder.records(*records))
+
+    assert ran.code == 1
+    assert "A record is of table 'main', but the application knows 'orders' (really 'orders')" in ran.err
+    assert "Then say so: --table orders=main, or STREAMFOLD_TABLE_ORDERS=main." in ran.err
+    assert folder.run("replay", "records.jsonl", "--table", "orders=main").code == 0
+
+
+DECLARED_TABLE = """
+from streamfold import App, Key, Router, Row, Sum, Table
+
+ORDERS = Table("orders")
+REPORTS = Table("reports", partition="name", sort=None)
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}", table=ORDERS)
+router = Router()
+
+
+@router.view(ITEM, into=Key("ORDER#{order_id}", table=REPORTS))
+def order_total(item):
+    yield Row(total=Sum(item["price"]))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_record_of_a_table_that_holds_derived_rows_only_is_counted_and_not_delivered(folder, source):
+    folder.app(DECLARED_TABLE)
+    source.more = {"table": "orders"}
+    item = source.put("ORDER#1", "ITEM#a", price=1)
+    row = {**item, "eventSourceARN": item["eventSourceARN"].replace("table/orders", "table/reports")}
+    row["dynamodb"] = {**item["dynamodb"], "Keys": {"name": {"S": "ORDER#1"}}}
+
+    ran = folder.run("replay", folder.records(item, row), "--json")
+
+    assert ran.code == 0, ran.err
+    assert summary(ran)["derived"] == 1
+
+
+def test_option_for_a_table_that_is_not_declared_is_refused(folder, records):
+    ran = folder.run("replay", folder.records(*records), "--table", "invoices=x")
+
+    assert ran.code == 2
+    assert ran.err == "Error: --table 'invoices=x': the application has no table 'invoices', only main.\n"
+
+
+def test_records_without_a_stream_are_taken_with_one_warning(folder, records):
+    for record in records:
+        del record["eventSourceARN"]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 0
+    assert ran.err.count("Warning: Records without a stream ARN are given the stream label") == 1
+    assert len(folder.totals()) == 7
+
+
+def test_key_that_misses_a_template_by_a_field_is_warned_about_once_with_its_value(folder, source):
+    folder.app(
+        """
+from streamfold import App, Count, Key, Router, Row
+
+router = Router()
+
+
+@router.view(Key("ORDER#{number:06d}", "METADATA"), into=Key("ALL", "TOTAL"))
+def all_orders(item):
+    yield Row(orders=Count())
+
+
+app = App("shop", routers=[router])
+"""
+    )
+    records = [source.put(key) for key in ("ORDER#000001", "ORDER#12", "ORDER#12")]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.err.count("'12' is no {number:06d}") == 1
+    assert "handlers.py:7" in ran.err
+
+
+def test_known_records_are_counted_in_the_last_line_which_names_fresh(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == (
+        "7 records were skipped, because the state already holds them; --fresh starts anew."
+    )
+
+
+def test_known_records_of_new_images_alone_are_counted_too(folder, source):
+    source.more = {"view": "NEW_IMAGE"}
+    folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), *STATE)
+
+    assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["known"] == 1
+
+
+def test_known_records_are_counted_also_where_an_audit_writes_their_row_again():
+    ran = streamfold("replay", ROOT / "events" / "special" / "order_modified_twice_in_batch.json", "--json", "--state", "/dev/null")
+    assert ran.code == 2
+
+
+def test_fresh_begins_anew(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+
+    ran = folder.run("replay", folder.records(records[0]), *STATE, "--fresh")
+
+    assert "skipped" not in ran.out
+    assert folder.totals() == {"ORDER#1": 1}
+
+
+def test_fresh_refuses_to_remove_a_file_that_is_no_state(folder, records):
+    folder.write("state.db", "my only novel")
+
+    ran = folder.run("replay", folder.records(*records), *STATE, "--fresh")
+
+    assert ran.code == 2
+    assert ran.err == (
+        "Error: --fresh would remove state.db, which is no streamfold state. Name another file with --state.\n"
+    )
+    assert (folder.path / "state.db").read_text() == "my only novel"
+
+
+def test_fresh_without_a_state_names_the_option(folder, records):
+    ran = folder.run("replay", folder.records(*records), "--fresh")
+
+    assert ran.code == 2
+    assert ran.err == "Error: --fresh removes a state file: name it with --state FILE.\n"
+
+
+def test_file_that_is_no_state_is_refused_and_kept(folder, records):
+    folder.write("state.db", "my only novel")
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 2
+    assert "State file state.db cannot be opened" in ran.err
+    assert (folder.path / "state.db").read_text() == "my only novel"
+
+
+def test_database_of_another_program_is_refused_and_kept(folder, records):
+    import sqlite3
+
+    with sqlite3.connect(folder.path / "state.db") as connection:
+        connection.execute("CREATE TABLE novels (text TEXT)")
+    connection.close()
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 2
+    assert ran.err == "Error: State file state.db is a SQLite file of another program. Name another with --state.\n"
+
+
+def test_handler_that_was_renamed_over_a_state_is_refused_with_the_remedy(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    folder.app((folder.path / "handlers.py").read_text().replace("def order_total", "def totals"))
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+
+    assert ran.code == 2
+    assert "Handler 'order_total' (view into main: ORDER#{order_id} / TOTAL) is known to the state" in ran.err
+    assert 'name="order_total"' in ran.err
+    assert 'retired=["order_total"]' in ran.err
+    assert "--fresh starts anew" in ran.err
+
+
+def test_summary_says_what_became_of_every_handler(folder, source):
+    records = [source.put("ORDER#1", "ITEM#a", price=3), source.put("PROFILE#1"), source.put("ORDER#1", "TOTAL")]
+
+    found = summary(folder.run("replay", folder.records(*records), "--json"))
+
+    assert found["handlers"] == [
+        {"handler": "order_total", "records": 1, "written": 1, "removed": 0, "unchanged": 0, "failed": 0}
+    ]
+    assert (found["records"], found["derived"], found["unrouted"]) == (3, 1, {"PROFILE#": 1})
+    assert found["samples"][0]["rows"][0]["total"] == {"N": "3"}
+
+
+def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_what_works_next(folder, source):
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in range(5)] + [source.put("PROFILE#1")]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert "ORDER#{order_id} / TOTAL  (order_total)" in ran.out
+    assert ran.out.count("lines=1") == 3
+    assert "6 records replayed." in ran.out
+    assert "1 records of PROFILE# are wanted by no route." in ran.out
+    assert "Next: streamfold show --state state.db " in ran.out
+    assert ran.err == ""
+
+
+def test_commands_that_are_named_next_work(folder, records):
+    folder.write("other.py", (folder.path / "handlers.py").read_text())
+    ran = folder.run("replay", folder.records(*records), *STATE, "--app", "other:app")
+
+    for line in ran.out.splitlines():
+        if "streamfold" in line:
+            words = line.partition("streamfold ")[2].partition("    ")[0].split()
+            assert folder.run(*words).code == 0, words
+
+
+def test_derived_records_are_counted_and_not_delivered(folder, source):
+    folder.app(CHAINED)
+    records = [source.put("ORDER#1", "ITEM#a", price=5), source.put("ORDER#1", "TOTAL", total=500)]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert "1 of them are of declared targets and were not delivered: their rows are made anew." in ran.out
+    assert folder.rows(*STATE)["ALL / ORDERS"]["total"] == {"N": "5"}
+
+
+def test_handler_that_raises_is_shown_with_its_own_frames_the_key_and_the_line(folder, source):
+    folder.app(RAISING)
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (1, 13, 2)]
+
+    ran = folder.run("replay", folder.records(*records), *STATE)
+
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "Failed: records.jsonl:2: handler 'order_total', item ORDER#13 / ITEM#a: ValueError: 13 is not taken",
+        f"    {folder.path / 'handlers.py'}:15 in order_total: yield Row(total=Sum(checked(item[\"price\"])))",
+        f"    {folder.path / 'handlers.py'}:10 in checked: raise ValueError(f\"{{price}} is not taken\")",
+    ]
+    assert folder.totals() == {"ORDER#1": 1, "ORDER#2": 2}
+
+
+RAISING = """
+from streamfold import App, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+def checked(price):
+    if price == 13:
+        raise ValueError(f"{price} is not taken")
+    return price
+
+@router.view(ITEM, into=Key("ORDER#{order_id}", "TOTAL"))
+def order_total(item):
+    yield Row(total=Sum(checked(item["price"])))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_error_that_a_handler_made_without_a_line_of_its_own_names_the_handler(folder, source):
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price="three")))
+
+    assert ran.code == 1
+    assert "Failed: records.jsonl:1: handler 'order_total', item ORDER#1 / ITEM#a: HandlerError: Sum('three')" in ran.err
+    assert "handlers.py:12 in order_total" in ran.err
+
+
+def test_failures_are_listed_up_to_ten_and_all_counted(folder, source):
+    records = [source.put(f"ORDER#{number}", "ITEM#a") for number in range(12)]
+
+    ran = folder.run("replay", folder.records(*records))
+
+    assert ran.err.count("Failed: ") == 10
+    assert "... 12 failures in all; --json lists more of them." in ran.err
+
+
+def test_mended_handler_makes_good_what_failed_when_the_same_command_runs_again(folder, source):
+    folder.app(RAISING)
+    folder.run("replay", folder.records(source.put("ORDER#13", "ITEM#a", price=13)), *STATE)
+    folder.app(RAISING.replace("price == 13", "price == 14"))
+
+    assert folder.run("replay", "records.jsonl", *STATE).code == 0
+    assert folder.totals() == {"ORDER#13": 13}
+
+
+def test_external_handlers_are_not_called_and_listed_as_skipped(folder, source):
+    folder.app(WITH_EXTERNAL)
+
+    ran = folder.run("replay", folder.records(source.put("SESSION#1"), source.put("SESSION#2")))
+
+    assert ran.code == 0
+    assert "External handler send_mail was not called for 2 records; --external calls it." in ran.out
+    assert not (folder.path / "mails.txt").exists()
+
+
+def test_external_handlers_are_called_once_when_asked_for(folder, source):
+    folder.app(WITH_EXTERNAL)
+    folder.records(source.put("SESSION#1"), source.put("SESSION#2"))
+
+    for _ in range(2):
+        assert folder.run("replay", "records.jsonl", *STATE, "--external").code == 0
+    assert (folder.path / "mails.txt").read_text() == "12"
+
+
+def test_dry_run_prints_the_writes_and_makes_none(folder, source):
+    folder.app(CHAINED)
+    folder.records(source.put("ORDER#1", "ITEM#a", price=5))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--dry-run")
+
+    assert ran.code == 0
+    assert "AddRow(key=('main', 'ORDER#1', 'TOTAL'), amounts={'total': 5}, contributors=1)" in ran.out
+    assert "Dry run: 1 records would make 2 writes in 1 transactions; nothing was written" in ran.out
+    assert not (folder.path / "state.db").exists()
+
+
+def test_dry_run_calls_no_external_handler_and_lists_it(folder, source):
+    folder.app(WITH_EXTERNAL)
+
+    ran = folder.run("replay", folder.records(source.put("SESSION#1")), "--dry-run")
+
+    assert "External handler send_mail was not called for 1 records" in ran.out
+    assert not (folder.path / "mails.txt").exists()
+
+
+def test_dry_run_reports_failures_and_bad_lines(folder, source):
+    folder.records(source.put("ORDER#1", "ITEM#a"))
+    folder.write("bad.jsonl", "{")
+
+    ran = folder.run("replay", "records.jsonl", "bad.jsonl", "--dry-run")
+
+    assert ran.code == 1
+    assert "Failed: records.jsonl:1: handler 'order_total'" in ran.err
+    assert "Bad line: bad.jsonl:1" in ran.err
+
+
+def test_dry_run_gives_a_line_a_batch_and_then_the_summary_as_json(folder, records):
+    ran = folder.run("replay", folder.records(*records), "--dry-run", "--json", "--batch-size", 4)
+
+    *plans, last = [json.loads(line) for line in ran.out.splitlines()]
+    assert [len(plan["transactions"]) for plan in plans] == [1, 1]
+    assert (last["records"], last["writes"], last["failure_count"]) == (7, 14, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--batch-size", "0"], "0 is not in the range 1<=x<=10000"),
+        (["--batch-size", "many"], "'many' is not a valid integer"),
+        (["--engine", "oracle"], "'oracle' is not one of 'embedded', 'dynamodb'"),
+        (["--no-such-option"], "No such option '--no-such-option'"),
+        (["--table", "=x"], "--table '=x': expected NAME=REAL"),
+        (["--state", "missing/folder/../../handlers.py/state.db"], "state.db"),
+    ],
+)
+def test_option_that_is_wrong_does_nothing_and_says_why(folder, records, arguments, message):
+    ran = folder.run("replay", folder.records(*records), *arguments)
+
+    assert ran.code == 2
+    assert message in ran.err
+    assert ran.out == ""
+
+
+def test_files_are_asked_for(folder):
+    ran = folder.run("replay")
+
+    assert ran.code == 2
+    assert "Missing argument 'FILES...'" in ran.err
+
+
+def test_state_is_made_in_a_folder_that_is_not_there_yet(folder, records):
+    assert folder.run("replay", folder.records(*records), "--state", "some/where/state.db").code == 0
+
+
+def test_state_that_another_process_writes_is_an_error_that_says_so(folder, records, monkeypatch):
+    import sqlite3
+
+    folder.run("replay", folder.records(*records), *STATE)
+    monkeypatch.setattr("streamfold.engines.embedded.LOCK_SECONDS_MAX", 0.05)
+    other = sqlite3.connect(folder.path / "state.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+    other.close()
+
+    assert ran.code == 2
+    assert "state.db cannot be written" in ran.err
+    assert "does another process use it?" in ran.err

@@ -1,0 +1,30 @@
+"""The contract of ``commit`` on DynamoDB Local, whose refusals are worded otherwise."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.commit_contract")
+
+from streamfold.engines.dynamodb import DynamoEngine  # noqa: E402 - after its assertions can be explained
+from tests.commit_contract import CommitContract, Setting, make_app  # noqa: E402
+from tests.engine_contract import make_table  # noqa: E402
+
+
+@pytest.fixture
+def setting(dynamodb):
+    make_table(dynamodb, "shop", {"PK": "S", "SK": "S"})
+    make_table(dynamodb, "shop-state", {"pk": "S", "sk": "S"})
+
+    def make(app, **source):
+        tables = {"main": (app.tables["main"], "shop")}
+        return Setting(app, DynamoEngine(dynamodb, tables, "shop-state", pause=lambda seconds: None), **source)
+
+    return make
+
+
+@pytest.fixture
+def at(setting):
+    return setting(make_app())
+
+
+class TestCommit(CommitContract):
+    """The contract on DynamoDB Local."""
