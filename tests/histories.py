@@ -94,7 +94,9 @@ def random_steps(random, count):
 
 
 def batches(records, steps, rest=1000):
-    """The records in batches, with those again that a step goes back to; behind the last step in batches of ``rest``."""
+    """The records in batches, with those again that a step goes back to; behind the last step in batches of
+    ``rest``.
+    """
     position = 0
     for size, back, twice in chain(steps, repeat((rest, 0, False))):
         if position >= len(records):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamfold import App, Count, Key, Row, Router, Table
+from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.errors import DeclarationError
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -27,8 +27,8 @@ def router_of(*sources, into=TOTAL, name="count"):
 def test_routers_and_modules_that_hold_one_are_joined_in_order():
     module = SimpleNamespace(router=router_of(TOTAL, into=ALL, name="second"))
     app = App("shop", routers=[router_of(ORDER), module])
-    assert ["count", "second"] == [route.name for route in app.routes]
-    assert "App('shop', 2 handlers)" == repr(app)
+    assert [route.name for route in app.routes] == ["count", "second"]
+    assert repr(app) == "App('shop', 2 handlers)"
 
 
 @pytest.mark.parametrize("router", [SimpleNamespace(), "shop", None, SimpleNamespace(router=5)])
@@ -40,7 +40,7 @@ def test_what_is_no_router_is_refused_with_what_was_expected(router):
 
 @pytest.mark.parametrize("name", ["", "1shop", "a#b", "x" * 65])
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(name):
-    with pytest.raises(DeclarationError, match=f"Application name {name!r} cannot be used: expected a letter, then letters"):
+    with pytest.raises(DeclarationError, match=f"Application name {name!r} cannot be used: expected a letter"):
         App(name, routers=[])
 
 
@@ -50,7 +50,7 @@ def test_declarations_of_different_routers_are_checked_together():
 
 
 def test_a_retired_name_is_not_used_again():
-    with pytest.raises(DeclarationError, match="Handler 'count' is retired and declared: a retired name is not used again"):
+    with pytest.raises(DeclarationError, match="Handler 'count' is retired and declared: a retired name is not used"):
         App("shop", routers=[router_of(ORDER)], retired=["count"])
 
 
@@ -80,5 +80,5 @@ def test_rows_that_a_route_reads_make_a_chain():
 
 def test_sources_and_targets_are_known_for_near_misses():
     app = App("shop", routers=[router_of(ORDER)])
-    assert [ORDER] == [entry.key for entry in app.known("main").candidates("ORDER#1", "METADATA")]
-    assert [TOTAL] == [entry.key for entry in app.known("main").candidates("TOTAL#1", "X")]
+    assert [entry.key for entry in app.known("main").candidates("ORDER#1", "METADATA")] == [ORDER]
+    assert [entry.key for entry in app.known("main").candidates("TOTAL#1", "X")] == [TOTAL]

@@ -10,6 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 from moto import mock_aws
+
 from tests.tools import cli_docs
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +65,7 @@ def test_the_readmes_tests_pass(project: Path) -> None:
 
 def test_the_readmes_keys_are_right() -> None:
     (text,) = [text for text in blocks("python") if "DEVICES" in text]
-    exec(compile(text, "README.md", "exec"), {})  # noqa: S102 - our own document
+    exec(compile(text, "README.md", "exec"), {})
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
     done = {}
     code = text.replace("from handlers.reviews import RATING, REVIEW\n", "")
     keys = (project / "handlers/reviews.py").read_text("utf-8").split("router = ")[0]
-    exec(compile(keys + code, "README.md", "exec"), done)  # noqa: S102 - our own document
+    exec(compile(keys + code, "README.md", "exec"), done)
     assert done["rating"]["reviews"] == 30
     assert len(done["customers"]) == 5
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
@@ -102,7 +103,9 @@ def test_the_command_lines_page_is_what_help_says() -> None:
     assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
 
 
-@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]))
+@pytest.mark.parametrize(
+    "page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
@@ -111,7 +114,18 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_the_top_level_is_what_the_design_names() -> None:
-    allowed = {"pyproject.toml", "README.md", "template.yaml", "Makefile", "LICENSE", "framework", "handlers", "tests", "events", "docs"}
+    allowed = {
+        "pyproject.toml",
+        "README.md",
+        "template.yaml",
+        "Makefile",
+        "LICENSE",
+        "framework",
+        "handlers",
+        "tests",
+        "events",
+        "docs",
+    }
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     top = {name.split("/")[0] for name in listed}
     assert {name for name in top if not name.startswith(".")} <= allowed

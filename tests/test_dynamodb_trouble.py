@@ -119,6 +119,15 @@ def test_number_that_cannot_be_stored_refuses_its_write_before_anything_is_sent(
 # Rows in batches
 
 
+def test_rows_are_put_by_twenty_five_and_one_of_each_key():
+    rows = [PutRow(("shop", str(number), None), {"a": number}) for number in range(30)]
+    store = engine({})
+    assert store.put_rows([*rows, PutRow(("shop", "7", None), {"a": "last"})]) == []
+    sent = [call.RequestItems["real-shop"] for call in store.client.calls]
+    assert [len(requests) for requests in sent] == [25, 5]
+    assert sent[0][7] == {"PutRequest": {"Item": {"PK": {"S": "7"}, "a": {"S": "last"}}}}
+
+
 def test_rows_left_unprocessed_are_sent_again():
     left = {"real-shop": [{"PutRequest": {"Item": {"PK": {"S": "2"}, "a": {"N": "2"}}}}]}
     store = engine({"UnprocessedItems": left}, {"UnprocessedItems": {}})
@@ -184,6 +193,16 @@ def test_throttled_swap_has_an_unknown_outcome():
 
 
 # Removal of empty rows
+
+
+def test_removal_deletes_on_condition_and_asks_for_what_was_there():
+    store = engine({"Responses": [{"TableName": "real-shop"}]})
+    assert store.remove_empty(PLACES[:1]) == []  # nothing was
+    (sent,) = store.client.calls[0].Statements
+    assert sent == {
+        "Statement": 'DELETE FROM "real-shop" WHERE "PK" = ? AND "_sf_n" = ? RETURNING ALL OLD *',
+        "Parameters": [{"S": "0"}, {"N": "0"}],
+    }
 
 
 def statement(code=None, *, item=False):

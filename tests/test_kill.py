@@ -1,4 +1,6 @@
-"""``kill -9`` at a random moment of a replay, then the same command again, until it ends: the rows are the clean ones."""
+"""``kill -9`` at a random moment of a replay, then the same command again, until it ends: the rows are the clean
+ones.
+"""
 
 import signal
 import subprocess

@@ -12,7 +12,7 @@ from streamfold.errors import DeclarationError
 from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
-from streamfold.table import MAIN, NAME, Table
+from streamfold.table import MAIN, NAME
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
@@ -23,24 +23,36 @@ if TYPE_CHECKING:
 class App:
     """An application: ``App("shop", routers=[shop, music])``.
 
-    ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: it must
-    stay. ``retired`` names handlers that were given up: the state may know them, the application need not have them.
+    ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: it
+    must stay. ``retired`` names handlers that were given up: the state may know them, the application need not
+    have them.
     Raises ``DeclarationError`` when the declarations do not fit together.
     """
 
     def __init__(self, name: str, routers: Sequence[Router | ModuleType], retired: Collection[str] = ()) -> None:
         if not NAME.fullmatch(name):
-            raise DeclarationError(f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', 64 at most.")
+            raise DeclarationError(
+                f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or "
+                "'.', 64 at most."
+            )
         self.name = name
         self.routes = checked_routes([route for router in routers for route in _router(router).routes])
         self.retired = frozenset(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
-        self.tables = {key.table.name: key.table for route in self.routes for key in (*route.sources, *route.into)} or {MAIN.name: MAIN}
-        self.source_tables = {key.table.name: key.table for route in self.routes for key in route.sources} or {MAIN.name: MAIN}
-        self.dispatch = {name: Dispatch(entries_of(self.routes, name), table.delimiter) for name, table in self.tables.items()}
+        self.tables = {key.table.name: key.table for route in self.routes for key in (*route.sources, *route.into)} or {
+            MAIN.name: MAIN
+        }
+        self.source_tables = {key.table.name: key.table for route in self.routes for key in route.sources} or {
+            MAIN.name: MAIN
+        }
+        self.dispatch = {
+            name: Dispatch(entries_of(self.routes, name), table.delimiter) for name, table in self.tables.items()
+        }
         self._known = {name: Dispatch(self._keys(name), table.delimiter) for name, table in self.tables.items()}
-        self._targets = {name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()}
+        self._targets = {
+            name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()
+        }
         self.checked_engines: WeakSet[Any] = WeakSet()
 
     def known(self, table: str) -> Dispatch:
@@ -60,12 +72,15 @@ class App:
         """The names of the handlers that read derived rows."""
         return frozenset(reader.name for _, _, reader in chained(self.routes))
 
-    def process(self, event: Any, *, engine: "Engine", settings: Settings | None = None, external: bool = False) -> "list[Failure]":
+    def process(
+        self, event: Any, *, engine: "Engine", settings: Settings | None = None, external: bool = False
+    ) -> "list[Failure]":
         """Processes an event in this process and returns the failures, none when all went well.
 
         ``event`` is a Lambda event, a list of records, or one record. External handlers are called only with
         ``external=True``. Chains are run to their end on the embedded engine. Raises ``RecordError`` for an unknown
-        envelope, ``EngineError`` when the store is missing, ``ManifestError`` when the application does not fit the state.
+        envelope, ``EngineError`` when the store is missing, ``ManifestError`` when the application does not fit the
+        state.
         """
         from streamfold.chains import run_chains
         from streamfold.engines.embedded import EmbeddedEngine
@@ -93,7 +108,11 @@ class App:
         return [Entry(key, ()) for key in dict.fromkeys(keys) if key.table.name == table]
 
     def _target_keys(self, table: str) -> Iterable[Entry]:
-        return [Entry(key, ()) for key in dict.fromkeys(key for route in self.routes for key in route.into) if key.table.name == table]
+        return [
+            Entry(key, ())
+            for key in dict.fromkeys(key for route in self.routes for key in route.into)
+            if key.table.name == table
+        ]
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self.routes)} handlers)"
@@ -102,5 +121,7 @@ class App:
 def _router(router: object) -> Router:
     found = router if isinstance(router, Router) else getattr(router, "router", None)
     if not isinstance(found, Router):
-        raise DeclarationError(f"routers= holds {router!r}: expected a Router, or a module that has one named 'router'.")
+        raise DeclarationError(
+            f"routers= holds {router!r}: expected a Router, or a module that has one named 'router'."
+        )
     return found

@@ -345,7 +345,6 @@ class Committer:
                 self.outcome.failed.append(Failed(put.change, put.route, error))
             else:
                 self._tallies(put.route.name).written += 1
-                self.outcome.fresh.append(put.change)
 
     def _remove_empty(self) -> None:
         rows = [key for key, lowered in self.lowered.items() if lowered.contributors < 0]

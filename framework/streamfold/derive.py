@@ -1,7 +1,7 @@
 """From a handler and an image to contributions, and from two contributions to their difference."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import DecimalException
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from streamfold.change import Change, ItemKey, item_name
 from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
 from streamfold.errors import HandlerError, KeyValueError
-from streamfold.key import Key, KeyValue
+from streamfold.key import KeyValue, KeyValues
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
 from streamfold.values import DIGITS_MAX, HIDDEN, WIDE, Image, decode, digest, encode, number_text
 from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
 
 EFFECTS_MAX = 99
-"""Effects per handler and item: a transaction takes 100 actions (API Reference, TransactWriteItems), one is the guard."""
+"""Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
 
 Fields = Mapping[str, Any]
 
@@ -60,12 +60,14 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
         for effect in route.function(subject, **{name: fields[name] for name in route.wants}):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
-                raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}.")
+                raise HandlerError(
+                    f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}."
+                )
             found.append(effect)
             if len(found) > EFFECTS_MAX:
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one transaction "
-                    "can hold beside its guard. Spread them over several handlers."
+                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one "
+                    "transaction can hold beside its guard. Spread them over several handlers."
                 )
     except DecimalException as error:
         raise _inexact(route, error) from error
@@ -75,8 +77,9 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
 def _inexact(route: Route, error: DecimalException) -> HandlerError:
     what = type(error).__name__
     return HandlerError(
-        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). Results are never rounded "
-        f"on the way; to round on purpose: value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). "
+        "Results are never rounded on the way; to round on purpose: "
+        f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
     )
 
 
@@ -85,8 +88,14 @@ def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
     if target is None:
         declared = ", ".join(repr(known.key) for known in route.targets)
         if effect.target is None:
-            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: with several targets the first argument says which of {declared}.")
-        raise HandlerError(f"Handler {route.name!r} yielded {effect!r}, which writes outside of into={declared}. Add the target to into=.")
+            raise HandlerError(
+                f"Handler {route.name!r} yielded {effect!r}: with several targets the first argument says which "
+                f"of {declared}."
+            )
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {effect!r}, which writes outside of into={declared}. "
+            "Add the target to into=."
+        )
     return target
 
 
@@ -102,27 +111,34 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
         values.update(effect.attributes)
     for name in values:
         if name.startswith(HIDDEN) or name in table.attributes:
-            raise HandlerError(f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} are the framework's.")
+            raise HandlerError(
+                f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} "
+                "are the framework's."
+            )
     try:
         key = template.compose({**fields, **given} if keyed else fields)
     except KeyValueError as error:
         missing = [name for name in template.types if name not in fields and name not in given]
         if missing:
-            raise HandlerError(f"{effect!r} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=...") from None
+            raise HandlerError(
+                f"{effect!r} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
+            ) from None
         raise HandlerError(f"{effect!r}: {error}") from None
-    if keyed and target.owned and not isinstance(effect, Add):
-        _check_own(target, effect, fields)
+    if keyed and target.whole and not isinstance(effect, Add):
+        _check_own(target, effect, fields, key)
     return (table.name, *key), values
 
 
-def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields) -> None:
+def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
     """Refuses a row of an owned target whose key would name another source item than the one it comes from."""
-    for name, value in effect.values.items():
-        if name in target.key.types and name in fields and fields[name] != value and target.whole:
-            raise HandlerError(
-                f"{effect!r} gives {name}={value!r}, but the source's key says {fields[name]!r}: two items could then write one row of "
-                f"{target.key!r}. Leave {name} out, or give the target's field a name that the source's key does not have."
-            )
+    twice = [name for name in effect.values if name in target.key.types and name in fields]
+    if twice and key != target.key.compose({**effect.values, **fields}):
+        name = next(name for name in twice if effect.values[name] != fields[name])
+        raise HandlerError(
+            f"{effect!r} gives {name}={effect.values[name]!r}, but the source's key says {fields[name]!r}: two items "
+            f"could then write one row of {target.key!r}. Leave {name} out, or give the target's field a name that the "
+            "source's key does not have."
+        )
 
 
 def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
@@ -134,7 +150,10 @@ def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
         else:
             plain[name] = value
     if amounts and route.kind == "index":
-        raise HandlerError(f"Index {route.name!r} yielded {next(iter(amounts))!r} as an aggregate: an index item has one source; use a view.")
+        raise HandlerError(
+            f"Index {route.name!r} yielded {next(iter(amounts))!r} as an aggregate: "
+            "an index item has one source; use a view."
+        )
     if plain and not target.whole:
         raise _not_whole(route, target, next(iter(plain)))
     return Part(amounts, plain if target.whole else None, "")
@@ -144,22 +163,34 @@ def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
     why = (
         "several handlers write it, and only aggregates can be shared"
         if target.owned
-        else "a row of it may have several source items, whose values would overwrite each other (its template does not hold every field of the source's key)"
+        else "a row of it may have several source items, whose values would overwrite each other "
+        "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. Use Sum or Count, or a target of its own."
+        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. "
+        "Use Sum or Count, or a target of its own."
     )
 
 
 def _merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
     amounts = dict(one.amounts)
     for name, amount in other.amounts.items():
-        amounts[name] = amounts[name] + amount if name in amounts else amount
-    plain = {**(one.plain or {}), **(other.plain or {})}
-    for name in (one.plain or {}).keys() & (other.plain or {}).keys():
-        if encode(one.plain[name]) != encode(other.plain[name]):  # type: ignore[index]
-            raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {name!r}.")
+        amounts[name] = _plus(route, amounts[name], amount) if name in amounts else amount
+    mine, theirs = one.plain or {}, other.plain or {}
+    plain = {**mine, **theirs}
+    differing = {name for name in mine.keys() & theirs.keys() if encode(mine[name]) != encode(theirs[name])}
+    if twice := sorted(differing | (plain.keys() & amounts.keys())):
+        raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {twice[0]!r}.")
     return Part(amounts, plain if one.plain is not None else None, "")
+
+
+def _plus(route: Route, one: Number, other: Number) -> Number:
+    try:
+        total = one + other
+    except DecimalException as error:
+        raise _inexact(route, error) from error
+    number_text(total)
+    return total
 
 
 # The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
@@ -217,17 +248,21 @@ def difference(route: Route, item: ItemKey, before: Contribution, after: Contrib
         if key not in after:
             target = _target_of(route, key)
             if target.whole if target else part.digest:
-                writes.append(DeleteRow(key, item_name(item) if target and target.contested else None))
+                writes.append(DeleteRow(key, _owner(target, item)))
             else:
                 writes.append(_add(key, part.amounts, {}, -1))
     return writes
 
 
 def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
-    target = _target_of(route, key)
-    owner = item_name(item) if target and target.contested else None
+    owner = _owner(_target_of(route, key), item)
     content = {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1}
     return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
+
+
+def _owner(target: Target | None, item: ItemKey) -> str | None:
+    """What tells the source item of a contested row from all others, those of other tables too."""
+    return f"{item[0]}|{item_name(item)}" if target and target.contested else None
 
 
 def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
@@ -246,7 +281,14 @@ def _minus(after: Number, before: Number) -> Number:
 def _target_of(route: Route, key: RowKey) -> Target | None:
     if len(route.targets) == 1:
         return route.targets[0]
-    return next((target for target in route.targets if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None), None)
+    return next(
+        (
+            target
+            for target in route.targets
+            if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None
+        ),
+        None,
+    )
 
 
 def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
@@ -260,17 +302,20 @@ def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
     return list(writes.values())
 
 
-def _write(route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change) -> RowWrite:
+def _write(
+    route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change
+) -> RowWrite:
     if isinstance(effect, Add):
         return AddRow(key, _amounts(route, effect, values), 0)
     if not target.owned:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {effect!r}, but does not own {target.key!r}: its template does not hold every field of the "
-            "source's key, and versions of different items do not compare. Use a view, or a target of its own for each item."
+            f"Handler {route.name!r} yielded {effect!r}, but does not own {target.key!r}: its template does not hold "
+            "every field of the source's key, and versions of different items do not compare. "
+            "Use a view, or a target of its own for each item."
         )
     if isinstance(effect, Delete) and values:
         raise HandlerError(f"{effect!r} has attributes: a Delete takes the fields of the target's key only.")
-    owner = item_name(change.item) if target.contested else None
+    owner = _owner(target, change.item)
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
     digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
@@ -280,17 +325,25 @@ def _write(route: Route, target: Target, key: RowKey, effect: Put | Add | Delete
 def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, Number]:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
-            raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: {name}={value!r} is no number (int or Decimal) to add.")
+            raise HandlerError(
+                f"Handler {route.name!r} yielded {effect!r}: {name}={value!r} is no number (int or Decimal) to add."
+            )
         number_text(value)
     if not values:
-        raise HandlerError(f"Handler {route.name!r} yielded {effect!r}: it adds nothing; give attributes and amounts, Add(TARGET, total=1).")
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {effect!r}: it adds nothing; "
+            "give attributes and amounts, Add(TARGET, total=1)."
+        )
     return dict(values)
 
 
 def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
     if isinstance(one, AddRow) and isinstance(other, AddRow):
         return one.merged(other)
-    raise HandlerError(f"Handler {route.name!r} yielded two writes of one row, {one.key[1:]}: expected one Put or Delete, or Adds only.")
+    raise HandlerError(
+        f"Handler {route.name!r} yielded two writes of one row, {one.key[1:]}: "
+        "expected one Put or Delete, or Adds only."
+    )
 
 
 def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
@@ -306,7 +359,9 @@ def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
     }
     if change.expired:
         row["expired"] = True
-    target = route.target(None) or next(target for target in route.targets if target.key.table.name == change.table.name)
+    target = route.target(None) or next(
+        target for target in route.targets if target.key.table.name == change.table.name
+    )
     own = {name: value for name, value in row.items() if name not in target.key.table.attributes}
     digest(encode(own)["M"])
     return [PutRow((target.key.table.name, *target.key.compose(values)), own, None)]

@@ -9,7 +9,10 @@ from streamfold.errors import RecordError
 from streamfold.settings import Settings, environment_name
 from streamfold.table import MAIN, Table
 
-EXPECTED = 'a Lambda event {"Records": [...]}, a list of DynamoDB stream records, or one record with "eventName" and "dynamodb"'
+EXPECTED = (
+    'a Lambda event {"Records": [...]}, a list of DynamoDB stream records, '
+    'or one record with "eventName" and "dynamodb"'
+)
 SOURCE = "aws:dynamodb"
 
 RawRecord = Mapping[str, Any]
@@ -21,7 +24,11 @@ def records_of(event: Any) -> list[RawRecord]:
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
-        found = f"an object with the keys {sorted(map(str, event))[:8]}" if isinstance(event, Mapping) else f"{type(event).__name__}"
+        found = (
+            f"an object with the keys {sorted(map(str, event))[:8]}"
+            if isinstance(event, Mapping)
+            else f"{type(event).__name__}"
+        )
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
     for record in records:
         if not isinstance(record, Mapping):
@@ -43,7 +50,7 @@ class Origins:
         self,
         tables: Mapping[str, Table],
         settings: Settings,
-        warn: Callable[[str], None] = lambda text: None,
+        warn: Callable[[str], None] = lambda _: None,
         others: Mapping[str, Table] = MappingProxyType({}),
     ) -> None:
         self.tables = tables
@@ -71,14 +78,23 @@ class Origins:
         head, _, label = str(arn).partition("/stream/")
         real = head.partition(":table/")[2]
         if not real or not label:
-            raise RecordError(f"A record has eventSourceARN={arn!r}: expected arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL.")
+            raise RecordError(
+                f"A record has eventSourceARN={arn!r}: expected "
+                "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
+            )
         table = {**self.others, **self.tables}[self._logical(real)]
         return Origin(table, f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
-            raise RecordError(f"A record has no eventSourceARN, and the application reads several tables ({', '.join(self.tables)}): its table is unknown.")
-        self._warn(f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of every real stream.")
+            raise RecordError(
+                "A record has no eventSourceARN, and the application reads several tables "
+                f"({', '.join(self.tables)}): its table is unknown."
+            )
+        self._warn(
+            f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of "
+            "every real stream."
+        )
         return Origin(next(iter(self.tables.values())), f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
     def _logical(self, real: str) -> str:
@@ -97,6 +113,8 @@ class Origins:
         known = ", ".join(f"{name!r} (really {self._real_name(name)!r})" for name in self.tables)
         first = next(iter(self.tables))
         return (
-            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: --table {first}={real}, or "
-            f"STREAMFOLD_TABLE_{environment_name(first)}={real}. Is it a second table? Then declare it, Table(...), and give it to its Keys."
+            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: "
+            f"--table {first}={real}, or "
+            f"STREAMFOLD_TABLE_{environment_name(first)}={real}. Is it a second table? Then declare it, Table(...), "
+            "and give it to its Keys."
         )

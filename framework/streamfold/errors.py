@@ -1,13 +1,13 @@
 """Every error that streamfold raises on purpose, sorted by what happens next.
 
-    StreamfoldError
-    +-- DeclarationError     the application is wrong: raised at import or when ``App`` is built; nothing ran
-    +-- SettingsError        a setting, option or file of the user is wrong; nothing ran
-    +-- ManifestError        the application does not fit the state it is run over; nothing was written
-    +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
-    +-- HandlerError         one handler cannot process one record; only that record is reported
-    +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
-        +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
+StreamfoldError
++-- DeclarationError     the application is wrong: raised at import or when ``App`` is built; nothing ran
++-- SettingsError        a setting, option or file of the user is wrong; nothing ran
++-- ManifestError        the application does not fit the state it is run over; nothing was written
++-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
++-- HandlerError         one handler cannot process one record; only that record is reported
++-- EngineError          the store is missing, not reachable or refuses for good: the run stops
+    +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
 """
 
 

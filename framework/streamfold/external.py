@@ -39,7 +39,7 @@ class ExternalCalls:
         arguments = {name: fields[name] for name in route.wants}
         key = external_key(self.application, route.name, change.item, change.version_text)
 
-        def run(*, event: str) -> None:
+        def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
             function(change, **arguments)
 
         config = IdempotencyConfig(

@@ -44,7 +44,10 @@ def check_files(paths: Sequence[str]) -> None:
     """Raises ``SettingsError`` for a file that cannot be read, before anything runs."""
     for path in paths:
         if path != STANDARD_INPUT and not Path(path).is_file():
-            raise SettingsError(f"File {path} does not exist or is no file: expected a recorded file (.json, .jsonl, .gz), or - for standard input.")
+            raise SettingsError(
+                f"File {path} does not exist or is no file: expected a recorded file (.json, .jsonl, .gz), or - for "
+                "standard input."
+            )
 
 
 class RecordedFiles:
@@ -119,7 +122,10 @@ def _is_open(line: bytes) -> bool:
         json.loads(line)
     except ValueError as error:
         # A truncated single record ends inside itself too; only a line that ends between two values goes on.
-        return line.rstrip()[-1:] in b"{[,:" and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
+        return (
+            line.rstrip()[-1:] in b"{[,:"
+            and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
+        )
     return False
 
 

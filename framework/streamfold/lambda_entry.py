@@ -47,10 +47,13 @@ class Function:
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
     def _engine(self, origins: Origins) -> DynamoEngine:
-        """The engine, with the real names of the tables: set, or for an application without tables that of its stream."""
+        """The engine, with the real names of the tables: set, or for an application without tables that of its
+        stream.
+        """
         real = origins.real_names()
         tables = {
-            name: (table, self.settings.real_name(name) or real.get(name, name)) for name, table in self.app.tables.items()
+            name: (table, self.settings.real_name(name) or real.get(name, name))
+            for name, table in self.app.tables.items()
         }
         state_table = self.settings.state_table or f"{self.app.name}-state"
         engine = DynamoEngine(self.client, tables, state_table)
@@ -118,7 +121,9 @@ def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], N
     def emit(counts: Mapping[str, int], report: Report) -> None:
         for name, count in counts.items():
             metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
-        metrics.add_metric(name="rows_written", unit=MetricUnit.Count, value=sum(tally.written for tally in report.tallies.values()))
+        metrics.add_metric(
+            name="rows_written", unit=MetricUnit.Count, value=sum(tally.written for tally in report.tallies.values())
+        )
         metrics.flush_metrics()
 
     return emit

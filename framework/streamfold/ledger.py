@@ -2,8 +2,9 @@
 
 Attributes of a ledger item, flat, because a nested path cannot be set in an absent map:
 ``r`` revision (grows by one per write), ``live`` handlers with something stored, ``ttl`` only when nothing is stored,
-and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole), ``<handler>.fence``
-(only on items written by repair or redrive). A contribution over 4 KB lives in an item of its own, with its digest here.
+and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole) and
+``<handler>.fence`` (only on items written by repair or redrive). A contribution over 4 KB lives in an item of its own,
+with its digest here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -151,7 +152,7 @@ def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transit
     for step in steps:
         assert step.before is not None
         before = kept_text(stored_text(step.before))
-        after, writes = _kept(key, step.route, step.after, before.startswith(REFERENCE))
+        after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
         rows = difference(step.route, item, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
@@ -182,7 +183,7 @@ def replanned(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: Ledg
         if len(left) == 1 and len(rows) > PAGE_ROWS:
             partial, version, rows = True, stored.version if stored else "", rows[:PAGE_ROWS]
             target = _page(before, target, rows)
-        after, writes = _kept(key, step.route, target, kept_text(text).startswith(REFERENCE))
+        after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
         parts.append(LedgerPart(step.route.name, version, after, text))
@@ -207,7 +208,9 @@ def _done(step: Step, found: LedgerItem) -> bool:
     return stored is not None and stored.version >= step.version
 
 
-def _kept(key: StateKey, route: Route, after: Contribution, was_elsewhere: bool) -> tuple[str, list[PutState | DeleteState]]:
+def _kept(
+    key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
+) -> tuple[str, list[PutState | DeleteState]]:
     """What stands in the ledger item, and the writes of the item that holds a large contribution."""
     text = stored_text(after)
     kept = kept_text(text)

@@ -1,4 +1,6 @@
-"""What a state knows of the application that made it: a handler that vanished or changed is refused, never counted twice."""
+"""What a state knows of the application that made it: a handler that vanished or changed is refused, never counted
+twice.
+"""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +16,9 @@ ROUNDS_MAX = 8
 Entry = dict[str, Any]
 
 
-def check_manifest(application: str, routes: tuple[Route, ...], retired: frozenset[str], engine: Engine, *, write: bool = True) -> None:
+def check_manifest(
+    application: str, routes: tuple[Route, ...], retired: frozenset[str], engine: Engine, *, write: bool = True
+) -> None:
     """Compares the application with the state's manifest and adds what is new to it.
 
     Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target.
@@ -30,7 +34,9 @@ def check_manifest(application: str, routes: tuple[Route, ...], retired: frozens
             return
         if engine.swap_state(key, {"handlers": json.dumps(merged, sort_keys=True)}, int(found.get("r", 0))):
             return
-    raise ManifestError(f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time.")
+    raise ManifestError(
+        f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
+    )
 
 
 def _entry(route: Route) -> Entry:
@@ -52,9 +58,10 @@ def _compare(known: Mapping[str, Entry], current: Mapping[str, Entry], retired: 
             continue
         if name not in current:
             raise ManifestError(
-                f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the application has it no "
-                f'more. Was it renamed? Then keep its identity: name="{name}". Is it given up? Then App(..., retired=["{name}"]); its rows '
-                "stay as they are. For a local state, --fresh starts anew."
+                f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but "
+                f'the application has it no more. Was it renamed? Then keep its identity: name="{name}". Is it given up? '
+                f'Then App(..., retired=["{name}"]); its rows stay as they are. '
+                "For a local state, --fresh starts anew."
             )
         _compare_entry(name, entry, current[name])
 
@@ -70,7 +77,8 @@ def _compare_entry(name: str, before: Entry, now: Entry) -> None:
 
 def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
     return ManifestError(
-        f"Handler {name!r} changed its {what} from {before!r} to {now!r}: what it wrote before would be counted twice or left behind. "
+        f"Handler {name!r} changed its {what} from {before!r} to {now!r}: what it wrote before would be counted "
+        "twice or left behind. "
         f'Give the changed handler a new name, name="{name}_2", and retire the old one, App(..., retired=["{name}"]). '
         "For a local state, --fresh starts anew."
     )

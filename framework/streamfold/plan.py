@@ -78,7 +78,9 @@ class Plan(NamedTuple):
         return "\n".join(_lines(self))
 
 
-def ledger_unit(key: StateKey, item: ItemKey, steps: tuple[Step, ...], changes: tuple[Change, ...], found: LedgerItem | None) -> Unit | None:
+def ledger_unit(
+    key: StateKey, item: ItemKey, steps: tuple[Step, ...], changes: tuple[Change, ...], found: LedgerItem | None
+) -> Unit | None:
     """The unit of an item's ledger step, from what was found or, where nothing was read, optimistic; None if done."""
     transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found)
     return None if transition is None else _unit(item, transition, changes)
@@ -101,18 +103,28 @@ def by_handler(unit: Unit) -> list[Unit]:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    # Without a common guard the second unit would refuse the first one's revision: it is then planned from what it finds.
+    # Without a common guard the second unit would refuse the first one's revision: it is then planned anew.
     known = all(step.before is not None for step in unit.steps)
     if known:
         return [_unit(unit.item, optimistic(guard.key, unit.item, (step,)), unit.changes) for step in unit.steps]
     return [
-        _unit(unit.item, optimistic(guard.key, unit.item, (step._replace(before={}),)), unit.changes) for step in unit.steps
+        _unit(unit.item, optimistic(guard.key, unit.item, (step._replace(before={}),)), unit.changes)
+        for step in unit.steps
     ]
 
 
 def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) -> Unit:
     routes = tuple(step.route for step in transition.steps)
-    return Unit(item, transition.guard, transition.effects, routes, changes, transition.tallies, transition.steps, transition.partial)
+    return Unit(
+        item,
+        transition.guard,
+        transition.effects,
+        routes,
+        changes,
+        transition.tallies,
+        transition.steps,
+        transition.partial,
+    )
 
 
 def without(unit: Unit, stale: Iterable[Place]) -> Unit:
@@ -124,8 +136,8 @@ def without(unit: Unit, stale: Iterable[Place]) -> Unit:
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
-    A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more than
-    that is split by handler.
+    A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more
+    than that is split by handler.
     """
     whole = [part for unit in units for part in (by_handler(unit) if len(unit.effects) >= ACTIONS_MAX else [unit])]
     chunks: list[Chunk] = []
@@ -141,7 +153,9 @@ def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units by the row that most of them share, then claims in the order of their changes."""
     ledger = [unit for unit in units if unit.steps]
-    touched: Counter[Place] = Counter(effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow))
+    touched: Counter[Place] = Counter(
+        effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
+    )
     names = {key: " ".join(map(str, key)) for key in touched}
     yield from sorted(ledger, key=lambda unit: _anchor(unit, touched, names))
     yield from (unit for unit in units if not unit.steps)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import DecimalException, localcontext
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from streamfold.app import App
@@ -65,7 +66,7 @@ class World:
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
     seconds_left: Callable[[], float] = lambda: float("inf")
-    warn: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda _: None
     warned: set[object] = field(default_factory=set)
     context: Any = None
     actions: int | None = None
@@ -150,7 +151,7 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
         batch.call_external()
     report = batch.report
     report.tallies = outcome.tallies
-    report.known = len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
+    report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     _add_failures(report, batch.failed)
     return report
 
@@ -229,7 +230,9 @@ class Batch:
         return Plan(tuple(pack(units, self.actions)), tuple(puts))
 
     def departed(self, unit: Unit) -> set[RowKey]:
-        """The counted rows that any of an item's images named and the newest does not: a crash may have left them empty."""
+        """The counted rows that any of an item's images named and the newest does not: a crash may have left them
+        empty.
+        """
         rows: set[RowKey] = set()
         work = self.work[unit.item]
         for step in unit.steps:
@@ -252,7 +255,9 @@ class Batch:
         held: set[tuple[str, ItemKey]] = set()
         for route, change, fields in self.external:
             if (route.name, change.item) in held:
-                self.failed.append(Failed(change, route, Held("An earlier change of the same item failed for this handler.")))
+                self.failed.append(
+                    Failed(change, route, Held("An earlier change of the same item failed for this handler."))
+                )
             elif (error := calls.call(route, change, fields)) is not None:
                 held.add((route.name, change.item))
                 self.failed.append(Failed(change, route, error))
@@ -286,15 +291,17 @@ class Batch:
         for miss in known.near_misses(*item[1:]):
             self.world.warn_once(
                 (miss.template, miss.value),
-                f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for {miss.field!r}: "
+                f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for "
+                f"{miss.field!r}: "
                 f"{miss.value!r} is no {miss.template.types[miss.field]}. It is not processed by that key's handlers.",
             )
 
     def _settle(self, work: ItemWork) -> None:
         """Orders an item's changes by version and counts them."""
         changes = work.changes
-        if len(changes) > 1 and any(one.version_text >= other.version_text for one, other in zip(changes, changes[1:], strict=False)):
-            work.changes = list({change.version_text: change for change in sorted(changes, key=lambda change: change.version_text)}.values())
+        versions = [change.version_text for change in changes]
+        if any(one >= other for one, other in pairwise(versions)):
+            work.changes = [change for _, change in sorted(dict(zip(versions, changes, strict=True)).items())]
         for works in (*work.ledger.values(), work.others):
             for route, _ in works:
                 self.report.records[route.name] += len(changes)
@@ -306,7 +313,9 @@ class Batch:
         return tuple(step for step in steps if step is not None)
 
     def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
-        """From the oldest old to the newest new image on which the handler works; the records of others are reported."""
+        """From the oldest old to the newest new image on which the handler works; the records of others are
+        reported.
+        """
         after: Contribution | None = None
         version = ""
         for change in reversed(work.changes):
@@ -366,7 +375,9 @@ class Batch:
         for change in work.changes:
             try:
                 _check_view(route, change)
-                puts += [KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)]
+                puts += [
+                    KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)
+                ]
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self.failed.append(Failed(change, route, _explained(route, error)))
         return puts
@@ -384,10 +395,16 @@ class Batch:
                     continue
                 rows = effects(route, change, fields)
                 if rows:
-                    units.append(claim_unit(claim_key(self.app.name, route.name, work.item, change.version_text), route, change, rows))
+                    units.append(
+                        claim_unit(
+                            claim_key(self.app.name, route.name, work.item, change.version_text), route, change, rows
+                        )
+                    )
             except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
                 self.failed.append(Failed(change, route, _explained(route, error)))
-                held = Held("An earlier change of the same item failed for this handler; the record comes again after it.")
+                held = Held(
+                    "An earlier change of the same item failed for this handler; the record comes again after it."
+                )
                 self.failed += [Failed(later, route, held) for later in work.changes[index + 1 :]]
                 break
         return units
@@ -406,7 +423,9 @@ def _check_view(route: Route, change: Change) -> None:
 
 def _explained(route: Route, error: Exception) -> Exception:
     if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):
-        return HandlerError(f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__}).")
+        return HandlerError(
+            f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__})."
+        )
     return error
 
 

@@ -1,4 +1,6 @@
-"""Derived rows as their readers should see them. Rows are plain items: read them with boto3 and ``KEY.key``, ``KEY.query``.
+"""Derived rows as their readers should see them.
+
+Rows are plain items: read them with boto3, ``KEY.key`` and ``KEY.query``.
 
 A row that nothing contributes to any more, and a tombstone, are absent; they stay for a moment or until their time to
 live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside a query or scan:

@@ -33,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One declared derivation. ``wants`` are the fields that the function asks for by name after its first parameter."""
+    """One declared derivation. ``wants`` are the fields that the function asks for after its first parameter."""
 
     name: str
     kind: Kind

@@ -21,7 +21,9 @@ def _setting(default: Any, text: str) -> Any:
 class Settings:
     """What may differ between deployments of one application. ``origins`` says where each value came from."""
 
-    tables: Mapping[str, str] = field(default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"})
+    tables: Mapping[str, str] = field(
+        default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}
+    )
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
     function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
     epoch: int = _setting(0, "raised by one at a failover to another region")
@@ -45,7 +47,10 @@ class Settings:
             elif name.startswith(PREFIX):
                 setting = name[len(PREFIX) :].lower()
                 if setting not in READERS:
-                    raise SettingsError(f"Setting {name} is not known: expected {', '.join(sorted(PREFIX + known.upper() for known in READERS))}, or {TABLE_PREFIX}<NAME>.")
+                    raise SettingsError(
+                        f"Setting {name} is not known: expected "
+                        f"{', '.join(sorted(PREFIX + known.upper() for known in READERS))}, or {TABLE_PREFIX}<NAME>."
+                    )
                 values[setting] = READERS[setting](name, text)
                 origins[setting] = name
         return cls(**values, origins=origins)
@@ -76,7 +81,11 @@ def environment_name(logical: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
-    return {True: "on", False: "off", None: "-"}.get(value, str(value)) if not isinstance(value, int) or isinstance(value, bool) else str(value)
+    return (
+        {True: "on", False: "off", None: "-"}.get(value, str(value))
+        if not isinstance(value, int) or isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _switch(name: str, text: str) -> bool:
@@ -88,7 +97,9 @@ def _switch(name: str, text: str) -> bool:
 def _whole(least: int, most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
         if not text.isdigit() or not least <= int(text) <= most:
-            raise SettingsError(f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}.")
+            raise SettingsError(
+                f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}."
+            )
         return int(text)
 
     return read

@@ -78,8 +78,9 @@ RowWrite = PutRow | DeleteRow | AddRow | GuardedPut
 class LedgerPart(NamedTuple):
     """One handler's part of a ledger item: its new version and contribution, and what it is expected to hold.
 
-    ``expected`` is the stored contribution that the effects were computed from, compared where the whole ``LedgerWrite``
-    has no ``revision``: the part must then be absent or of an older version, hold that contribution, and bear no fence.
+    ``expected`` is the stored contribution that the effects were computed from, compared where the whole
+    ``LedgerWrite`` has no ``revision``: the part must then be absent or of an older version, hold that
+    contribution, and bear no fence.
     """
 
     handler: str
@@ -141,7 +142,8 @@ class Reason(NamedTuple):
 CONDITION = "ConditionalCheckFailed"
 CONFLICT = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
 VALIDATION = "ValidationError"
-"""Codes of a cancelled transaction (API Reference, TransactionCanceledException). All but the first two are permanent."""
+"""Codes of a cancelled transaction (API Reference, TransactionCanceledException). All but the first two are
+permanent."""
 
 
 class Refused(NamedTuple):

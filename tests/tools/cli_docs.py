@@ -1,6 +1,7 @@
-"""Prints docs/cli.md from the help of every command: python -m tests.tools.cli_docs > docs/cli.md"""
+"""Prints docs/cli.md from the help of every command: python -m tests.tools.cli_docs > docs/cli.md."""
 
 import click
+
 from streamfold.cli import COMMANDS, cli
 
 WIDTH = 100

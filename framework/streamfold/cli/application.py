@@ -1,7 +1,6 @@
 """Finds the application that a command works on, in the folder one stands in."""
 
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -33,14 +32,19 @@ def load_application(place: str) -> App:
     """Imports ``module:name``. Raises ``SettingsError``, with the user's own line, when that fails."""
     module_name, _, name = place.partition(":")
     if not module_name or not name:
-        raise SettingsError(f"--app {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}.")
-    if (here := os.getcwd()) not in sys.path:
+        raise SettingsError(
+            f"--app {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}."
+        )
+    if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     module = _import(place, module_name)
     app = getattr(module, name, None)
     if not isinstance(app, App):
         found = f"it is {type(app).__name__}" if app is not None else f"the module has no {name!r}"
-        raise SettingsError(f'--app {place!r} is no application: {found}. Expected {name} = App("...", routers=[...]) in {module.__file__}.')
+        raise SettingsError(
+            f"--app {place!r} is no application: {found}. "
+            f'Expected {name} = App("...", routers=[...]) in {module.__file__}.'
+        )
     return app
 
 
@@ -52,11 +56,14 @@ def _import(place: str, module_name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise SettingsError(
-                f"--app {place!r}: there is no module {error.name!r} in {os.getcwd()}. Stand in the folder that holds it, or name another with --app."
+                f"--app {place!r}: there is no module {error.name!r} in {Path.cwd()}. Stand in the folder that "
+                "holds it, or name another with --app."
             ) from None
         raise SettingsError(f"--app {place!r} does not import: {error}{_where(error)}") from error
     except Exception as error:
-        raise SettingsError(f"--app {place!r} does not import: {type(error).__name__}: {error}{_where(error)}") from error
+        raise SettingsError(
+            f"--app {place!r} does not import: {type(error).__name__}: {error}{_where(error)}"
+        ) from error
 
 
 def _where(error: BaseException) -> str:
@@ -68,6 +75,8 @@ def _where(error: BaseException) -> str:
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of an error that are the user's own: neither streamfold's, the standard library's nor a package's."""
     own = str(Path(__file__).parent.parent)
-    foreign = (own, os.path.dirname(traceback.__file__), "<frozen")
+    foreign = (own, str(Path(traceback.__file__).parent), "<frozen")
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not frame.filename.startswith(foreign) and "site-packages" not in frame.filename]
+    return [
+        frame for frame in frames if not frame.filename.startswith(foreign) and "site-packages" not in frame.filename
+    ]

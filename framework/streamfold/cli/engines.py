@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,8 +44,18 @@ class Store:
 def store_options(command: F) -> F:
     """The options ``--engine``, ``--endpoint-url``, ``--table``."""
     for option in (
-        click.option("--table", "tables", multiple=True, metavar="NAME=REAL", help="The real name of a table (default: main); may be repeated."),
-        click.option("--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given."),
+        click.option(
+            "--table",
+            "tables",
+            multiple=True,
+            metavar="NAME=REAL",
+            help="The real name of a table (default: main); may be repeated.",
+        ),
+        click.option(
+            "--endpoint-url",
+            metavar="URL",
+            help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given.",
+        ),
         click.option(
             "--engine",
             type=click.Choice(["embedded", "dynamodb"]),
@@ -69,24 +79,40 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
         if not name or not real:
             raise SettingsError(f"--table {pair!r}: expected NAME=REAL, for example --table shop=orders-prod.")
         given[name] = real
-    return replace(settings, tables={**settings.tables, **given}, origins={**settings.origins, **({"tables": "--table"} if given else {})})
+    return replace(
+        settings,
+        tables={**settings.tables, **given},
+        origins={**settings.origins, **({"tables": "--table"} if given else {})},
+    )
 
 
-def check_tables(app: App, settings: Settings, tables: tuple[str, ...]) -> None:
+def check_tables(app: App, tables: tuple[str, ...]) -> None:
     """Refuses a ``--table`` for a logical name that the application does not have."""
     for pair in tables:
         name = pair.partition("=")[0] if "=" in pair or set(app.tables) != {MAIN.name} else MAIN.name
         if name not in app.tables:
-            raise SettingsError(f"--table {pair!r}: the application has no table {name!r}, only {', '.join(app.tables)}.")
+            raise SettingsError(
+                f"--table {pair!r}: the application has no table {name!r}, only {', '.join(app.tables)}."
+            )
 
 
 def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a file, or in memory without one."""
     if path and must_exist and not Path(path).is_file():
-        raise SettingsError(f"There is no state file {path}: make one with streamfold replay FILES --state {path}, or name yours with --state.")
+        raise SettingsError(
+            f"There is no state file {path}: make one with streamfold replay FILES --state {path}, or name yours "
+            "with --state."
+        )
     if path:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(path).parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"Folder {folder} of the state file cannot be made: {error.strerror}.") from None
 
 
 def remove_state(path: str) -> None:
@@ -94,7 +120,9 @@ def remove_state(path: str) -> None:
     file = Path(path)
     if file.is_file():
         if file.stat().st_size and not _is_state(file):
-            raise SettingsError(f"--fresh would remove {path}, which is no streamfold state. Name another file with --state.")
+            raise SettingsError(
+                f"--fresh would remove {path}, which is no streamfold state. Name another file with --state."
+            )
         for suffix in STATE_SUFFIXES:
             Path(path + suffix).unlink(missing_ok=True)
 
@@ -109,7 +137,7 @@ def _is_state(file: Path) -> bool:
 
 def real_tables(app: App, settings: Settings, origins: Origins | None = None) -> dict[str, tuple[Any, str]]:
     """The tables with their real names: set, seen in the records, or the logical name itself."""
-    seen: Mapping[str, str] = origins.real_names() if origins else {}
+    seen: dict[str, str] = origins.real_names() if origins else {}
     return {name: (table, settings.real_name(name) or seen.get(name, name)) for name, table in app.tables.items()}
 
 

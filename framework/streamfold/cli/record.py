@@ -9,30 +9,47 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from streamfold.cli.engines import as_json
+from streamfold.errors import SettingsError
 
 
 @click.command("record", short_help="Record what a table's stream holds.")
 @click.option("--table", required=True, metavar="TABLE", help="The real name of the table.")
-@click.option("--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The JSON Lines file to append to.")
+@click.option(
+    "--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given."
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The JSON Lines file to append to.",
+)
 @click.option("--follow", is_flag=True, help="Go on as records come, until Ctrl-C.")
 @click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object.")
 def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_output: bool) -> None:
     """Read what a table's stream holds (24 hours at most) into a recorded file.
 
-    Shards are read parents first. FILE.cursor beside the file says how far it went: the same command goes on from there,
-    after a kill too, and writes no record twice.
+    Shards are read parents first. FILE.cursor beside the file says how far it went: the same command goes on from
+    there, after a kill too, and writes no record twice.
     """
     from streamfold.cli.clients import explained, make_clients
     from streamfold.stream import StreamReader, record_stream
 
-    click.echo(f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True)
+    if not out.parent.is_dir():
+        raise SettingsError(
+            f"There is no folder {out.parent} for {out.name}: make it, or name another file with --out."
+        )
+    click.echo(
+        f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True
+    )
     reader = StreamReader(*make_clients(endpoint_url), table)
     signal.signal(signal.SIGINT, lambda *_: reader.stop())
     columns, console = (TextColumn("{task.completed} records"), TimeElapsedColumn()), Console(stderr=True)
     with explained(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("recording", total=None)
-        recorded = record_stream(reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records)))
+        recorded = record_stream(
+            reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records))
+        )
     summary: dict[str, Any] = {"file": str(out), "records": recorded.records, **recorded.events}
     if recorded.trimmed_shards:
         summary["trimmed_shards"] = list(recorded.trimmed_shards)
@@ -42,5 +59,7 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
     kinds = ", ".join(f"{count} {event}" for event, count in sorted(recorded.events.items())) or "nothing new"
     click.echo(f"{recorded.records} records ({kinds}) added to {out}.")
     if recorded.trimmed_shards:
-        click.echo(f"Warning: records of {len(recorded.trimmed_shards)} shards were gone before they could be read.", err=True)
+        click.echo(
+            f"Warning: records of {len(recorded.trimmed_shards)} shards were gone before they could be read.", err=True
+        )
     click.echo(f"Replay them with: streamfold replay {out}")

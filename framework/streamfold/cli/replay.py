@@ -91,7 +91,7 @@ class Opened(NamedTuple):
 @click.option(
     "--state",
     metavar="FILE",
-    help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE} by default.",
+    help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE}.",
 )
 @click.option("--fresh", is_flag=True, help="Remove the state file first.")
 @store_options
@@ -115,7 +115,9 @@ class Opened(NamedTuple):
     "--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only)."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object; with --dry-run behind a line a batch.")
+@click.option(
+    "--json", "json_output", is_flag=True, help="The summary as one JSON object; with --dry-run behind a line a batch."
+)
 def command(
     files: tuple[str, ...],
     application: str,
@@ -160,7 +162,7 @@ def command(
     check_files(files)
     app = load_application(application)
     settings = make_settings(tables)
-    check_tables(app, settings, tables)
+    check_tables(app, tables)
     gc.set_threshold(GARBAGE_THRESHOLD)  # a batch keeps many small values for a moment, and hardly any cycles
     run = _run if engine == "embedded" else _run_on_dynamodb
     sys.exit(run(app, settings, files, options))
@@ -184,7 +186,8 @@ def _check_options(options: Options) -> None:
     for given, name in ((options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):
         if given and not store.on_loopback:
             raise SettingsError(
-                f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for rehearsals."
+                f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for "
+                "rehearsals."
             )
 
 

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import click
+
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import as_json
@@ -14,7 +15,13 @@ from streamfold.route import Route
 
 @click.command("routes", short_help="Show which handler reads and writes what, and what a key is taken for.")
 @application_option
-@click.option("--key", "key", nargs=2, metavar="PARTITION SORT", help="Which templates this key matches, or which field of the nearest does not.")
+@click.option(
+    "--key",
+    "key",
+    nargs=2,
+    metavar="PARTITION SORT",
+    help="Which templates this key matches, or which field of the nearest does not.",
+)
 @click.option("--partition", metavar="PARTITION", help="As --key, for a table with a partition key only.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
 def command(application: str, key: tuple[str, str] | None, partition: str | None, json_output: bool) -> None:
@@ -59,19 +66,30 @@ def _explain(app: App, key: tuple[str, str | None], json_output: bool) -> None:
         for entry, fields in dispatch.find(*values):
             found += 1
             names = [route.name for route in entry.routes]
-            _say(json_output, {"template": _place(entry.key), "fields": fields, "handlers": names}, f"{_place(entry.key)}  {fields}  -> {', '.join(names)}")
+            _say(
+                json_output,
+                {"template": _place(entry.key), "fields": fields, "handlers": names},
+                f"{_place(entry.key)}  {fields}  -> {', '.join(names)}",
+            )
         if app.derived((table, *values)):
-            _say(json_output, {"derived": True, "table": table}, f"This is the key of a derived row of table {table!r}.")
+            _say(
+                json_output, {"derived": True, "table": table}, f"This is the key of a derived row of table {table!r}."
+            )
         for miss in app.known(table).near_misses(*values) if not found else ():
             field = miss.template.types[miss.field]
             _say(
                 json_output,
                 {"near": _place(miss.template), "field": miss.field, "value": miss.value},
-                f"{_place(miss.template)} would match, but {miss.value!r} cannot be the value of {field} ({miss.template.declared_at}).",
+                f"{_place(miss.template)} would match, but {miss.value!r} cannot be the value of {field} "
+                f"({miss.template.declared_at}).",
             )
     if not found and not json_output:
         click.echo("No route takes this key.")
 
 
 def _say(json_output: bool, value: dict[str, Any], text: str) -> None:
-    click.echo(as_json({name: str(part) if name == "fields" else part for name, part in value.items()}) if json_output else text)
+    click.echo(
+        as_json({name: str(part) if name == "fields" else part for name, part in value.items()})
+        if json_output
+        else text
+    )

@@ -7,7 +7,15 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import DEFAULT_STATE, check_tables, make_settings, open_embedded, real_tables, state_table, store_options
+from streamfold.cli.engines import (
+    DEFAULT_STATE,
+    check_tables,
+    make_settings,
+    open_embedded,
+    real_tables,
+    state_table,
+    store_options,
+)
 from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
@@ -25,11 +33,18 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.argument("partition", required=False)
 @click.argument("sort", required=False)
 @application_option
-@click.option("--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay.")
+@click.option(
+    "--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay."
+)
 @store_options
 @click.option("--source", is_flag=True, help="Source items instead of derived rows.")
 @click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help=f"At most N items (on a terminal {LIMIT_ON_TERMINAL} if not given).")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"At most N items (on a terminal {LIMIT_ON_TERMINAL} if not given).",
+)
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
 @click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON.")
 def command(
@@ -62,9 +77,11 @@ def command(
             rows = _matching(store.state_items(), table, partition, sort)
         else:
             items = store.items(table, partition if _is_text(app, table) else None)
-            rows = present(derived_items(app, table, _matching(items, table, partition, sort), derived=not source), raw=raw)
+            rows = present(
+                derived_items(app, table, _matching(items, table, partition, sort), derived=not source), raw=raw
+            )
         if engine == "dynamodb":
-            rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))  # noqa: B023 - used at once
+            rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
             click.echo(f"{chr(10) if number else ''}table {table.name}")
         _print(rows, table, limit, json_output)
@@ -75,7 +92,7 @@ def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
     named = [pair for pair in tables if pair in app.tables]
     given = tuple(pair for pair in tables if pair not in app.tables)
     settings = make_settings(given)
-    check_tables(app, settings, given)
+    check_tables(app, given)
     return [app.tables[name] for name in named or app.tables], settings
 
 
@@ -95,7 +112,9 @@ def _open(app: App, settings: Settings, engine: str, state: str, endpoint_url: s
     return DynamoEngine(make_client(endpoint_url), real_tables(app, settings), state_table(app, settings))
 
 
-def _matching(items: Iterator[StoredItem], table: Table, partition: str | None, sort: str | None) -> Iterator[StoredItem]:
+def _matching(
+    items: Iterator[StoredItem], table: Table, partition: str | None, sort: str | None
+) -> Iterator[StoredItem]:
     for item in items:
         found_partition, found_sort = key_values(table, item)
         if partition in (None, str(found_partition)) and (sort is None or str(found_sort).startswith(sort)):

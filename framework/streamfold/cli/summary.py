@@ -19,7 +19,9 @@ COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
 
 
 class Advice(NamedTuple):
-    """What to do next: the options of further commands that name the application and the store, and how to begin anew."""
+    """What to do next: the options of further commands that name the application and the store, and how to begin
+    anew.
+    """
 
     application: str
     store: str
@@ -92,7 +94,8 @@ def print_plan(plan: Plan) -> None:
 def print_dry_run(summary: Summary) -> None:
     """What a dry run would have written in all."""
     click.echo(
-        f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} transactions; "
+        f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} "
+        "transactions; "
         "nothing was written, and chains were not followed."
     )
     _print_unwanted(summary)
@@ -132,7 +135,8 @@ def _print_troubles(summary: Summary) -> None:
         click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
     if summary.stopped:
         click.echo(
-            "Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them all.",
+            "Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them "
+            "all.",
             err=True,
         )
 

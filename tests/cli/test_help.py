@@ -1,0 +1,124 @@
+"""The help of every command, exit codes, settings, and the command line as a process."""
+
+import json
+import subprocess
+
+import pytest
+
+from streamfold.cli import COMMANDS
+from tests.commands import ROOT, command_line, environment, streamfold
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_has_help(folder, command, option):
+    ran = folder.run(command, option)
+
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: streamfold {command}")
+    assert "--json" in ran.out
+
+
+def test_help_lists_the_commands_and_the_exit_codes(folder):
+    ran = folder.run("--help")
+
+    assert ran.code == 0
+    assert all(f"  {command} " in ran.out for command in COMMANDS)
+    assert "Exit codes:" in ran.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained(folder, command):
+    lines = folder.run(command, "--help").out.splitlines()
+
+    for number, line in enumerate(lines):
+        if line.strip().startswith("--"):
+            explained = len(line.split("  ")) > 2 or lines[number + 1].startswith(" " * 10)
+            assert explained, line
+
+
+def test_unknown_command_is_an_error_that_names_it(folder):
+    ran = folder.run("replays")
+
+    assert ran.code == 2
+    assert "No such command 'replays'" in ran.err
+
+
+def test_no_command_shows_the_help(folder):
+    ran = folder.run()
+
+    assert ran.code == 2
+    assert "Usage: streamfold" in ran.out + ran.err
+
+
+def test_version_is_printed():
+    ran = streamfold("--version", folder=ROOT)
+
+    assert ran.code == 0
+    assert ran.out.startswith("streamfold, version ")
+
+
+def test_settings_are_shown_with_value_origin_and_meaning(folder, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_CHUNK_ACTIONS", "50")
+    monkeypatch.setenv("STREAMFOLD_TABLE_SHOP", "orders-prod")
+
+    settings = {row["name"]: row for row in map(json.loads, folder.run("settings", "--json").out.splitlines())}
+
+    assert settings["STREAMFOLD_CHUNK_ACTIONS"] == {
+        "name": "STREAMFOLD_CHUNK_ACTIONS",
+        "value": "50",
+        "origin": "STREAMFOLD_CHUNK_ACTIONS",
+        "meaning": "writes in one transaction, 2 to 100",
+    }
+    assert settings["STREAMFOLD_EPOCH"]["origin"] == "default"
+    assert settings["STREAMFOLD_TABLE_<NAME>"]["value"] == "shop=orders-prod"
+    assert settings["STREAMFOLD_TRACER"]["value"] == "off"
+
+
+def test_settings_for_a_person_are_a_table(folder):
+    ran = folder.run("settings")
+
+    assert ran.out.splitlines()[0].split() == ["setting", "value", "origin", "meaning"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("STREAMFOLD_CHUNKS", "5", "Setting STREAMFOLD_CHUNKS is not known: expected STREAMFOLD_CHUNK_ACTIONS, "),
+        ("STREAMFOLD_CHUNK_ACTIONS", "101", "='101' does not fit: expected a whole number from 2 to 100."),
+        ("STREAMFOLD_TRACER", "maybe", "='maybe' is no switch: expected on or off."),
+        ("STREAMFOLD_STATE_TABLE", "", "STREAMFOLD_STATE_TABLE is empty: give a value or leave it out."),
+    ],
+)
+def test_setting_that_is_wrong_is_an_error_of_every_command(folder, monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+
+    for command in (("settings",), ("replay", folder.records())):
+        ran = folder.run(*command)
+        assert ran.code == 2
+        assert message in ran.err
+
+
+def test_reader_that_closes_the_pipe_ends_the_command_quietly():
+    command = command_line("settings", "--json")
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() != 0
+
+
+def test_interrupted_command_says_that_what_was_done_is_kept(folder, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.settings.print_grid", _interrupt)
+
+    ran = folder.run("settings")
+
+    assert ran.code == 130
+    assert ran.err == "Stopped. What was done is kept; the same command goes on from there.\n"
+
+
+def _interrupt(*arguments):
+    raise KeyboardInterrupt

@@ -1,0 +1,126 @@
+"""``streamfold routes``: the key chart, and what a key is taken for."""
+
+import json
+
+import pytest
+
+APP = """
+from streamfold import App, Count, Key, Router, Row, Sum, Table
+
+DEVICES = Table("devices", partition="Id", sort=None)
+ORDER = Key("ORDER#{number:06d}", "METADATA")
+ITEM = Key("ORDER#{number:06d}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{number:06d}", "TOTAL")
+router = Router()
+router.audit(ORDER)
+
+
+@router.view(ITEM, into=TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"]))
+
+
+@router.on(ORDER, external=True, function="mails")
+def send_mail(change):
+    pass
+
+
+@router.view(Key("{id:number}", table=DEVICES), into=Key("ALL", "DEVICES"))
+def devices(item):
+    yield Row(devices=Count())
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def folder(folder):
+    folder.app(APP)
+    return folder
+
+
+def lines(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder):
+    routes = {route["handler"]: route for route in lines(folder.run("routes", "--json"))}
+
+    assert routes["order_total"] == {
+        "sources": ["ORDER#{number:06d} / ITEM#{sku}"],
+        "handler": "order_total",
+        "group": "main",
+        "kind": "view",
+        "targets": ["ORDER#{number:06d} / TOTAL"],
+        "guard": "ledger",
+        "declared_at": "handlers.py:12",
+    }
+    assert (routes["send_mail"]["group"], routes["send_mail"]["kind"], routes["send_mail"]["guard"]) == (
+        "mails",
+        "external",
+        "idempotency",
+    )
+    assert routes["audit"]["targets"] == ["AUDIT#{item:rest} / {version:rest}"]
+    assert routes["devices"]["sources"] == ["devices: {id:number}"]
+
+
+def test_table_for_a_person_has_the_same(folder):
+    ran = folder.run("routes")
+
+    assert ran.out.splitlines()[0].split() == ["sources", "handler", "group", "kind", "targets", "guard", "declared", "at"]
+    assert "ORDER#{number:06d} / ITEM#{sku}  order_total  main" in ran.out
+
+
+def test_key_is_shown_with_the_template_fields_and_handlers_that_it_matches(folder):
+    ran = folder.run("routes", "--key", "ORDER#000012", "ITEM#a")
+
+    assert ran.code == 0
+    assert ran.out == "ORDER#{number:06d} / ITEM#{sku}  number=12 sku=a  -> order_total\n"
+
+
+def test_key_that_matches_is_json_with_fields(folder):
+    (found,) = lines(folder.run("routes", "--key", "ORDER#000012", "METADATA", "--json"))
+
+    assert found == {
+        "template": "ORDER#{number:06d} / METADATA",
+        "fields": {"number": "12"},
+        "handlers": ["audit", "send_mail"],
+    }
+
+
+def test_field_of_the_nearest_template_that_does_not_match_is_named(folder):
+    ran = folder.run("routes", "--key", "ORDER#12", "ITEM#a")
+
+    assert "ORDER#{number:06d} / ITEM#{sku} would match, but '12' cannot be the value of {number:06d}" in ran.out
+    assert "handlers.py:6" in ran.out
+    assert "No route takes this key." in ran.out
+
+
+def test_key_of_a_derived_row_is_told(folder):
+    assert "This is the key of a derived row" in folder.run("routes", "--key", "ORDER#000012", "TOTAL").out
+
+
+def test_key_that_is_far_from_all_is_told(folder):
+    assert folder.run("routes", "--key", "PROFILE#1", "METADATA").out == "No route takes this key.\n"
+
+
+def test_number_key_of_a_table_without_a_sort_key_is_given_alone(folder):
+    assert folder.run("routes", "--key", "101").out == "devices: {id:number}  id=101  -> devices\n"
+
+
+def test_sort_key_alone_is_refused(folder):
+    ran = folder.run("routes", "ITEM#a")
+
+    assert ran.code == 2
+    assert "--key" in ran.err
+
+
+def test_partition_alone_is_refused_where_every_table_has_a_sort_key(folder):
+    folder.app(APP.partition("@router.view(Key(\"{id:number}\"")[0] + 'app = App("shop", routers=[router])\n')
+
+    ran = folder.run("routes", "--key", "ORDER#000012")
+
+    assert ran.code == 2
+    assert ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; give it behind: --key PARTITION SORT.\n"

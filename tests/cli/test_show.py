@@ -1,0 +1,207 @@
+"""``streamfold show``: rows as their readers see them."""
+
+import json
+
+import pytest
+
+from tests.records import record
+
+STATE = ("--state", "state.db")
+NUMBERED = """
+from streamfold import App, Count, Key, Router, Row, Sum, Table
+
+READINGS = Table("readings", partition="Id", sort=None)
+DAYS = Table("days", partition="year", sort="day")
+router = Router()
+
+
+@router.view(Key("{sensor:number}", table=READINGS), into=Key("{year:number}", "{day:number}", table=DAYS))
+def days(item):
+    yield Row(year=item["year"], day=item["day"], readings=Count())
+
+
+app = App("shop", routers=[router])
+"""
+RAW = """
+from streamfold import App, Delete, Key, Put, Router
+
+SESSION = Key("SESSION#{session_id}", "METADATA")
+router = Router()
+
+
+@router.on(SESSION, into=Key("SEEN#{session_id}", "STATE"))
+def seen(change):
+    yield Put(blob=change.new["blob"]) if change.new else Delete()
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def state(folder, source):
+    """A folder with a state of three orders, two of them of one partition's beginning."""
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (2, 1, 10)]
+    folder.run("replay", folder.records(*records, source.put("PROFILE#1", name="Ana")), *STATE)
+    return folder
+
+
+def lines(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def keys(ran):
+    return [(item["PK"]["S"], item["SK"]["S"]) for item in lines(ran)]
+
+
+def test_json_has_one_row_a_line_sorted_by_key_without_the_frameworks_own_attributes(state):
+    ran = state.run("show", *STATE, "--json")
+
+    assert lines(ran) == [
+        {"PK": {"S": f"ORDER#{number}"}, "SK": {"S": "TOTAL"}, "lines": {"N": "1"}, "total": {"N": str(number)}}
+        for number in (1, 10, 2)
+    ]
+
+
+def test_table_on_a_terminal_has_a_row_for_each(state):
+    ran = state.run("show", *STATE)
+
+    assert ran.out.splitlines()[0].split() == ["PK", "SK", "attributes"]
+    assert ran.out.splitlines()[1].split() == ["ORDER#1", "TOTAL", "lines=1", "total=1"]
+
+
+def test_partition_and_the_beginning_of_a_sort_key_narrow_what_is_shown(state):
+    assert keys(state.run("show", "ORDER#1", *STATE, "--json")) == [("ORDER#1", "TOTAL")]
+    assert keys(state.run("show", "ORDER#1", "TO", *STATE, "--json")) == [("ORDER#1", "TOTAL")]
+    assert keys(state.run("show", "ORDER#1", "ITEM", *STATE, "--json")) == []
+
+
+def test_source_items_are_shown_when_asked_for(state):
+    assert keys(state.run("show", *STATE, "--source", "--json")) == [
+        ("ORDER#1", "ITEM#a"),
+        ("ORDER#10", "ITEM#a"),
+        ("ORDER#2", "ITEM#a"),
+        ("PROFILE#1", "METADATA"),
+    ]
+
+
+def test_state_items_are_shown_when_asked_for(state):
+    items = lines(state.run("show", *STATE, "--state-items", "--json"))
+
+    assert [item["pk"]["S"].partition("#")[0] for item in items] == ["ledger", "ledger", "ledger", "manifest"]
+
+
+def test_one_partition_of_the_state_items_is_shown(state):
+    (item,) = lines(state.run("show", "manifest#shop", *STATE, "--state-items", "--json"))
+
+    assert item["pk"] == {"S": "manifest#shop"}
+
+
+def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 2)
+
+    ran = state.run("show", *STATE)
+
+    assert len(ran.out.splitlines()) == 3
+    assert "the first 2 are shown" in ran.err
+    assert len(lines(state.run("show", *STATE, "--json", "--limit", 1))) == 1
+
+
+def test_raw_shows_the_frameworks_own_attributes(state):
+    (item,) = lines(state.run("show", "ORDER#1", *STATE, "--json", "--raw"))
+
+    assert item["_sf_n"] == {"N": "1"}
+
+
+def test_tombstones_are_shown_only_raw(folder, source):
+    folder.app(RAW)
+    folder.run("replay", folder.records(source.put("SESSION#1", blob=b"x"), source.remove("SESSION#1")), *STATE)
+
+    assert lines(folder.run("show", *STATE, "--json")) == []
+    (item,) = lines(folder.run("show", *STATE, "--json", "--raw"))
+    assert item["_sf_n"] == {"N": "0"}
+
+
+def test_binary_values_are_base64_text(folder, source):
+    folder.app(RAW)
+    folder.run("replay", folder.records(source.put("SESSION#1", blob=b"\x00\xff")), *STATE)
+
+    (item,) = lines(folder.run("show", *STATE, "--json"))
+
+    assert item["blob"] == {"B": "AP8="}
+
+
+@pytest.mark.parametrize("text", ["[bold]loud[/bold]", "[/]", ":smile:", "ünï\u4f60"])
+def test_text_is_printed_as_it_is(folder, source, text):
+    folder.app(RAW)
+    folder.run("replay", folder.records(source.put("SESSION#1", blob=text)), *STATE)
+
+    assert f"blob={text}" in folder.run("show", *STATE).out
+
+
+def test_control_characters_do_not_reach_the_terminal(folder, source):
+    folder.app(RAW)
+    folder.run("replay", folder.records(source.put("SESSION#1", blob="a\x1b[2Jb\nc")), *STATE)
+
+    assert r"blob=a\x1b[2Jb\nc" in folder.run("show", *STATE).out
+
+
+def test_nothing_to_show_is_said(state):
+    ran = state.run("show", "ORDER#99", *STATE)
+
+    assert (ran.code, ran.out, ran.err) == (0, "", "No rows.\n")
+
+
+def test_number_keys_are_given_as_they_are_written(folder):
+    folder.app(NUMBERED)
+    records = [
+        record(None, {"Id": number, "year": 2026, "day": day}, number, names=("Id",), table="readings")
+        for number, day in ((1, 9), (2, 10), (3, -1))
+    ]
+    folder.run("replay", folder.records(*records), *STATE)
+
+    assert [item["day"]["N"] for item in lines(folder.run("show", "--table", "days", *STATE, "--json"))] == ["-1", "9", "10"]
+    assert len(lines(folder.run("show", "2026", "9", "--table", "days", *STATE, "--json"))) == 1
+    assert len(lines(folder.run("show", "3", "--table", "readings", *STATE, "--source", "--json"))) == 1
+
+
+def test_every_table_is_shown_under_its_name_unless_one_is_named(folder):
+    folder.app(NUMBERED)
+    item = {"Id": 1, "year": 2026, "day": 9}
+    folder.run("replay", folder.records(record(None, item, names=("Id",), table="readings")), *STATE)
+
+    assert "table readings" in folder.run("show", *STATE).out
+    assert "table days" in folder.run("show", *STATE).out
+    assert "table" not in folder.run("show", *STATE, "--table", "days").out
+
+
+def test_table_that_is_not_declared_is_refused(state):
+    ran = state.run("show", *STATE, "--table", "invoices=x")
+
+    assert ran.code == 2
+    assert ran.err == "Error: --table 'invoices=x': the application has no table 'invoices', only main.\n"
+
+
+def test_state_that_is_not_there_names_the_command_that_makes_one(folder):
+    ran = folder.run("show")
+
+    assert ran.code == 2
+    assert ran.err == (
+        "Error: There is no state file .streamfold/replay.db: make one with streamfold replay FILES --state "
+        ".streamfold/replay.db, or name yours with --state.\n"
+    )
+
+
+def test_file_that_is_no_state_is_refused(folder):
+    ran = folder.run("show", "--state", folder.write("state.db", "my only novel"))
+
+    assert ran.code == 2
+    assert "State file state.db cannot be opened" in ran.err
+
+
+def test_show_on_dynamodb_asks_for_the_name_of_the_table(folder):
+    ran = folder.run("show", "--engine", "dynamodb")
+
+    assert ran.code == 2
+    assert ran.err == "Error: The application's keys name no table: give the real one, --table main=REAL.\n"
