@@ -532,7 +532,7 @@ class CommitContract:
         other = at.source.put("TICKET#2", name="c")
         at.deliver(order)
         assert at.deliver(ticket, other) == [("by_number", "TICKET#1"), ("last", "TICKET#1")]
-        assert all("belongs to ORDER#1|METADATA" in str(failure.error) for failure in at.report.failures)
+        assert all("ORDER#1|METADATA: a row with" in str(failure.error) for failure in at.report.failures)
         assert (at.row("BY#1", "ROW")["name"], at.row("BY#2", "ROW")["name"]) == ("a", "c")
         assert at.row("NAMES#b")["items"] == 1
 

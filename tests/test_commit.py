@@ -2,10 +2,8 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.commit_contract")
-
-from streamfold.engines.embedded import EmbeddedEngine  # noqa: E402 - after its assertions can be explained
-from tests.commit_contract import CommitContract, Setting, make_app  # noqa: E402
+from streamfold.engines.embedded import EmbeddedEngine
+from tests.commit_contract import CommitContract, Setting, make_app
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-pytest.register_assert_rewrite("tests.engine_contract")
-
-from streamfold.engines.embedded import EmbeddedEngine  # noqa: E402 - after its assertions can be explained
-from tests.engine_contract import (  # noqa: E402
+from streamfold.engines.embedded import EmbeddedEngine
+from tests.engine_contract import (
     TABLES,
     EngineContract,
     MissingTablesContract,

@@ -2,11 +2,9 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.commit_contract")
-
-from streamfold.engines.dynamodb import DynamoEngine  # noqa: E402 - after its assertions can be explained
-from tests.commit_contract import CommitContract, Setting, make_app  # noqa: E402
-from tests.engine_contract import make_table  # noqa: E402
+from streamfold.engines.dynamodb import DynamoEngine
+from tests.commit_contract import CommitContract, Setting, make_app
+from tests.engine_contract import make_table
 
 
 @pytest.fixture

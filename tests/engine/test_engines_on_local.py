@@ -2,9 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.engine_contract")
-
-from tests.engine_contract import (  # noqa: E402 - after its assertions can be explained
+from tests.engine_contract import (
     EngineContract,
     MissingTablesContract,
     dynamo_engine,

@@ -508,7 +508,7 @@ def clean_rows(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 50))]
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 60))]
 )
 def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, clean_rows, seed):
     chance = random.Random(seed)

@@ -1,0 +1,1 @@
+"""Benchmarks: each compares two things in one run and prints a ratio, because timings on shared machines are noisy."""

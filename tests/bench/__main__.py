@@ -1,0 +1,21 @@
+"""``python -m tests.bench [NAME ...] [--large]``: runs the benchmarks, all or those named."""
+
+import argparse
+
+from tests.bench import imports, memory, replay, routing
+
+BENCHMARKS = {"imports": imports.run, "routing": routing.run, "replay": replay.run, "memory": memory.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--large", action="store_true", help="memory over 1,000,000 records instead of 100,000")
+    options = parser.parse_args()
+    for name in options.names or BENCHMARKS:
+        for line in BENCHMARKS[name](large=options.large):
+            print(f"{name}: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

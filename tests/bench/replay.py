@@ -1,0 +1,88 @@
+"""CPU of a replay on the embedded engine in memory, two views, against ``json.loads`` of the same lines.
+
+Both keep what a batch of a thousand lines gives until the batch is done, as a replay has to.
+"""
+
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from handlers import shop
+from streamfold import App, Router
+from streamfold.cli.engines import EMBEDDED_ACTIONS
+from streamfold.cli.replay import GARBAGE_THRESHOLD
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.envelope import Origins
+from streamfold.files import RecordedFiles
+from streamfold.process import World
+from streamfold.replay import BATCH_RECORDS, Replay
+from streamfold.settings import Settings
+
+from tests.bench.shop import lines
+
+ROUNDS = 7
+
+
+def two_views() -> App:
+    """An application of the shop's two views of order items."""
+    router = Router()
+    router.view(shop.ORDER_ITEM, into=shop.ORDER_TOTAL)(shop.order_total)
+    router.view(shop.ORDER_ITEM, into=shop.SALES)(shop.daily_sales)
+    return App("bench", routers=[router])
+
+
+def run(*, large: bool) -> Iterator[str]:
+    del large
+    app = two_views()
+    with tempfile.TemporaryDirectory() as folder:
+        spread = Path(folder) / "spread.jsonl"
+        spread.write_text("".join(lines(10_000, 5_000)), "utf-8")
+        for name, path in (("events/shop.jsonl", Path("events/shop.jsonl")), ("10,000 records of 5,000 items", spread)):
+            yield _compared(app, name, path)
+
+
+def _compared(app: App, name: str, path: Path) -> str:
+    with path.open("rb") as file:
+        text = file.readlines()
+    parse, kept, replay = [], [], []
+    threshold = gc.get_threshold()
+    for _ in range(ROUNDS):
+        parse.append(_seconds(_parse, text))
+        kept.append(_seconds(_parse_and_keep, text))
+        gc.set_threshold(GARBAGE_THRESHOLD)
+        replay.append(_seconds(_replay, app, path))
+        gc.set_threshold(*threshold)
+    micro = [min(seconds) / len(text) * 1e6 for seconds in (kept, parse, replay)]
+    return (
+        f"{name}: {micro[2]:.1f} us a record; json.loads of the lines {micro[0]:.1f} us kept by batch, {micro[1]:.1f} us dropped at "
+        f"once: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x (goal: at most 5x)"
+    )
+
+
+def _seconds(function, *arguments) -> float:  # noqa: ANN001, ANN002
+    begin = time.process_time()
+    function(*arguments)
+    return time.process_time() - begin
+
+
+def _parse(text: list[bytes]) -> None:
+    for line in text:
+        json.loads(line)
+
+
+def _parse_and_keep(text: list[bytes]) -> None:
+    rest = iter(text)
+    while [json.loads(line) for line in islice(rest, BATCH_RECORDS)]:
+        pass
+
+
+def _replay(app: App, path: Path) -> None:
+    engine = EmbeddedEngine(app.tables.values(), None, app.chains, actions_max=EMBEDDED_ACTIONS)
+    settings = Settings()
+    world = World(settings, actions=EMBEDDED_ACTIONS)
+    origins = Origins(app.source_tables, settings)
+    Replay(app, engine, world, origins, put_sources=engine.put_sources).run(RecordedFiles([str(path)]))
