@@ -205,10 +205,10 @@ def missing_parts(record: object) -> str:
 
 def _item_key(keys: RawImage, table: Table) -> ItemKey:
     try:
-        if len(keys) != len(table.attributes):
+        if len(keys) != (1 if table.sort is None else 2):
             raise KeyError
-        partition, sort = keys[table.partition], None if table.sort is None else keys[table.sort]
-        return (table.name, _key_value(partition), None if sort is None else _key_value(sort))
+        sort = None if table.sort is None else _key_value(keys[table.sort])
+        return (table.name, _key_value(keys[table.partition]), sort)
     except (KeyError, ValueError, AttributeError, TypeError):
         found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(

@@ -54,15 +54,18 @@ class Part:
         if self.attribute_type != "S":
             wanted = bytes if self.attribute_type == "B" else (int, Decimal)
             return {self.fields[0].name: value} if isinstance(value, wanted) else None
+        if not self.fields:
+            return {} if value == self.text else None
         found = self.pattern.fullmatch(value) if isinstance(value, str) else None
         if found is None:
             return None
         values: dict[str, Any] = found.groupdict()
-        try:
-            for field in self.convert:
-                values[field.name] = field.read(values[field.name])
-        except Unreadable:
-            return None
+        if self.convert:
+            try:
+                for field in self.convert:
+                    values[field.name] = field.read(values[field.name])
+            except Unreadable:
+                return None
         return values
 
     def near_miss(self, value: KeyValue) -> tuple[str, str] | None:
@@ -115,7 +118,7 @@ class Key:
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """
 
-    __slots__ = ("declared_at", "fields", "partition", "sort", "table", "types", "wants_check")
+    __slots__ = ("declared_at", "fields", "partition", "sort", "table", "twice", "types", "wants_check")
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
@@ -133,6 +136,9 @@ class Key:
                     f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}."
                 )
         self.fields = tuple(self.types)
+        self.twice = tuple(
+            name for name in self.fields if all(_holds(part, name) for part in self.parts[:2]) and sort is not None
+        )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
         self.wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
 
@@ -198,7 +204,7 @@ class Key:
         rest = None if sort is None else self.sort.match(sort)
         if rest is None:
             return None
-        for name in rest.keys() & found.keys():
+        for name in self.twice:
             if rest[name] != found[name]:
                 return None
         found.update(rest)
@@ -266,6 +272,10 @@ def _check_types(partition: object, sort: object, table: object) -> None:
             raise DeclarationError(f"Key({partition!r}, {sort!r}) has {name}={value!r}: expected a template as text.")
     if not isinstance(table, Table):
         raise DeclarationError(f'Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table("shop").')
+
+
+def _holds(part: Part, name: str) -> bool:
+    return any(field.name == name for field in part.fields)
 
 
 def _sort_message(partition: str, sort: str | None, table: Table) -> str:

@@ -59,7 +59,7 @@ def _compare(known: Mapping[str, Entry], current: Mapping[str, Entry], retired: 
         if name not in current:
             raise ManifestError(
                 f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but "
-                f"the application has it no more. Was it renamed? Then keep its identity: name=\"{name}\". "
+                f'the application has it no more. Was it renamed? Then keep its identity: name="{name}". '
                 "Is it given up? "
                 f'Then App(..., retired=["{name}"]); its rows stay as they are. '
                 "For a local state, --fresh starts anew."

@@ -102,17 +102,18 @@ class Dispatch:
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> Found:
         """The entries whose key matches, each with the values of its fields."""
-        found: Found = []
-        for entry in self.candidates(partition, sort):
-            values = entry.key.match_values(partition, sort)
-            if values is not None:
-                found.append((entry, values))
-        return found
+        candidates = self.candidates(partition, sort)
+        matches = [(entry, entry.key.match_values(partition, sort)) for entry in candidates]
+        return [(entry, values) for entry, values in matches if values is not None]
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[Entry]:
         """The entries that the first segments leave."""
-        first, second = self._segment(partition), self._segment(sort)
-        entries = self.entries
+        entries, delimiter = self.entries, self.delimiter
+        first = second = None
+        if isinstance(partition, str):
+            first = partition[: partition.find(delimiter) + 1] or partition
+        if isinstance(sort, str):
+            second = sort[: sort.find(delimiter) + 1] or sort
         left = entries.get((first, second), NONE)
         if second is not None and (more := entries.get((first, None))):
             left = left + more
@@ -128,12 +129,6 @@ class Dispatch:
         matched = [key for key in candidates if key.match_values(partition, sort) is not None]
         misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
-
-    def _segment(self, value: KeyValue | None) -> str | None:
-        if not isinstance(value, str):
-            return None
-        end = value.find(self.delimiter)
-        return value if end < 0 else value[: end + 1]
 
     def _template_segment(self, part: Part) -> str | None:
         text = part.pieces[0]

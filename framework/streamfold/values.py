@@ -203,17 +203,18 @@ class Image(Mapping[str, Any]):
         self._decoded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        try:
-            return self._decoded[name]
-        except KeyError:
-            pass
+        decoded = self._decoded
+        if name in decoded:
+            return decoded[name]
         tagged = self.raw[name]
         if name.startswith(HIDDEN):
             raise KeyError(name)
-        value = tagged["S"] if "S" in tagged else decode(tagged)
-        if value is None or isinstance(value, str | int | Decimal | bytes):
-            self._decoded[name] = value
-        return value
+        if "S" in tagged:
+            return tagged["S"]
+        if "N" not in tagged:
+            return decode(tagged)
+        number = decoded[name] = decode_number(tagged["N"])
+        return number
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw and not hidden(str(name))

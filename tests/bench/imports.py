@@ -19,5 +19,8 @@ print((time.process_time() - middle) / (middle - begin))
 
 def run(*, large: bool) -> Iterator[str]:
     del large
-    ratios = [float(subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout) for _ in range(ROUNDS)]
+    ratios = [
+        float(subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout)
+        for _ in range(ROUNDS)
+    ]
     yield f"importing handlers (ten handlers) takes {median(ratios):.2f} of import boto3 (goal: at most 0.25)"

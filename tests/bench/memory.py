@@ -38,5 +38,7 @@ def _peak_kib(folder: Path, count: int) -> int:
     here = Path.cwd()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here / "framework", folder)))}
     command = ["replay", str(path), "--app", "bench_app:app", "--state", str(folder / f"{count}.db"), "--json"]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *command], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command], env=environment, capture_output=True, text=True, check=True
+    )
     return int(done.stderr.split("PEAK")[1])

@@ -21,7 +21,6 @@ from streamfold.files import RecordedFiles
 from streamfold.process import World
 from streamfold.replay import BATCH_RECORDS, Replay
 from streamfold.settings import Settings
-
 from tests.bench.shop import lines
 
 ROUNDS = 7
@@ -63,7 +62,7 @@ def _compared(app: App, name: str, path: Path) -> str:
     )
 
 
-def _seconds(function, *arguments) -> float:  # noqa: ANN001, ANN002
+def _seconds(function, *arguments) -> float:
     begin = time.process_time()
     function(*arguments)
     return time.process_time() - begin

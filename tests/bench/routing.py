@@ -6,6 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
+
 from streamfold import Count, Item, Key, Router, Row
 from streamfold.change import Change
 from streamfold.checks import checked_routes
@@ -13,7 +14,6 @@ from streamfold.envelope import Origins
 from streamfold.route import Dispatch, entries_of
 from streamfold.settings import Settings
 from streamfold.table import MAIN
-
 from tests.bench.shop import records
 
 ROUNDS = 7
