@@ -16,6 +16,7 @@ MUTANTS ?=
 VENV := .venv
 SAM_VENV := .venv-sam
 LOCK_VENV := .venv-lock
+RUNTIME := .aws-sam/runtime
 IN_VENV := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
 FROM_LOCK := $(PIP_INSTALL) --no-deps --require-hashes --requirement
@@ -26,7 +27,7 @@ test nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay test check format nightly mutants bench events template build wheel lock clean build-Projector
+.PHONY: help replay test check format nightly mutants bench events template build runtime wheel lock clean build-Projector
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +73,8 @@ template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it
 
 build: $(SAM_VENV)/.sam $(VENV)/.made ## build the Lambda functions into .aws-sam/build
 	@$(SAM_VENV)/bin/sam build --build-in-source
+
+runtime: $(RUNTIME)/.made ## lay beside the build what Lambda has of its own, for the tests of the build
 
 wheel: $(VENV)/.dev ## build the wheel and the source archive into dist/
 	@rm -rf dist
@@ -132,6 +135,11 @@ $(VENV)/.dev: $(VENV)/.run .requirements/dev.txt
 $(SAM_VENV)/.sam: $(SAM_VENV)/.made .requirements/sam.txt
 	@echo "Installing the SAM tools"
 	@$(SAM_VENV)/bin/python $(FROM_LOCK) .requirements/sam.txt
+	@touch "$@"
+
+$(RUNTIME)/.made: $(VENV)/.made .requirements/runtime.txt
+	@rm -rf $(RUNTIME)
+	@$(IN_VENV) $(FROM_LOCK) .requirements/runtime.txt --target $(RUNTIME) --no-compile --only-binary=:all:
 	@touch "$@"
 
 $(LOCK_VENV)/.uv: $(LOCK_VENV)/.made

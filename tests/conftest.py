@@ -2,8 +2,11 @@
 
 import os
 
+import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("streamfold")
 pytest.register_assert_rewrite("tests.engine_contract", "tests.commit_contract")
 
 

@@ -1,5 +1,7 @@
 """The contract of ``commit`` on the embedded engine."""
 
+from contextlib import ExitStack, closing
+
 import pytest
 
 from streamfold.engines.embedded import EmbeddedEngine
@@ -8,7 +10,10 @@ from tests.commit_contract import CommitContract, Setting, make_app
 
 @pytest.fixture
 def setting():
-    return lambda app, **source: Setting(app, EmbeddedEngine(app.tables.values()), **source)
+    with ExitStack() as engines:
+        yield lambda app, **source: Setting(
+            app, engines.enter_context(closing(EmbeddedEngine(app.tables.values()))), **source
+        )
 
 
 @pytest.fixture

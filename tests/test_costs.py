@@ -3,6 +3,7 @@
 ``pytest tests/test_costs.py -s`` prints the figures.
 """
 
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -99,7 +100,8 @@ def app():
 
 @pytest.fixture
 def engine(app):
-    return CountingEngine(EmbeddedEngine(app.tables.values()))
+    with closing(CountingEngine(EmbeddedEngine(app.tables.values()))) as engine:
+        yield engine
 
 
 def process(app, engine, records):
@@ -159,9 +161,8 @@ def test_batch_with_new_images_only_costs_one_read(app, engine):
     assert engine.refused == []
 
 
-def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte():
-    app = five_views()
-    engine = CountingEngine(EmbeddedEngine(app.tables.values()))
+@pytest.mark.parametrize("app", [five_views()], ids=["five views"])
+def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte(app, engine):
     source = Source()
     item = {"price": 1999, "quantity": 3, "at": "2026-03-01T10:15:00Z"}
     record = source.put(

@@ -24,11 +24,8 @@ def records_of(event: Any) -> list[RawRecord]:
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
-        found = (
-            f"an object with the keys {sorted(map(str, event))[:8]}"
-            if isinstance(event, Mapping)
-            else f"{type(event).__name__}"
-        )
+        keys = f"an object with the keys {sorted(map(str, event))[:8]}" if isinstance(event, Mapping) else None
+        found = keys or type(event).__name__
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
     for record in records:
         if not isinstance(record, Mapping):
@@ -114,7 +111,6 @@ class Origins:
         first = next(iter(self.tables))
         return (
             f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: "
-            f"--table {first}={real}, or "
-            f"STREAMFOLD_TABLE_{environment_name(first)}={real}. Is it a second table? Then declare it, Table(...), "
-            "and give it to its Keys."
+            f"--table {first}={real}, or STREAMFOLD_TABLE_{environment_name(first)}={real}. "
+            "Is it a second table? Then declare it, Table(...), and give it to its Keys."
         )

@@ -75,7 +75,10 @@ class StateLayer(BasePersistenceLayer):
     def _put_record(self, data_record: DataRecord) -> None:
         stored = self.engine.read_state([self.key]).get(self.key, {})
         self.revision = int(stored.get("r", 0))
-        if (stored and not _may_run(stored)) or not self._swap(data_record):
+        attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
+        if data_record.in_progress_expiry_timestamp is not None:
+            attributes["until"] = data_record.in_progress_expiry_timestamp
+        if (stored and not _may_run(stored)) or not self._swap(attributes):
             raise IdempotencyItemAlreadyExistsError
 
     def _get_record(self, idempotency_key: str) -> DataRecord:
@@ -90,17 +93,13 @@ class StateLayer(BasePersistenceLayer):
         )
 
     def _update_record(self, data_record: DataRecord) -> None:
-        self._swap(data_record)
+        self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
 
-    def _delete_record(self, data_record: DataRecord) -> None:
+    def _delete_record(self, data_record: DataRecord) -> None:  # noqa: ARG002 - the layer is of one record
         """The handler raised: the record is left as expired, so that the next delivery calls again."""
-        data_record.expiry_timestamp = 0
-        self._swap(data_record)
+        self._swap({"status": "EXPIRED", "ttl": 0})
 
-    def _swap(self, record: DataRecord) -> bool:
-        attributes: dict[str, Any] = {"status": record.status or "INPROGRESS", "ttl": record.expiry_timestamp or 0}
-        if record.in_progress_expiry_timestamp is not None:
-            attributes["until"] = record.in_progress_expiry_timestamp
+    def _swap(self, attributes: dict[str, Any]) -> bool:
         swapped = self.engine.swap_state(self.key, attributes, self.revision)
         self.revision += swapped
         return swapped

@@ -1,6 +1,4 @@
-"""What a state knows of the application that made it: a handler that vanished or changed is refused, never counted
-twice.
-"""
+"""What a state knows of its application: a handler that vanished or changed is refused, never counted twice."""
 
 import json
 from collections.abc import Mapping
@@ -45,6 +43,7 @@ def _entry(route: Route) -> Entry:
         "group": route.group,
         "sources": [_place(key) for key in route.sources],
         "targets": [_place(key) for key in route.into],
+        "contested": [_place(target.key) for target in route.targets if target.contested],
     }
 
 
@@ -60,8 +59,7 @@ def _compare(known: Mapping[str, Entry], current: Mapping[str, Entry], retired: 
             raise ManifestError(
                 f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but "
                 f'the application has it no more. Was it renamed? Then keep its identity: name="{name}". '
-                "Is it given up? "
-                f'Then App(..., retired=["{name}"]); its rows stay as they are. '
+                f'Is it given up? Then App(..., retired=["{name}"]); its rows stay as they are. '
                 "For a local state, --fresh starts anew."
             )
         _compare_entry(name, entry, current[name])
@@ -74,12 +72,15 @@ def _compare_entry(name: str, before: Entry, now: Entry) -> None:
     for what in ("sources", "targets"):
         if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
+    # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
+    if "contested" in before and not set(now["contested"]) <= set(before["contested"]):
+        raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
 
 
 def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
     return ManifestError(
-        f"Handler {name!r} changed its {what} from {before!r} to {now!r}: what it wrote before would be counted "
-        "twice or left behind. "
+        f"Handler {name!r} changed its {what} from {before!r} to {now!r}: "
+        "what it wrote before would be counted twice or left behind. "
         f'Give the changed handler a new name, name="{name}_2", and retire the old one, App(..., retired=["{name}"]). '
         "For a local state, --fresh starts anew."
     )

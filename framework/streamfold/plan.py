@@ -137,17 +137,27 @@ def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
     A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more
-    than that is split by handler.
+    than that is split by handler, and so is one whose handlers' writes of a row cannot be one.
     """
     whole = [part for unit in units for part in (by_handler(unit) if len(unit.effects) >= ACTIONS_MAX else [unit])]
     chunks: list[Chunk] = []
     builder = _ChunkBuilder(actions)
     for unit in _grouped(whole):
-        if not builder.add(unit):
+        if builder.add(unit):
+            continue
+        if builder.units:
             chunks.append(builder.chunk())
-            builder = _ChunkBuilder(actions)
-            builder.add(unit)
+        builder = _ChunkBuilder(actions)
+        if not builder.add(unit):
+            chunks += [_alone(part) for part in by_handler(unit)]
     return [*chunks, builder.chunk()] if builder.units else chunks
+
+
+def _alone(unit: Unit) -> Chunk:
+    builder = _ChunkBuilder(ACTIONS_MAX)
+    added = builder.add(unit)
+    assert added, "one handler's writes of an item are to different rows"
+    return builder.chunk()
 
 
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -177,8 +187,8 @@ class _ChunkBuilder:
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
-        """Takes the unit, or leaves the chunk as it was and says no; the first unit is always taken."""
-        size = sum(_bytes(effect) for effect in unit.effects) + ACTION_BYTES
+        """Takes the unit, or leaves the chunk as it was and says no; the first is taken whatever its size."""
+        size = sum(_bytes(effect) for effect in unit.effects) + _guard_bytes(unit.guard)
         new = sum(1 for effect in unit.effects if effect.key not in self.rows)
         full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and (full or unit.guard.key in self.guards):
@@ -217,6 +227,13 @@ def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     if isinstance(one, GuardedPut) and isinstance(other, GuardedPut) and one.owner == other.owner:
         return max(one, other, key=lambda put: put.version)
     return None
+
+
+def _guard_bytes(guard: LedgerWrite | Claim) -> int:
+    if isinstance(guard, Claim):
+        return ACTION_BYTES
+    expected = guard.revision is None  # only then it is sent
+    return ACTION_BYTES + sum(len(part.contribution) + len(part.expected) * expected for part in guard.parts) * 2
 
 
 def _bytes(write: UnitWrite) -> int:

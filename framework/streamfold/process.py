@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.change import Change, ItemKey
 from streamfold.checks import lacking
-from streamfold.commit import Committer, Failed, Held, Tallies, filled
+from streamfold.commit import Committer, Failed, Held, NotStarted, Tallies, filled
 from streamfold.commit import World as CommitWorld
 from streamfold.derive import Contribution, audit_rows, contribution, effects
 from streamfold.engines import Engine
@@ -70,6 +70,10 @@ class World:
     warned: set[object] = field(default_factory=set)
     context: Any = None
     actions: int | None = None
+
+    def enough_time(self) -> bool:
+        """Whether something new may be started."""
+        return self.seconds_left() > self.settings.stop_seconds
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:
@@ -136,14 +140,13 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, world)
         plan = batch.plan()
-        seconds = world.settings.stop_seconds
         outcome = Committer(
             engine,
             CommitWorld(
                 int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY,
                 batch.actions,
                 world.pause,
-                lambda: world.seconds_left() > seconds,
+                world.enough_time,
             ),
             batch.departed,
         ).run(plan)
@@ -258,6 +261,8 @@ class Batch:
                 self.failed.append(
                     Failed(change, route, Held("An earlier change of the same item failed for this handler."))
                 )
+            elif not self.world.enough_time():
+                self.failed.append(Failed(change, route, NotStarted("The invocation's time is nearly over.")))
             elif (error := calls.call(route, change, fields)) is not None:
                 held.add((route.name, change.item))
                 self.failed.append(Failed(change, route, error))

@@ -34,6 +34,8 @@ def filtered(query: Mapping[str, Any]) -> dict[str, Any]:
     """
     present = "(attribute_not_exists(#present) OR #present <> :absent)"
     own = query.get("FilterExpression")
+    if own is not None and not isinstance(own, str):
+        raise TypeError(f"FilterExpression={own!r}: expected text, because a condition of boto3 cannot be joined.")
     return {
         **query,
         "FilterExpression": f"({own}) AND {present}" if own else present,

@@ -42,7 +42,7 @@ class Settings:
         origins: dict[str, str] = {}
         for name, text in environment.items():
             if name.startswith(TABLE_PREFIX) and len(name) > len(TABLE_PREFIX):
-                values["tables"][name[len(TABLE_PREFIX) :].lower()] = text
+                values["tables"][name[len(TABLE_PREFIX) :].lower()] = _text(name, text)
                 origins["tables"] = TABLE_PREFIX + "<NAME>"
             elif name.startswith(PREFIX):
                 setting = name[len(PREFIX) :].lower()
@@ -81,11 +81,9 @@ def environment_name(logical: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
-    return (
-        {True: "on", False: "off", None: "-"}.get(value, str(value))
-        if not isinstance(value, int) or isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "-" if value is None else str(value)
 
 
 def _switch(name: str, text: str) -> bool:
@@ -96,7 +94,7 @@ def _switch(name: str, text: str) -> bool:
 
 def _whole(least: int, most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
-        if not text.isdigit() or not least <= int(text) <= most:
+        if not text.isdecimal() or not least <= int(text) <= most:
             raise SettingsError(
                 f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}."
             )

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from streamfold.cli import main
-from tests.commands import Ran
+from streamfold.values import to_json
+from tests.commands import ROOT, Ran
 from tests.source import Source
 
 SHOP = """
@@ -49,7 +50,7 @@ class Folder:
 
     def records(self, *records, name="records.jsonl"):
         """Writes records, one a line."""
-        return self.write(name, "".join(json.dumps(record) + "\n" for record in records))
+        return self.write(name, "".join(to_json(record) + "\n" for record in records))
 
     def run(self, *arguments, stdin=b""):
         """Runs ``streamfold ARGUMENTS``."""
@@ -78,21 +79,24 @@ class Folder:
     def _forget(self):
         """Every command is a process of its own: it imports the application anew."""
         for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None) or "").startswith(str(self.path)) or name == "handlers":
-                self._monkeypatch.delitem(sys.modules, name)
+            place = str(getattr(module, "__file__", None) or "")
+            if place.startswith(str(self.path)) or name.partition(".")[0] == "handlers":
+                del sys.modules[name]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, capsys):
     thresholds = gc.get_threshold()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    elsewhere = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "handlers"}
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(place for place in sys.path if place not in ("", str(ROOT)))])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions of a file within a second
     monkeypatch.setenv("COLUMNS", "200")
     folder = Folder(tmp_path, monkeypatch, capsys)
     folder.app(SHOP)
     yield folder
     folder._forget()
+    sys.modules.update(elsewhere)
     gc.set_threshold(*thresholds)
 
 

@@ -92,12 +92,9 @@ def test_module_without_the_name_is_told_what_to_write(folder):
 
 
 def test_name_that_is_something_else_is_told(folder):
-    assert "is no application: it is int." in folder.run("routes", "--app", "shop:app", *_made(folder)).err
+    folder.app("app = 17\n")
 
-
-def _made(folder):
-    folder.write("shop.py", "app = 17\n")
-    return ()
+    assert "--app 'handlers:app' is no application: it is int." in folder.run("routes").err
 
 
 def test_name_that_is_a_package_without_a_file_is_told(folder):

@@ -85,7 +85,7 @@ def test_key_that_matches_is_json_with_fields(folder):
 
     assert found == {
         "template": "ORDER#{number:06d} / METADATA",
-        "fields": {"number": "12"},
+        "fields": {"number": 12},
         "handlers": ["audit", "send_mail"],
     }
 

@@ -13,12 +13,12 @@ Made from `--help`; `python -m tests.tools.cli_docs > docs/cli.md` makes it anew
 
 def page() -> str:
     """The whole page."""
-    context = click.Context(cli, info_name="streamfold", max_content_width=WIDTH, terminal_width=WIDTH)
+    context = click.Context(cli, info_name="streamfold", terminal_width=WIDTH, **cli.context_settings)
     parts = [HEAD, _block("streamfold", cli.get_help(context))]
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        inner = click.Context(command, info_name=name, parent=context, max_content_width=WIDTH, terminal_width=WIDTH)
+        inner = click.Context(command, info_name=name, parent=context, terminal_width=WIDTH)
         parts.append(_block(f"streamfold {name}", command.get_help(inner)))
     return "\n".join(parts)
 

@@ -1,9 +1,10 @@
 """The command line: ``streamfold`` and ``python -m streamfold``.
 
-Exit codes: 0 all went well; 1 something was reported (failed records, bad lines, chains not run); 2 nothing was done,
-because an option, the application, the state or the store is wrong.
+Exit codes: 0 all went well; 1 something was reported (failed records, bad lines, chains not run); 2 it did not run, or
+not to its end, because an option, the application, the state or the store is wrong.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 
@@ -19,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "record": "streamfold.cli.record",
     "settings": "streamfold.cli.settings",
 }
+REPORTED = 1
 USAGE = 2
 
 
@@ -45,14 +47,14 @@ def cli() -> None:
     Exit codes:
       0  all went well
       1  something was reported: failed records, bad lines, chains that did not run
-      2  nothing was done: an option, the application, the state or the store is wrong
+      2  it did not run, or not to its end: an option, the application, the state or the store is wrong
     """
 
 
 def main() -> None:
     """Runs the command line; errors of the user become one message and exit code 2."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="streamfold", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(USAGE)
@@ -62,6 +64,9 @@ def main() -> None:
     except StreamfoldError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be told when Python ends
+        sys.exit(REPORTED)
 
 
 __all__ = ["DEFAULT_APPLICATION", "cli", "main"]

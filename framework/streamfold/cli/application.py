@@ -43,7 +43,7 @@ def load_application(place: str) -> App:
         found = f"it is {type(app).__name__}" if app is not None else f"the module has no {name!r}"
         raise SettingsError(
             f"--app {place!r} is no application: {found}. "
-            f'Expected {name} = App("...", routers=[...]) in {module.__file__}.'
+            f'Expected {name} = App("...", routers=[...]) in {module.__file__ or module_name}.'
         )
     return app
 
@@ -52,7 +52,7 @@ def _import(place: str, module_name: str) -> Any:
     try:
         return importlib.import_module(module_name)
     except StreamfoldError as error:
-        raise SettingsError(f"The application {place} is not declared well.\n{error}") from error
+        raise SettingsError(f"The application {place} is not declared well.\n{error}{_where(error)}") from error
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise SettingsError(
@@ -60,14 +60,17 @@ def _import(place: str, module_name: str) -> Any:
                 "holds it, or name another with --app."
             ) from None
         raise SettingsError(f"--app {place!r} does not import: {error}{_where(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        what = error.msg if isinstance(error, SyntaxError) else error
         raise SettingsError(
-            f"--app {place!r} does not import: {type(error).__name__}: {error}{_where(error)}"
+            f"--app {place!r} does not import: {type(error).__name__}: {what}{_where(error)}"
         ) from error
 
 
 def _where(error: BaseException) -> str:
     """The last of the user's own lines that led to an error."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"\n  at {error.filename}:{error.lineno}"
     frames = user_frames(error)
     return f"\n  at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 

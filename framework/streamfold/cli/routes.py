@@ -1,6 +1,8 @@
 """``streamfold routes``: the key chart, and what a key would be taken for."""
 
 import os
+from base64 import b64decode
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -9,27 +11,34 @@ from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
+from streamfold.errors import SettingsError
 from streamfold.key import Key
 from streamfold.route import Route
+from streamfold.table import Table
+from streamfold.values import decode_number
+
+READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
+"""From the text of a key on the command line to its value, by the type of the key attribute."""
 
 
 @click.command("routes", short_help="Show which handler reads and writes what, and what a key is taken for.")
 @application_option
 @click.option(
     "--key",
-    "key",
-    nargs=2,
-    metavar="PARTITION SORT",
+    "partition",
+    metavar="PARTITION [SORT]",
     help="Which templates this key matches, or which field of the nearest does not.",
 )
-@click.option("--partition", metavar="PARTITION", help="As --key, for a table with a partition key only.")
+@click.argument("sort", required=False, metavar="")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
-def command(application: str, key: tuple[str, str] | None, partition: str | None, json_output: bool) -> None:
+def command(application: str, partition: str | None, sort: str | None, json_output: bool) -> None:
     """Show the routes: source, handler, group, kind, target, guard, and where each is declared."""
     app = load_application(application)
-    if key or partition:
-        _explain(app, key or (partition or "", None), json_output)
+    if partition is not None:
+        _explain(app, partition, sort, json_output=json_output)
         return
+    if sort is not None:
+        raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
     rows = [_described(route) for route in app.routes]
     if json_output:
         for row in rows:
@@ -59,37 +68,43 @@ def _place(key: Key) -> str:
     return key.template if key.table.name == "main" else f"{key.table.name}: {key.template}"
 
 
-def _explain(app: App, key: tuple[str, str | None], json_output: bool) -> None:
-    found = 0
-    for table, dispatch in app.dispatch.items():
-        values: tuple[Any, Any] = key if app.tables[table].sort else (key[0], None)
-        for entry, fields in dispatch.find(*values):
-            found += 1
-            names = [route.name for route in entry.routes]
-            _say(
-                json_output,
-                {"template": _place(entry.key), "fields": fields, "handlers": names},
-                f"{_place(entry.key)}  {fields}  -> {', '.join(names)}",
-            )
-        if app.derived((table, *values)):
-            _say(
-                json_output, {"derived": True, "table": table}, f"This is the key of a derived row of table {table!r}."
-            )
-        for miss in app.known(table).near_misses(*values) if not found else ():
-            field = miss.template.types[miss.field]
-            _say(
-                json_output,
-                {"near": _place(miss.template), "field": miss.field, "value": miss.value},
-                f"{_place(miss.template)} would match, but {miss.value!r} cannot be the value of {field} "
-                f"({miss.template.declared_at}).",
-            )
-    if not found and not json_output:
+def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -> None:
+    tables = [table for table in app.tables.values() if (table.sort is None) == (sort is None)]
+    if not tables:
+        table = next(iter(app.tables.values()))
+        lacking = f"has a sort key, {table.sort}; give it behind" if table.sort else "has a partition key only; give"
+        raise SettingsError(f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}.")
+    found = [line for table in tables for line in _explained(app, table, (partition, sort))]
+    for value, text in found:
+        click.echo(as_json(value) if json_output else text)
+    if not any("handlers" in value for value, _ in found) and not json_output:
         click.echo("No route takes this key.")
 
 
-def _say(json_output: bool, value: dict[str, Any], text: str) -> None:
-    click.echo(
-        as_json({name: str(part) if name == "fields" else part for name, part in value.items()})
-        if json_output
-        else text
-    )
+def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterator[tuple[dict[str, Any], str]]:
+    """What a key means to a table, as JSON and as text."""
+    values = _typed(app, table, texts)
+    if values is None:
+        return
+    matches = app.dispatch[table.name].find(*values)
+    for entry, fields in matches:
+        names, place = [route.name for route in entry.routes], _place(entry.key)
+        plain = {name: value if isinstance(value, str | int) else str(value) for name, value in fields.items()}
+        shown = " ".join(f"{name}={value}" for name, value in plain.items())
+        yield {"template": place, "fields": plain, "handlers": names}, f"{place}  {shown}  -> {', '.join(names)}"
+    if app.derived((table.name, *values)):
+        yield {"derived": True, "table": table.name}, f"This is the key of a derived row of table {table.name!r}."
+    for miss in app.known(table.name).near_misses(*values) if not matches else ():
+        place, field = _place(miss.template), miss.template.types[miss.field]
+        why = f"{miss.value!r} cannot be the value of {field} ({os.path.relpath(miss.template.declared_at)})"
+        yield {"near": place, "field": miss.field, "value": miss.value}, f"{place} would match, but {why}."
+
+
+def _typed(app: App, table: Table, texts: tuple[str, str | None]) -> tuple[Any, Any] | None:
+    """A key as it was typed in the types of the table's key attributes, None where it cannot be of them."""
+    key = next(key for route in app.routes for key in (*route.sources, *route.into) if key.table == table)
+    try:
+        typed = [READERS[part.attribute_type](text or "") for part, text in zip(key.parts, texts, strict=False)]
+    except (ArithmeticError, ValueError):
+        return None
+    return typed[0], typed[1] if table.sort else None

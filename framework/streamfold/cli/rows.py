@@ -64,6 +64,8 @@ def _items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
 def text(value: Any) -> str:
     """A value for a person: long ones are cut."""
     shown = value if isinstance(value, str) else str(sorted(value, key=str)) if isinstance(value, set) else str(value)
+    if not shown.isprintable():
+        shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
     return shown if len(shown) <= TEXT_LENGTH_MAX else shown[: TEXT_LENGTH_MAX - 3] + "..."
 
 

@@ -346,20 +346,29 @@ class EmbeddedEngine:
 def _connect(path: str | Path | None) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None)
-        if path:
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        (identity,) = connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if identity != APPLICATION_ID and tables:
-            raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
-        if not tables:
-            connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
         return connection
     except sqlite3.Error as error:
         raise SettingsError(
             f"State file {path} cannot be opened ({error}). Name another with --state, or start anew with --fresh."
         ) from None
+
+
+def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
+    """Makes the tables where there are none. Raises ``SettingsError`` for the file of another program."""
+    if path:
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    (identity,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if identity != APPLICATION_ID and tables:
+        raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
+    if not tables:
+        connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
 
 
 def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:

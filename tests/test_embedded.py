@@ -1,0 +1,126 @@
+"""The embedded engine's file: what is in it stays, and what is wrong with it is said."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from streamfold.engines import embedded
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import EngineError, SettingsError
+from streamfold.table import Table
+from streamfold.writes import AddRow, Claim, PutRow, StateKey
+
+SHOP = Table("shop", sort=None)
+CLAIM = Claim(StateKey("claim", "1"))
+ROW = PutRow(("shop", "1", None), {"a": 1})
+COUNTED = AddRow(("shop", "2", None), {"a": 1}, 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def opened(path):
+    """Opens the file, as often as wanted."""
+    engines = []
+
+    def open_file():
+        engines.append(EmbeddedEngine([SHOP], path, wanted=lambda row: True))
+        return engines[-1]
+
+    yield open_file
+    for engine in engines:
+        engine.close()
+
+
+def rows(engine):
+    return [item["PK"]["S"] for item in engine.items(SHOP)]
+
+
+def test_rows_state_and_stream_are_there_when_the_file_is_opened_again(opened):
+    opened().transact([CLAIM, ROW], 5)
+    again = opened()
+    assert rows(again) == ["1"]
+    assert again.read_state([CLAIM.key]) == {CLAIM.key: {"ttl": 5}}
+    assert [record.record["eventName"] for record in again.pending(10)] == ["INSERT"]
+
+
+def test_refused_transaction_leaves_no_record_of_its_rows(opened):
+    engine = opened()
+    engine.transact([CLAIM], 5)
+    assert engine.transact([ROW, CLAIM], 5) is not None
+    assert engine.pending(10) == []
+
+
+def test_transaction_that_raises_is_undone_and_the_engine_goes_on(opened):
+    engine = opened()
+    with pytest.raises(KeyError):
+        engine.transact([ROW, PutRow(("no such table", "1", None), {})], 0)
+    assert rows(engine) == []
+    assert engine.transact([ROW], 0) is None
+    assert rows(engine) == ["1"]
+
+
+def test_limit_of_a_transaction_is_dynamodb_s_unless_said_otherwise():
+    claims = [Claim(StateKey("claim", str(number))) for number in range(101)]
+    with closing(EmbeddedEngine([SHOP])) as engine:
+        assert engine.transact(claims, 0) is not None
+    with closing(EmbeddedEngine([SHOP], actions_max=101)) as engine:
+        assert engine.transact(claims, 0) is None
+
+
+WRITES = {
+    "transact": lambda engine: engine.transact([ROW], 0),
+    "put rows": lambda engine: engine.put_rows([ROW]),
+    "remove empty rows": lambda engine: engine.remove_empty([ROW.key]),
+    "swap state": lambda engine: engine.swap_state(CLAIM.key, {}, 0),
+    "put sources": lambda engine: engine.put_sources([]),
+    "advance": lambda engine: engine.advance(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_file_that_another_process_writes_to_is_an_error_that_names_it(monkeypatch, opened, path, write):
+    monkeypatch.setattr(embedded, "LOCK_SECONDS_MAX", 0)
+    engine = opened()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(EngineError) as raised:
+        WRITES[write](engine)
+    other.close()
+    assert str(raised.value) == (
+        f"State file {path} cannot be written (database is locked): does another process use it?"
+    )
+    WRITES[write](engine)
+
+
+def test_file_on_a_full_disk_is_an_error_and_keeps_what_it_had(opened):
+    engine = opened()
+    engine.transact([COUNTED], 0)
+    engine._connection.execute("PRAGMA max_page_count = 10")
+    with pytest.raises(EngineError, match="database or disk is full"):
+        engine.transact([COUNTED, PutRow(("shop", "3", None), {"text": "x" * 100_000})], 0)
+    assert [item["a"]["N"] for item in engine.items(SHOP)] == ["1"]
+
+
+def test_file_of_another_program_is_left_alone(path):
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (a)")
+    other.close()
+    with pytest.raises(SettingsError) as raised:
+        EmbeddedEngine([SHOP], path)
+    assert str(raised.value) == (f"State file {path} is a SQLite file of another program. Name another with --state.")
+
+
+def test_file_that_is_no_database_is_an_error(path):
+    path.write_text("not a database " * 100)
+    with pytest.raises(SettingsError, match=r"cannot be opened \(file is not a database\)"):
+        EmbeddedEngine([SHOP], path)
+
+
+def test_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(SettingsError, match="cannot be opened"):
+        EmbeddedEngine([SHOP], tmp_path / "none" / "state.db")

@@ -1,0 +1,179 @@
+"""The Lambda entry: the partial batch response, time that runs out, and what is logged."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
+from streamfold.errors import EngineError, RecordError
+from streamfold.lambda_entry import Function
+from streamfold.settings import Settings
+from tests.source import Source
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+TOTAL = Key("TOTAL#{customer}", "TOTAL")
+STATE = Key("STATE#{order_id}", "STATE")
+QUIET = Settings(logger=False, metrics=False, state_table="state")
+
+
+def total(item):
+    yield Row(customer=item["customer"], total=Sum(item["total"]), orders=Count())
+
+
+def state(change: Change):
+    yield Put(STATE, total=change.new["total"] + 0)
+
+
+@pytest.fixture
+def app():
+    router = Router()
+    router.view(ORDER, into=TOTAL)(total)
+    router.on(ORDER, into=STATE)(state)
+    return App("shop", routers=[router])
+
+
+@pytest.fixture
+def client(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        for table, keys in (("main", ("PK", "SK")), ("state", ("pk", "sk"))):
+            client.create_table(
+                TableName=table,
+                BillingMode="PAY_PER_REQUEST",
+                KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)],
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+            )
+        yield client
+
+
+class Context:
+    """The Lambda context, with the milliseconds that it says are left, one after the other."""
+
+    def __init__(self, *milliseconds):
+        self.milliseconds = list(milliseconds)
+
+    def get_remaining_time_in_millis(self):
+        return self.milliseconds.pop(0) if len(self.milliseconds) > 1 else self.milliseconds[0]
+
+
+def event(*records):
+    return {"Records": list(records)}
+
+
+def identifiers(response):
+    assert list(response) == ["batchItemFailures"]
+    return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
+
+
+def rows(client):
+    return [item for item in client.scan(TableName="main")["Items"] if item["PK"]["S"].startswith("TOTAL")]
+
+
+def test_a_batch_that_succeeds_reports_nothing_and_writes_the_rows(app, client):
+    source = Source()
+    batch = event(source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#2", customer="ada", total=4))
+    assert identifiers(Function(app, QUIET, client)(batch, Context(60_000))) == []
+    (row,) = rows(client)
+    assert (row["total"], row["orders"]) == ({"N": "7"}, {"N": "2"})
+
+
+def test_an_empty_batch_reports_nothing(app, client):
+    assert identifiers(Function(app, QUIET, client)(event(), Context(60_000))) == []
+
+
+def test_exactly_the_records_that_failed_are_reported(app, client):
+    source = Source()
+    good, bad = source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#2", customer="ada", total="three")
+    found = identifiers(Function(app, QUIET, client)(event(good, bad), Context(60_000)))
+    assert found == [bad["dynamodb"]["SequenceNumber"]]
+    assert rows(client)[0]["total"] == {"N": "3"}
+
+
+def test_later_changes_of_the_item_are_held_for_an_on_handler_and_reported_too(app, client):
+    source = Source()
+    bad, later = source.put("ORDER#1", customer="ada", total="three"), source.put("ORDER#1", customer="ada", total=3)
+    other = source.put("ORDER#2", customer="ada", total=5)
+    found = identifiers(Function(app, QUIET, client)(event(bad, later, other), Context(60_000)))
+    assert found == [bad["dynamodb"]["SequenceNumber"], later["dynamodb"]["SequenceNumber"]]
+    assert rows(client)[0]["total"] == {"N": "8"}
+
+
+def test_a_malformed_record_is_reported_by_its_number(app, client):
+    source = Source()
+    good, bad = source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#2", customer="ada", total=4)
+    del bad["dynamodb"]["Keys"]
+    found = identifiers(Function(app, QUIET, client)(event(good, bad), Context(60_000)))
+    assert found == [bad["dynamodb"]["SequenceNumber"]]
+
+
+def test_a_record_without_a_number_fails_the_batch_instead_of_being_acknowledged(app, client):
+    bad = Source().put("ORDER#1", customer="ada", total=3)
+    del bad["dynamodb"]["SequenceNumber"]
+    with pytest.raises(RecordError, match="SequenceNumber=None: expected"):
+        Function(app, QUIET, client)(event(bad), Context(60_000))
+
+
+@pytest.mark.parametrize("envelope", [{}, {"records": []}, None, "text", {"Records": None}])
+def test_an_unknown_envelope_is_an_error_that_says_what_was_expected(app, client, envelope):
+    with pytest.raises(RecordError, match=r'expected a Lambda event \{"Records"'):
+        Function(app, QUIET, client)(envelope, Context(60_000))
+
+
+def test_nothing_is_started_when_the_time_is_nearly_over(app, client):
+    batch = event(*(Source().put(f"ORDER#{number}", customer="ada", total=3) for number in range(3)))
+    found = identifiers(Function(app, QUIET, client)(batch, Context(4_000)))
+    assert found == list(dict.fromkeys(record["dynamodb"]["SequenceNumber"] for record in batch["Records"]))
+    assert rows(client) == []
+
+
+def test_what_was_done_before_the_time_ran_out_stays_and_the_rest_is_reported(app, client):
+    source = Source()
+    batch = event(*(source.put(f"ORDER#{number}", customer=f"c{number}", total=3) for number in range(4)))
+    settings = Settings(logger=False, metrics=False, state_table="state", chunk_actions=2)
+    response = Function(app, settings, client)(batch, Context(60_000, 60_000, 4_000))
+    assert len(rows(client)) == 2
+    assert len(identifiers(response)) == 4  # each record has a claim too, and none of those was started
+
+
+def test_a_missing_table_fails_the_invocation_and_says_which(app, client):
+    client.delete_table(TableName="state")
+    with pytest.raises(EngineError, match="A table is missing: one of main, state"):
+        Function(app, QUIET, client)(event(Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
+
+
+def test_logs_hold_counts_and_numbers_and_never_contents(app, client, capsys):
+    bad = Source().put("ORDER#1", customer="SECRET", total="three SECRET")
+    Function(app, Settings(state_table="state"), client)(event(bad), Context(60_000))
+    printed = capsys.readouterr().out
+    assert "SECRET" not in printed
+    assert bad["dynamodb"]["SequenceNumber"] in printed
+    metrics = next(json.loads(line) for line in printed.splitlines() if '"_aws"' in line)
+    assert metrics["failed"] == [1.0]
+
+
+def test_the_tracer_and_its_sdk_are_imported_only_when_switched_on():
+    program = (
+        "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
+        "from streamfold.settings import Settings; Function(app, Settings(), client=object()); "
+        "print([name for name in sys.modules if 'aws_xray' in name])"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_app_is_the_lambda_handler(app, client, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
+    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
+    batch = event(Source().put("ORDER#1", customer="ada", total=3))
+    assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
+    assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
+    assert rows(client)[0]["total"] == {"N": "3"}

@@ -1,0 +1,92 @@
+"""Settings: read once from the environment, refused where they do not fit, and shown with their origin."""
+
+import re
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from streamfold.errors import SettingsError
+from streamfold.settings import READERS, Settings, environment_name
+
+read = Settings.from_environment
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert read({}) == Settings()
+    assert read({"PATH": "/bin", "STREAM": "x"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "setting", "value"),
+    [
+        ("STREAMFOLD_STATE_TABLE", "shop-state", "state_table", "shop-state"),
+        ("STREAMFOLD_FUNCTION", "slow", "function", "slow"),
+        ("STREAMFOLD_EPOCH", "99", "epoch", 99),
+        ("STREAMFOLD_CHUNK_ACTIONS", "100", "chunk_actions", 100),
+        ("STREAMFOLD_RETENTION_DAYS", "1", "retention_days", 1),
+        ("STREAMFOLD_STOP_SECONDS", "0", "stop_seconds", 0),
+        ("STREAMFOLD_LOGGER", "off", "logger", False),
+        ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
+        ("STREAMFOLD_TRACER", "1", "tracer", True),
+    ],
+)
+def test_a_setting_is_read_with_its_origin(name, text, setting, value):
+    found = read({name: text})
+    assert value == getattr(found, setting)
+    assert found.origins == {setting: name}
+
+
+def test_every_setting_can_be_read():
+    assert {setting.name for setting in Settings.__dataclass_fields__.values()} == {*READERS, "tables", "origins"}
+
+
+def test_the_real_names_of_tables_are_read():
+    found = read({"STREAMFOLD_TABLE_SHOP": "shop-prod", "STREAMFOLD_TABLE_OLD_SHOP": "archive"})
+    assert found.real_name("shop") == "shop-prod"
+    assert found.real_name("old-shop") == "archive"
+    assert found.real_name("other") is None
+
+
+def test_a_name_that_is_given_exactly_comes_before_the_environment_s():
+    assert Settings(tables={"Shop": "exact", "shop": "other"}).real_name("Shop") == "exact"
+
+
+@pytest.mark.parametrize(("logical", "name"), [("shop", "SHOP"), ("old-shop.2", "OLD_SHOP_2")])
+def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
+    assert name == environment_name(logical)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("STREAMFOLD_EPOCHS", "1", "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_CHUNK_ACTIONS"),
+        ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
+        ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),
+        ("STREAMFOLD_FUNCTION", "", "Setting STREAMFOLD_FUNCTION is empty: give a value or leave it out."),
+        ("STREAMFOLD_EPOCH", "100", "Setting STREAMFOLD_EPOCH='100' does not fit: expected a whole number from 0 to"),
+        ("STREAMFOLD_EPOCH", "-1", "Setting STREAMFOLD_EPOCH='-1' does not fit: expected a whole number from 0 to 99."),
+        ("STREAMFOLD_EPOCH", "²", "Setting STREAMFOLD_EPOCH='²' does not fit: expected a whole number from 0 to 99."),
+        ("STREAMFOLD_CHUNK_ACTIONS", "1", "Setting STREAMFOLD_CHUNK_ACTIONS='1' does not fit: expected a whole"),
+        ("STREAMFOLD_CHUNK_ACTIONS", "101", "expected a whole number from 2 to 100."),
+        ("STREAMFOLD_LOGGER", "yes", "Setting STREAMFOLD_LOGGER='yes' is no switch: expected on or off."),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused_with_what_was_expected(name, text, message):
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        read({name: text})
+
+
+def test_settings_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        Settings().epoch = 1
+
+
+def test_every_setting_is_described_with_value_origin_and_meaning():
+    described = read({"STREAMFOLD_EPOCH": "1", "STREAMFOLD_LOGGER": "off", "STREAMFOLD_TABLE_SHOP": "x"}).described()
+    rows = {name: (value, origin) for name, value, origin, _ in described}
+    assert rows["STREAMFOLD_EPOCH"] == ("1", "STREAMFOLD_EPOCH")
+    assert rows["STREAMFOLD_LOGGER"] == ("off", "STREAMFOLD_LOGGER")
+    assert rows["STREAMFOLD_TABLE_<NAME>"] == ("shop=x", "STREAMFOLD_TABLE_<NAME>")
+    assert rows["STREAMFOLD_STATE_TABLE"] == ("-", "default")
+    assert rows["STREAMFOLD_METRICS"] == ("on", "default")
+    assert all(meaning for *_, meaning in described)

@@ -1,0 +1,93 @@
+"""mypy --strict and pyright accept what is right, and catch a forgotten ``yield`` and a wrong argument in a test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = Path(sys.executable).parent
+
+HEAD = """
+from collections.abc import Iterator
+from streamfold import Add, Change, Count, Item, Key, Put, Router, Row, Sum
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+TOTAL = Key("TOTAL#{order_id}", "TOTAL")
+router = Router()
+"""
+RIGHT = """
+@router.view(ORDER, into=TOTAL)
+def total(item: Item, order_id: str) -> Iterator[Row]:
+    yield Row(total=Sum(item["total"]), orders=Count())
+
+@router.on(ORDER, into=[TOTAL], events=["INSERT"])
+def placed(change: Change) -> Iterator[Put | Add]:
+    yield Put(TOTAL, at=change.at)
+
+@router.on(ORDER, external=True)
+def mail(change: Change) -> None:
+    print(change.event)
+
+rows: list[Row] = list(total({"total": 3}, order_id="1"))
+"""
+FORGOTTEN_YIELD = """
+@router.view(ORDER, into=TOTAL)
+def total(item: Item) -> Iterator[Row]:
+    Row(total=Sum(item["total"]))
+"""
+RETURNED = """
+@router.view(ORDER, into=TOTAL)
+def total(item: Item) -> Row:
+    return Row(total=Sum(item["total"]))
+"""
+WRONG_ARGUMENT = """
+@router.view(ORDER, into=TOTAL)
+def total(item: Item, order_id: str) -> Iterator[Row]:
+    yield Row(total=Sum(item["total"]))
+
+list(total({"total": 3}, order_id=1))
+"""
+WRONG_EFFECT = """
+@router.on(ORDER, into=TOTAL)
+def placed(change: Change) -> Iterator[Row]:
+    yield Row(at=change.at)
+"""
+CHECKERS = {
+    "mypy": [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file="],
+    "pyright": [str(SCRIPTS / "pyright")],
+}
+
+
+def checked(checker, folder, text):
+    path = folder / "example.py"
+    path.write_text(HEAD + text, "utf-8")
+    if checker == "pyright":
+        config = f'{{"typeCheckingMode": "strict", "extraPaths": ["{ROOT / "framework"}"], "pythonVersion": "3.11"}}'
+        (folder / "pyrightconfig.json").write_text(config, "utf-8")
+    environment = {"PATH": f"{SCRIPTS}:/usr/bin:/bin", "MYPYPATH": str(ROOT / "framework"), "HOME": str(folder)}
+    command = [*CHECKERS[checker], str(path)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_right_handlers_are_accepted(checker, tmp_path):
+    done = checked(checker, tmp_path, RIGHT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(FORGOTTEN_YIELD, id="forgotten yield"),
+        pytest.param(RETURNED, id="row returned"),
+        pytest.param(WRONG_ARGUMENT, id="wrong argument"),
+        pytest.param(WRONG_EFFECT, id="wrong effect"),
+    ],
+)
+def test_wrong_handlers_are_caught(checker, text, tmp_path):
+    done = checked(checker, tmp_path, text)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "example.py" in done.stdout
