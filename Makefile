@@ -50,7 +50,7 @@ format: $(VENV)/.dev ## mend what the linter can, and the layout
 	@$(IN_VENV) -m ruff format .
 
 nightly: $(VENV)/.dev ## run the long tests, with a real engine beside them (needs a JDK 17 and Maven)
-	@STREAMFOLD_REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -n 2 -m nightly $(NIGHTLY_FLAGS)
+	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -n 2 -m nightly $(NIGHTLY_FLAGS)
 
 # mutmut knows a source root only under the name src: it works on a copy.
 mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="streamfold.key*")

@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("tests.engine_contract", "tests.commit_contract")
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith(("STREAMFOLD_", "AWS_")) and name != "STREAMFOLD_REQUIRE_ENGINES":
+        if name.startswith(("STREAMFOLD_", "AWS_")):
             monkeypatch.delenv(name)
     # moto does not answer at the address that holds an account's number; nobody should wait for instance metadata.
     monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")

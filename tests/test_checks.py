@@ -295,5 +295,10 @@ def test_an_on_handler_over_its_own_rows_is_refused():
     assert "which are rows derived by 'effects'" in refused(on(LOG, into=LOG))
 
 
+def test_a_source_that_is_wider_than_derived_rows_with_one_field_in_both_parts_is_allowed():
+    same, wider = Key("USER#{a}", "USER#{a}"), Key("USER#{a}", "USER#{b}")
+    assert checked(view(ORDER, into=same), on(wider, into=Key("LOG#{a}", "{b}#{what}")))
+
+
 def test_a_source_that_only_touches_derived_rows_is_allowed():
     assert checked(view(ORDER_ITEM, into=TOTAL), on(Key("ORDER#{order_id}", "{sort:rest}"), into=LOG))

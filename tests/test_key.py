@@ -360,6 +360,30 @@ def test_templates_without_a_common_key_do_not_overlap(one, other):
     assert not one.contains(other)
 
 
+SAME, ANY = Key("USER#{a}", "USER#{a}"), Key("USER#{a}", "USER#{b}")
+
+
+def test_a_template_with_one_field_in_both_parts_does_not_contain_one_with_two():
+    assert ANY.contains(SAME)
+    assert not SAME.contains(ANY)
+    assert SAME.contains(Key("USER#{x}", "USER#{x}"))
+
+
+@pytest.mark.parametrize(
+    ("key", "literal", "has"),
+    [
+        (SAME, Key("USER#1", "USER#1"), True),
+        (SAME, Key("USER#1", "USER#2"), False),
+        (Key("A#{day:date}", "B"), Key("A#2026-02-30", "B"), False),
+        (Key("A#{n:d}", "B"), Key("A#007", "B"), False),
+        (Key("ALL", "X"), Key("ALL", "X"), True),
+        (Key("ALL", "X"), Key("ALL", "Y"), False),
+    ],
+)
+def test_a_template_without_fields_is_one_key(key, literal, has):
+    assert has == key.contains(literal) == key.overlaps(literal) == literal.overlaps(key)
+
+
 def test_keys_are_equal_when_their_templates_and_tables_are():
     assert Key("A#{x}", "B") == Key("A#{x}", "B")
     assert len({Key("A#{x}", "B"), Key("A#{x}", "B"), Key("A#{y}", "B")}) == 2

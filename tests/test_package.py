@@ -3,32 +3,50 @@
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
 import streamfold
+from tests.commands import ROOT, environment
 
-ROOT = Path(__file__).parent.parent
 HEAVY = ("boto3", "botocore", "click", "rich", "aws_lambda_powertools", "opensearchpy")
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory):
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return zipfile.ZipFile(wheel).namelist()
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
 
 
-def test_wheel_holds_the_package_and_nothing_else(wheel_names):
-    tops = {name.split("/")[0] for name in wheel_names}
+def run(*arguments, **variables):
+    """What Python prints for these arguments."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(**variables), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"streamfold"}
 
 
-def test_wheel_says_that_it_is_typed(wheel_names):
-    assert "streamfold/py.typed" in wheel_names
+def test_wheel_says_that_it_is_typed(wheel):
+    assert "streamfold/py.typed" in wheel.namelist()
+
+
+def test_wheel_holds_every_module(wheel):
+    modules = {str(path.relative_to(ROOT / "framework")) for path in ROOT.glob("framework/**/*.py")}
+    assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
+
+
+def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    assert run("-m", "streamfold", "--version", PYTHONPATH=str(tmp_path)).startswith("streamfold, version 0.")
 
 
 def test_public_names_are_those_of_the_design():
@@ -36,12 +54,7 @@ def test_public_names_are_those_of_the_design():
     assert sorted(names.split()) == sorted(streamfold.__all__)
 
 
-def test_importing_an_application_imports_no_client_no_terminal_and_no_powertools():
-    program = f"import sys, handlers; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "streamfold", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("streamfold, version 0.")
+@pytest.mark.parametrize("module", ["streamfold", "handlers"])
+def test_import_brings_no_client_no_terminal_and_no_powertools(module):
+    program = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run("-c", program).strip() == "[]"

@@ -1,5 +1,7 @@
 """mypy --strict and pyright accept what is right, and catch a forgotten ``yield`` and a wrong argument in a test."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,25 +57,42 @@ def placed(change: Change) -> Iterator[Row]:
     yield Row(at=change.at)
 """
 CHECKERS = {
-    "mypy": [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file="],
+    "mypy": [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-incremental", "--config-file="],
     "pyright": [str(SCRIPTS / "pyright")],
 }
 
 
-def checked(checker, folder, text):
+def checked(checker, folder, *files):
+    if checker == "pyright":
+        config = {
+            "typeCheckingMode": "strict",
+            "extraPaths": [str(ROOT / "framework"), str(ROOT)],
+            "pythonVersion": "3.11",
+            "include": files,
+        }
+        (folder / "pyrightconfig.json").write_text(json.dumps(config), "utf-8")
+        files = ("--project", str(folder))
+    path = f"{ROOT / 'framework'}:{ROOT}"
+    environment = {"PATH": f"{SCRIPTS}:/usr/bin:/bin", "MYPYPATH": path, "HOME": os.environ.get("HOME", "/")}
+    command = [*CHECKERS[checker], *files]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def written(folder, text):
     path = folder / "example.py"
     path.write_text(HEAD + text, "utf-8")
-    if checker == "pyright":
-        config = f'{{"typeCheckingMode": "strict", "extraPaths": ["{ROOT / "framework"}"], "pythonVersion": "3.11"}}'
-        (folder / "pyrightconfig.json").write_text(config, "utf-8")
-    environment = {"PATH": f"{SCRIPTS}:/usr/bin:/bin", "MYPYPATH": str(ROOT / "framework"), "HOME": str(folder)}
-    command = [*CHECKERS[checker], str(path)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return str(path)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_shipped_handlers_are_accepted(checker, tmp_path):
+    done = checked(checker, tmp_path, *(str(path) for path in ROOT.glob("handlers/*.py")))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_right_handlers_are_accepted(checker, tmp_path):
-    done = checked(checker, tmp_path, RIGHT)
+    done = checked(checker, tmp_path, written(tmp_path, RIGHT))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -88,6 +107,6 @@ def test_right_handlers_are_accepted(checker, tmp_path):
     ],
 )
 def test_wrong_handlers_are_caught(checker, text, tmp_path):
-    done = checked(checker, tmp_path, text)
+    done = checked(checker, tmp_path, written(tmp_path, text))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "example.py" in done.stdout

@@ -126,6 +126,8 @@ def _is_open(line: bytes) -> bool:
             line.rstrip()[-1:] in b"{[,:"
             and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
         )
+    except RecursionError:
+        return False
     return False
 
 

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items):
 
 def no_engine(reason):
     """Skip where a person runs the tests; fail where the engines must be there, so that nothing is skipped unseen."""
-    if os.environ.get("STREAMFOLD_REQUIRE_ENGINES") == "1":
+    if os.environ.get("REQUIRE_ENGINES") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
 

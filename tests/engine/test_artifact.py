@@ -45,7 +45,7 @@ def is_built():
 def template():
     """The template of the build; built now if it is missing or of other sources."""
     if not is_built():
-        if os.environ.get("STREAMFOLD_REQUIRE_ENGINES") == "1":
+        if os.environ.get("REQUIRE_ENGINES") == "1":
             pytest.fail(f"{BUILD} is missing or was built from other sources: run make build runtime first")
         subprocess.run(["make", "--no-print-directory", "build", "runtime"], cwd=ROOT, check=True)
     return load_template(BUILD / "template.yaml")
