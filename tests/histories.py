@@ -50,7 +50,9 @@ ITEMS = {
 def writes():
     """A strategy for histories."""
     puts = (
-        st.tuples(st.just(key), st.fixed_dictionaries({name: st.sampled_from(values) for name, values in choices.items()}))
+        st.tuples(
+            st.just(key), st.fixed_dictionaries({name: st.sampled_from(values) for name, values in choices.items()})
+        )
         for key, choices in ITEMS.items()
     )
     removals = st.tuples(st.sampled_from(list(ITEMS)), st.sampled_from([None, EXPIRED]))

@@ -67,7 +67,9 @@ def _audit(route, change, fields, rows):
     }
     row = {**values, "event": change.event, "at": change.at, "changes": changes}
     (target,) = route.into
-    rows[(target.table.name, *target.compose({**fields, **values}))] = row | ({"expired": True} if change.expired else {})
+    rows[(target.table.name, *target.compose({**fields, **values}))] = row | (
+        {"expired": True} if change.expired else {}
+    )
 
 
 def _routes(app, item, *kinds):
@@ -106,7 +108,9 @@ def stored(app, engine):
         for item in engine.items(table):
             key = (table.name, *(decode(item[name]) for name in table.attributes), *(() if table.sort else (None,)))
             if app.derived(key) and item.get("_sf_n") != {"N": "0"}:
-                rows[key] = _nonzero({name: decode(value) for name, value in item.items() if name not in table.attributes})
+                rows[key] = _nonzero(
+                    {name: decode(value) for name, value in item.items() if name not in table.attributes}
+                )
     return rows
 
 

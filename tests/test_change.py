@@ -123,6 +123,7 @@ def test_a_record_without_view_type_has_the_images_that_it_carries():
         ({"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}, "REMOVE", True),
         ({"type": "User", "principalId": "dynamodb.amazonaws.com"}, "REMOVE", False),
         ({}, "REMOVE", False),
+        ("dynamodb.amazonaws.com", "REMOVE", False),
         (TIME_TO_LIVE, "MODIFY", False),
     ],
 )

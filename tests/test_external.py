@@ -45,7 +45,10 @@ class Mails:
         (item,) = self.notes()
         written = {name: next(iter(value.values())) for name, value in item.items()}
         key = written.pop("pk"), written.pop("sk")
-        changed = {**{name: int(value) if name in ("ttl", "until", "r") else value for name, value in written.items()}, **attributes}
+        changed = {
+            **{name: int(value) if name in ("ttl", "until", "r") else value for name, value in written.items()},
+            **attributes,
+        }
         self.engine._put_state(key, changed)
 
 

@@ -1,4 +1,4 @@
-"""Recorded files, read as a stream: every shape, and the place of what is wrong. (What a replay does with them: cli/.)"""
+"""Recorded files, read as a stream: every shape, and the place of what is wrong."""
 
 import gzip
 import io

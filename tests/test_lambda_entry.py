@@ -3,16 +3,17 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import boto3
 import pytest
 from moto import mock_aws
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
-from streamfold.errors import EngineError, RecordError
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import EngineError, RecordError, SettingsError
 from streamfold.lambda_entry import Function
 from streamfold.settings import Settings
+from tests.commands import ROOT, environment
 from tests.source import Source
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -48,7 +49,9 @@ def client(monkeypatch):
             client.create_table(
                 TableName=table,
                 BillingMode="PAY_PER_REQUEST",
-                KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)],
+                KeySchema=[
+                    {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)
+                ],
                 AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
             )
         yield client
@@ -62,6 +65,14 @@ class Context:
 
     def get_remaining_time_in_millis(self):
         return self.milliseconds.pop(0) if len(self.milliseconds) > 1 else self.milliseconds[0]
+
+
+@pytest.fixture
+def local(app):
+    """A function on the embedded engine, with all of Powertools off."""
+    function = Function(app, QUIET, client=object())
+    function.engine = EmbeddedEngine(app.tables.values())
+    return function
 
 
 def event(*records):
@@ -159,15 +170,92 @@ def test_logs_hold_counts_and_numbers_and_never_contents(app, client, capsys):
     assert metrics["failed"] == [1.0]
 
 
-def test_the_tracer_and_its_sdk_are_imported_only_when_switched_on():
+def modules_behind(**switches):
+    """The modules of Powertools that a function imports when these are on or off, in a process of its own."""
     program = (
         "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
-        "from streamfold.settings import Settings; Function(app, Settings(), client=object()); "
-        "print([name for name in sys.modules if 'aws_xray' in name])"
+        f"from streamfold.settings import Settings; Function(app, Settings(**{switches!r}), client=object()); "
+        "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray'))))"
     )
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_tracers_sdk_is_imported_only_when_the_tracer_is_switched_on():
+    imported = modules_behind(logger=True, metrics=True, tracer=False)
+    assert "aws_lambda_powertools.metrics.metrics" in imported
+    assert not [name for name in imported if name.startswith("aws_xray")]
+
+
+def test_nothing_of_powertools_is_imported_when_all_of_it_is_off():
+    assert modules_behind(logger=False, metrics=False, tracer=False) == []
+
+
+def test_tracer_without_its_sdk_is_refused_with_the_remedy(app, monkeypatch):
+    monkeypatch.setitem(sys.modules, "aws_xray_sdk", None)
+    with pytest.raises(SettingsError, match=r"STREAMFOLD_TRACER is on.*aws-lambda-powertools\[tracer\]"):
+        Function(app, Settings(logger=False, metrics=False, tracer=True), client=object())
+
+
+def test_tracer_traces_what_boto3_sends(app, monkeypatch):
+    made = []
+    monkeypatch.setattr("aws_lambda_powertools.Tracer", lambda **given: made.append(given["service"]))
+    Function(app, Settings(logger=False, metrics=False, tracer=True), client=object())
+    assert made == ["shop"]
+
+
+def test_log_is_plain_and_no_metrics_are_printed_when_both_are_off(local, capsys, caplog):
+    with caplog.at_level("INFO", "streamfold"):
+        local(event(Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
+    assert capsys.readouterr().out == ""
+    assert [record.getMessage() for record in caplog.records] == ["batch processed"]
+
+
+def test_record_on_which_two_handlers_fail_is_reported_once(local):
+    bad = Source().put("ORDER#1", total="three")
+    assert identifiers(local(event(bad, bad), Context(60_000))) == [bad["dynamodb"]["SequenceNumber"]]
+
+
+def test_second_table_is_refused_in_a_later_batch_too(local):
+    source, other = Source(table="orders"), Source(table="invoices")
+    assert identifiers(local(event(source.put("ORDER#1", customer="ada", total=3)), Context(60_000))) == []
+    foreign = other.put("ORDER#2", customer="ada", total=4)
+    assert identifiers(local(event(foreign), Context(60_000))) == [foreign["dynamodb"]["SequenceNumber"]]
+
+
+def test_what_is_odd_is_logged_once_for_all_batches(local, caplog):
+    source = Source()
+    for number in range(3):
+        record = source.put("ORDER#1", customer="ada", total=number)
+        del record["eventSourceARN"]
+        local(event(record), Context(60_000))
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_external_handler_is_called_once_with_the_time_that_is_left(client):
+    called, router = [], Router()
+
+    @router.on(ORDER, external=True)
+    def send_mail(change: Change) -> None:
+        called.append(change.event)
+
+    app = App("shop", routers=[router])
+    function, batch = Function(app, QUIET, client), event(Source().put("ORDER#1"))
+    for _ in range(2):
+        assert identifiers(function(batch, Context(60_000))) == []
+    assert called == ["INSERT"]
+
+
+def test_settings_are_read_once(app, client, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
+    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
+    source = Source()
+    app.lambda_handler(event(source.put("ORDER#1", customer="ada", total=3)), Context(60_000))
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "another")
+    app.lambda_handler(event(source.put("ORDER#2", customer="ada", total=4)), Context(60_000))
+    assert rows(client)[0]["total"] == {"N": "7"}
 
 
 def test_the_app_is_the_lambda_handler(app, client, monkeypatch):

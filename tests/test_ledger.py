@@ -106,6 +106,12 @@ def test_a_number_key_has_one_ledger_item_however_it_is_spelled(number):
     assert ledger_key("shop", "main", ("raw", number, None)).pk == "ledger#shop#main#raw#N#100"
 
 
+def test_a_key_is_written_out_as_long_as_it_fits():
+    fitting = ledger_key("shop", "main", ("main", "p" * 1500, "s" * 926))
+    assert fitting == ("ledger#shop#main#main#S#" + "p" * 1500, "S#" + "s" * 926)
+    assert ledger_key("shop", "main", ("main", "p", "s" * 927)).sk.startswith("H#")
+
+
 # Ledger items.
 
 
@@ -117,6 +123,10 @@ def test_a_ledger_item_is_read_with_the_parts_of_all_handlers():
 @pytest.mark.parametrize("nothing", [None, {}])
 def test_no_ledger_item_is_read_as_revision_0(nothing):
     assert LedgerItem(0, 0, {}) == LedgerItem.of(nothing)
+
+
+def test_an_item_that_was_paged_but_never_counted_is_read_with_zeros():
+    assert LedgerItem.of({"a.v": ""}) == LedgerItem(0, 0, {"a": StoredPart("", "")})
 
 
 def test_a_contribution_is_kept_elsewhere_when_it_is_larger_than_4_kb():
@@ -137,6 +147,7 @@ def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
     part = LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE))
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
+    assert not found.partial
     assert tuple(difference(VIEW, ITEM, FIVE, SEVEN)) == found.effects
 
 

@@ -23,9 +23,7 @@ def wheel(tmp_path_factory):
 def run(*arguments, **variables):
     """What Python prints for these arguments."""
     command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(**variables), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment(**variables), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

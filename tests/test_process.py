@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
-from streamfold.chains import run_chains
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import EngineError, HandlerError, ImageError, ManifestError, RecordError
-from streamfold.process import World, plan_changes, process_event, read_changes
 from streamfold.envelope import Origins
+from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError
+from streamfold.process import World, plan_changes, process_event, read_changes
 from streamfold.settings import Settings
 from tests.counting import CountingEngine
 from tests.model import stored
@@ -234,11 +233,21 @@ def test_kind_runs_with_the_images_that_it_needs_and_is_refused_without(view):
 @pytest.mark.parametrize(
     ("handler", "view", "error", "message"),
     [
-        ("view", "OLD_IMAGE", HandlerError, "view 'view' needs the new image, which view type OLD_IMAGE does not carry."),
+        (
+            "view",
+            "OLD_IMAGE",
+            HandlerError,
+            "view 'view' needs the new image, which view type OLD_IMAGE does not carry.",
+        ),
         ("index", "KEYS_ONLY", HandlerError, "Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."),
         ("audit", "NEW_IMAGE", HandlerError, "audit 'audit' compares both images"),
         ("fields", "NEW_IMAGE", HandlerError, "on 'fields' compares both images"),
-        ("old", "NEW_IMAGE", ImageError, "The old image of ITEM#a / METADATA was asked for, but the stream's view type"),
+        (
+            "old",
+            "NEW_IMAGE",
+            ImageError,
+            "The old image of ITEM#a / METADATA was asked for, but the stream's view type",
+        ),
     ],
 )
 def test_missing_image_is_told_with_handler_view_type_and_remedy(handler, view, error, message):
@@ -417,9 +426,7 @@ def test_no_new_transaction_is_started_when_time_is_short_and_the_rest_is_report
     counting = CountingEngine(engine)
     left = iter([100, 100, *[1] * 100])
 
-    report = process_event(
-        app, records, counting, World(Settings(chunk_actions=10), seconds_left=lambda: next(left))
-    )
+    report = process_event(app, records, counting, World(Settings(chunk_actions=10), seconds_left=lambda: next(left)))
 
     assert len(counting.named("transact")) == 2
     untouched = {failure.sequence for failure in report.failures}
@@ -470,7 +477,7 @@ def test_renamed_handler_over_an_old_state_is_refused_before_anything_is_written
     renamed = make_view()
     before = stored(app, engine)
 
-    with pytest.raises(ManifestError, match="Handler 'changes' .* is known to the state"):
+    with pytest.raises(ManifestError, match=r"Handler 'changes' .* is known to the state"):
         process(renamed, engine, source.put("ORDER#1", "ITEM#a", price=2))
     assert stored(app, engine) == before
 

@@ -24,7 +24,9 @@ from tests.model import model, stored
 TRIES_MAX = 40
 """Deliveries after which nothing fails any more."""
 EVENTS = Path(__file__).parent.parent / "events"
-FILES = [pytest.param(path, id=path.name) for path in (*sorted(EVENTS.glob("*.jsonl")), *sorted(EVENTS.glob("special/*")))]
+FILES = [
+    pytest.param(path, id=path.name) for path in (*sorted(EVENTS.glob("*.jsonl")), *sorted(EVENTS.glob("special/*")))
+]
 
 
 def new_engine(app):
@@ -104,7 +106,9 @@ def test_two_processes_with_the_same_records_give_the_rows_of_the_model(history,
 
 
 @pytest.mark.parametrize("path", FILES)
-@pytest.mark.parametrize("steps", [[(1000, 0, False)], [(1, 0, False)] * 9999, [(7, 0, True)] * 999, random_steps(Random(1), 40)])
+@pytest.mark.parametrize(
+    "steps", [[(1000, 0, False)], [(1, 0, False)] * 9999, [(7, 0, True)] * 999, random_steps(Random(1), 40)]
+)
 def test_recorded_file_gives_the_rows_of_the_model_in_any_batches(path, steps):
     records = recorded(path)
 

@@ -234,6 +234,8 @@ def _image(raw: RawImage | None) -> Image:
     return Image(raw)
 
 
-def _is_time_to_live(identity: Mapping[str, Any]) -> bool:
+def _is_time_to_live(identity: object) -> bool:
+    if not isinstance(identity, Mapping):
+        return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}
     return all(names.get(name) == value for name, value in TIME_TO_LIVE.items())

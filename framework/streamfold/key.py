@@ -228,7 +228,7 @@ class Key:
     def overlaps(self, other: "Key") -> bool:
         """Whether some key is of both templates."""
         if self.table == other.table and not (self.fields and other.fields):
-            return self._has(other) if self.fields else other._has(self)
+            return _has(self, other) if self.fields else _has(other, self)
         return self.table == other.table and all(
             mine.attribute_type == theirs.attribute_type and overlaps(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
@@ -237,18 +237,13 @@ class Key:
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
         if self.table == other.table and not other.fields:
-            return self._has(other)
+            return _has(self, other)
         if self.twice and not other.twice:
             return False  # the other's parts may differ where this one's must agree
         return self.table == other.table and all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
         )
-
-    def _has(self, literal: "Key") -> bool:
-        """Whether the one key of a template without fields is of this template."""
-        partition, sort = literal.compose({})
-        return self.match_values(partition, sort) is not None
 
     @property
     def template(self) -> str:
@@ -275,6 +270,12 @@ class Key:
 
     def _all_fields(self) -> list[Field]:
         return [field for part in self.parts for field in part.fields]
+
+
+def _has(key: Key, literal: Key) -> bool:
+    """Whether the one key of a template without fields is of this template."""
+    partition, sort = literal.compose({})
+    return key.match_values(partition, sort) is not None
 
 
 def _check_types(partition: object, sort: object, table: object) -> None:

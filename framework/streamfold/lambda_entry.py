@@ -12,6 +12,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine, make_client
 from streamfold.envelope import Origins, records_of
+from streamfold.errors import SettingsError
 from streamfold.process import Report, World, process_changes, read_changes
 from streamfold.settings import Settings
 from streamfold.table import MAIN
@@ -24,33 +25,37 @@ log = logging.getLogger("streamfold")
 
 
 class Function:
-    """One application in one execution environment: settings read once, one client, one engine."""
+    """One application in one execution environment: settings read once, one client, one engine.
+
+    What was seen stays known from batch to batch: the table that was adopted, and what was warned about.
+    """
 
     def __init__(self, app: App, settings: Settings, client: Any = None) -> None:
         self.app = app
         self.settings = settings
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
+        self.origins = Origins(app.source_tables, settings, log.warning)
+        self.warned: set[object] = set()
         self.observe = _observer(app.name, settings)
 
     def __call__(self, event: Any, context: Any) -> Response:
-        world = World(self.settings, external=True, warn=log.warning, context=context)
+        world = World(self.settings, external=True, warn=log.warning, warned=self.warned, context=context)
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
-        origins = Origins(self.app.source_tables, self.settings, log.warning)
-        changes, malformed = read_changes(records_of(event), origins)
-        engine = self.engine or self._engine(origins)
+        changes, malformed = read_changes(records_of(event), self.origins)
+        engine = self.engine or self._engine()
         report = process_changes(self.app, changes, engine, world)
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed))
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
-    def _engine(self, origins: Origins) -> DynamoEngine:
+    def _engine(self) -> DynamoEngine:
         """The engine, with the real names of the tables: set, or for an application without tables that of its
         stream.
         """
-        real = origins.real_names()
+        real = self.origins.real_names()
         tables = {
             name: (table, self.settings.real_name(name) or real.get(name, name))
             for name, table in self.app.tables.items()
@@ -132,4 +137,10 @@ def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], N
 def _powertools_tracer(service: str) -> None:
     from aws_lambda_powertools import Tracer
 
-    Tracer(service=service)  # patches boto3, so that every request shows in the trace
+    try:
+        Tracer(service=service)  # patches boto3, so that every request shows in the trace
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "STREAMFOLD_TRACER is on, but the AWS X-Ray SDK is not installed: add aws-lambda-powertools[tracer] to the "
+            "function's requirements, or switch the tracer off."
+        ) from None

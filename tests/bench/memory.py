@@ -28,7 +28,8 @@ def run(*, large: bool) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bench_app.py").write_text(APPLICATION, "utf-8")
         peaks = [_peak_kib(Path(folder), count) / 1024 for count in (FEW, many)]
-    yield f"{many:,} records {peaks[1]:.0f} MiB, {FEW:,} records {peaks[0]:.0f} MiB: {peaks[1] - peaks[0]:+.0f} MiB (goal: within 50)"
+    few, more = (f"{count:,} records {peak:.0f} MiB" for count, peak in zip((FEW, many), peaks, strict=True))
+    yield f"{more}, {few}: {peaks[1] - peaks[0]:+.0f} MiB (goal: within 50)"
 
 
 def _peak_kib(folder: Path, count: int) -> int:

@@ -1,4 +1,4 @@
-"""CPU of routing with lazy images, two attributes read of each image, against Powertools' BatchProcessor doing the same."""
+"""CPU of routing with lazy images, two attributes read of each, against Powertools' BatchProcessor doing the same."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
 
 from streamfold import Count, Item, Key, Router, Row
-from streamfold.change import Change
 from streamfold.checks import checked_routes
 from streamfold.envelope import Origins
 from streamfold.route import Dispatch, entries_of
@@ -42,8 +41,8 @@ def run(*, large: bool) -> Iterator[str]:
         dispatch = dispatch_of(routes)
         ours = min(_seconds(_with_dispatch, raw, dispatch) for _ in range(ROUNDS))
         yield (
-            f"{routes} routes: {ours / RECORDS * 1e6:.1f} us a record (goal: at most 5), {ours / powertools:.2f} of Powertools' "
-            "BatchProcessor (goal: at most 0.33)"
+            f"{routes} routes: {ours / RECORDS * 1e6:.1f} us a record (goal: at most 5), {ours / powertools:.2f} of "
+            "Powertools' BatchProcessor (goal: at most 0.33)"
         )
 
 
@@ -56,7 +55,7 @@ def _seconds(function: Any, *arguments: Any) -> float:
 def _with_dispatch(raw: list[dict[str, Any]], dispatch: Dispatch) -> None:
     origins = Origins({MAIN.name: MAIN}, Settings())
     for record in raw:
-        change: Change = origins.change(record)
+        change = origins.change(record)
         for _entry, _fields in dispatch.find(*change.item[1:]):
             for image in (change.old, change.new):
                 image.get("price"), image.get("quantity")

@@ -70,11 +70,15 @@ class Folder:
         ran = self.run("show", "--json", *more)
         assert ran.code == 0, ran.err
         items = [json.loads(line) for line in ran.out.splitlines()]
-        return {" / ".join(next(iter(item[name].values())) for name in ("PK", "SK") if name in item): item for item in items}
+        return {
+            " / ".join(next(iter(item[name].values())) for name in ("PK", "SK") if name in item): item for item in items
+        }
 
     def totals(self, *more):
         """The totals of the orders in the state."""
-        return {key.split(" ")[0]: int(row["total"]["N"]) for key, row in self.rows("--state", "state.db", *more).items()}
+        return {
+            key.split(" ")[0]: int(row["total"]["N"]) for key, row in self.rows("--state", "state.db", *more).items()
+        }
 
     def _forget(self):
         """Every command is a process of its own: it imports the application anew."""

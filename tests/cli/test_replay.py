@@ -69,13 +69,19 @@ def test_records_become_rows_that_show_prints(folder, records):
     [
         pytest.param(lambda records: json.dumps({"Records": records}), id="event"),
         pytest.param(lambda records: json.dumps({"Records": records}, indent=2), id="pretty-printed event"),
-        pytest.param(lambda records: json.dumps(records), id="list"),
+        pytest.param(json.dumps, id="list"),
         pytest.param(lambda records: json.dumps(records, indent=4), id="pretty-printed list"),
-        pytest.param(lambda records: "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n", id="list, a record a line"),
-        pytest.param(lambda records: '{"Records": [\n' + ",\n".join(map(json.dumps, records)) + "]}", id="event, a record a line"),
+        pytest.param(
+            lambda records: "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n", id="list, a record a line"
+        ),
+        pytest.param(
+            lambda records: '{"Records": [\n' + ",\n".join(map(json.dumps, records)) + "]}", id="event, a record a line"
+        ),
         pytest.param(lambda records: "\r\n\r\n".join(map(json.dumps, records)), id="lines with carriage returns"),
         pytest.param(lambda records: "\ufeff" + "\n".join(map(json.dumps, records)), id="byte order mark"),
-        pytest.param(lambda records: "\n".join(json.dumps({"Records": [record]}) for record in records), id="event a line"),
+        pytest.param(
+            lambda records: "\n".join(json.dumps({"Records": [record]}) for record in records), id="event a line"
+        ),
         pytest.param(lambda records: f"{json.dumps(records[:3])}\n{json.dumps(records[3:])}\n", id="list a line"),
     ],
 )
@@ -372,7 +378,9 @@ def test_known_records_of_new_images_alone_are_counted_too(folder, source):
 
 
 def test_known_records_are_counted_also_where_an_audit_writes_their_row_again(folder, records):
-    folder.app((folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)"))
+    folder.app(
+        (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
+    )
     folder.run("replay", folder.records(*records), *STATE)
 
     assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["known"] == 7
@@ -496,8 +504,8 @@ def test_handler_that_raises_is_shown_with_its_own_frames_the_key_and_the_line(f
     assert ran.code == 1
     assert ran.err.splitlines() == [
         "Failed: records.jsonl:2: handler 'order_total', item ORDER#13 / ITEM#a: ValueError: 13 is not taken",
-        f"    {folder.path / 'handlers.py'}:15 in order_total: yield Row(total=Sum(checked(item[\"price\"])))",
-        f"    {folder.path / 'handlers.py'}:10 in checked: raise ValueError(f\"{{price}} is not taken\")",
+        f'    {folder.path / "handlers.py"}:15 in order_total: yield Row(total=Sum(checked(item["price"])))',
+        f'    {folder.path / "handlers.py"}:10 in checked: raise ValueError(f"{{price}} is not taken")',
     ]
     assert folder.totals() == {"ORDER#1": 1, "ORDER#2": 2}
 
@@ -527,7 +535,9 @@ def test_error_that_a_handler_made_without_a_line_of_its_own_names_the_handler(f
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price="three")))
 
     assert ran.code == 1
-    assert "Failed: records.jsonl:1: handler 'order_total', item ORDER#1 / ITEM#a: HandlerError: Sum('three')" in ran.err
+    assert (
+        "Failed: records.jsonl:1: handler 'order_total', item ORDER#1 / ITEM#a: HandlerError: Sum('three')" in ran.err
+    )
     assert "handlers.py:12 in order_total" in ran.err
 
 

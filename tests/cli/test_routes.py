@@ -69,7 +69,16 @@ def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder
 def test_table_for_a_person_has_the_same(folder):
     ran = folder.run("routes")
 
-    assert ran.out.splitlines()[0].split() == ["sources", "handler", "group", "kind", "targets", "guard", "declared", "at"]
+    assert ran.out.splitlines()[0].split() == [
+        "sources",
+        "handler",
+        "group",
+        "kind",
+        "targets",
+        "guard",
+        "declared",
+        "at",
+    ]
     assert "ORDER#{number:06d} / ITEM#{sku}  order_total  main" in ran.out
 
 
@@ -118,9 +127,11 @@ def test_sort_key_alone_is_refused(folder):
 
 
 def test_partition_alone_is_refused_where_every_table_has_a_sort_key(folder):
-    folder.app(APP.partition("@router.view(Key(\"{id:number}\"")[0] + 'app = App("shop", routers=[router])\n')
+    folder.app(APP.partition('@router.view(Key("{id:number}"')[0] + 'app = App("shop", routers=[router])\n')
 
     ran = folder.run("routes", "--key", "ORDER#000012")
 
     assert ran.code == 2
-    assert ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; give it behind: --key PARTITION SORT.\n"
+    assert (
+        ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; give it behind: --key PARTITION SORT.\n"
+    )

@@ -161,7 +161,11 @@ def test_number_keys_are_given_as_they_are_written(folder):
     ]
     folder.run("replay", folder.records(*records), *STATE)
 
-    assert [item["day"]["N"] for item in lines(folder.run("show", "--table", "days", *STATE, "--json"))] == ["-1", "9", "10"]
+    assert [item["day"]["N"] for item in lines(folder.run("show", "--table", "days", *STATE, "--json"))] == [
+        "-1",
+        "9",
+        "10",
+    ]
     assert len(lines(folder.run("show", "2026", "9", "--table", "days", *STATE, "--json"))) == 1
     assert len(lines(folder.run("show", "3", "--table", "readings", *STATE, "--source", "--json"))) == 1
 

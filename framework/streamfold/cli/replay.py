@@ -116,7 +116,10 @@ class Opened(NamedTuple):
 )
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option(
-    "--json", "json_output", is_flag=True, help="The summary as one JSON object; with --dry-run, after one line for the plan of each batch."
+    "--json",
+    "json_output",
+    is_flag=True,
+    help="The summary as one JSON object; with --dry-run, after one line for the plan of each batch.",
 )
 def command(
     files: tuple[str, ...],

@@ -73,7 +73,9 @@ def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -
     if not tables:
         table = next(iter(app.tables.values()))
         lacking = f"has a sort key, {table.sort}; give it behind" if table.sort else "has a partition key only; give"
-        raise SettingsError(f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}.")
+        raise SettingsError(
+            f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}."
+        )
     found = [line for table in tables for line in _explained(app, table, (partition, sort))]
     for value, text in found:
         click.echo(as_json(value) if json_output else text)
