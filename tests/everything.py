@@ -99,7 +99,10 @@ def app_of(*names):
     return App("everything", routers=[chosen])
 
 
+CHAINED = {"bands", "everything"}
 new_images_suffice = app_of("sign_ins", *(route.name for route in router.routes if route.ledger))
 """Without those that compare both images or look at the old one."""
-without_chains = app_of(*(route.name for route in router.routes if route.name not in ("bands", "everything")))
+without_chains = app_of(*(route.name for route in router.routes if route.name not in CHAINED))
 """What one event leads to in a store whose streams nobody reads."""
+new_images_without_chains = app_of(*({route.name for route in new_images_suffice.routes} - CHAINED))
+"""Both."""

@@ -1,11 +1,15 @@
-"""An engine whose calls fail in every way that a store's can, and a look at the invariants after each of them."""
+"""An engine whose calls fail in every way that a store's can, a look at the invariants after each, and a driver."""
 
 import json
 from collections import defaultdict
 from decimal import Decimal
 
+from streamfold.chains import run_chains
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.limits import ACTIONS_MAX
+from streamfold.process import World, process_event
+from streamfold.settings import Settings
 from streamfold.table import CONTRIBUTORS, VERSION
 from streamfold.values import decode
 from streamfold.writes import Reason, Refused
@@ -30,6 +34,47 @@ FAULTS = {
 }
 ZOMBIE_CALLS_MAX = 25
 """Calls after which a call that was believed dead lands at the latest."""
+
+
+TRIES_MAX = 40
+"""Deliveries after which nothing fails any more."""
+
+
+def driven(app, engine, records, random):
+    """Delivers as Lambda does, from the lowest failed record on, while calls of the engine fail; returns it wrapped.
+
+    Some failed records are given up, and come again behind all others, shuffled.
+    """
+    engine = FaultyEngine(app, engine, random, random.choice((0.05, 0.2, 0.4)))
+    world = World(Settings(chunk_actions=random.choice((2, 10, 25, 100))), pause=lambda seconds: None)
+    position, given_up = 0, []
+    for _ in range(TRIES_MAX):
+        position += _attempt(app, records[position : position + random.choice((1, 3, 10, 1000))], engine, world)
+        if position == len(records):
+            break
+        if random.random() < 0.1:
+            given_up.append(records[position])
+            position += 1
+    engine.bury()
+    random.shuffle(given_up)
+    for batch in (records[position:], given_up):
+        assert _attempt(app, batch, engine, world) == len(batch)
+    return engine
+
+
+def _attempt(app, batch, engine, world):
+    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
+    try:
+        failures = process_event(app, batch, engine, world).failures
+        if isinstance(engine.engine, EmbeddedEngine):
+            chains = run_chains(app, engine, world).failures
+            engine.retry()
+            assert engine.rate or not chains
+    except (Died, EngineUnavailable):
+        app.checked_engines.discard(engine)
+        return 0
+    sequences = [record["dynamodb"]["SequenceNumber"] for record in batch]
+    return min((sequences.index(failure.sequence) for failure in failures), default=len(batch))
 
 
 class Died(BaseException):

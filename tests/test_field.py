@@ -115,6 +115,14 @@ def test_a_value_that_could_not_be_read_back_is_refused_with_the_reason(spec, va
     assert why == str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("spec", "text", "is_one"),
+    [("date", "2026-03-01", True), ("date", "2026-02-30", False), ("date", "2026", False), ("02d", "07", True)],
+)
+def test_a_field_tells_whether_a_text_is_one_of_it(spec, text, is_one):
+    assert is_one == field(spec).reads(text)
+
+
 @pytest.mark.parametrize(("spec", "text"), [("date", "2026-02-30"), ("datetime", "2026-02-30T10:00:00.000000Z")])
 def test_a_day_that_no_calendar_has_is_not_read(spec, text):
     assert re.fullmatch(field(spec).pattern, text)

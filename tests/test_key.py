@@ -125,6 +125,13 @@ def test_a_field_in_both_parts_must_have_one_value():
     assert key.match({"PK": "USER#1", "SK": "PROFILE#2"}) is None
 
 
+def test_fields_of_one_width_may_touch_what_follows():
+    key = Key("{day:date}{at:datetime.seconds}{n:02d}{x}", "B")
+    values = {"day": date(2026, 3, 1), "at": datetime(2026, 3, 1, 12, tzinfo=UTC), "n": 7, "x": "a"}
+    assert key.key(**values) == {"PK": "2026-03-012026-03-01T12:00:00Z07a", "SK": "B"}
+    assert key.match(key.key(**values)) == values
+
+
 def test_number_and_binary_key_attributes_hold_the_value_itself():
     key = Key("{n:number}", "{b:binary}", table=Table("raw", partition="N", sort="B"))
     item = {"N": Decimal("1.5"), "B": b"\0"}
@@ -189,6 +196,14 @@ def test_a_field_may_have_the_name_of_a_parameter():
             "Template '{x:rest}' gives a key of 1025 bytes; DynamoDB takes 1024 at most.",
         ),
         (Key("{x}-{y}", "A"), {"x": "a", "y": "b-c"}, "Key('{x}-{y}', 'A') would read x='a' back as 'a-b'."),
+        (
+            Key("{x}-{day:date}-{y}", "A"),
+            {"x": "a", "day": date(2026, 3, 1), "y": "2026-99-99-z"},
+            (
+                "Key('{x}-{day:date}-{y}', 'A') could not read back the key that "
+                "{'x': 'a', 'day': datetime.date(2026, 3, 1), 'y': '2026-99-99-z'} makes."
+            ),
+        ),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_value_and_template(key, values, message):

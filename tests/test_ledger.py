@@ -109,7 +109,14 @@ def test_a_number_key_has_one_ledger_item_however_it_is_spelled(number):
 def test_a_key_is_written_out_as_long_as_it_fits():
     fitting = ledger_key("shop", "main", ("main", "p" * 1500, "s" * 926))
     assert fitting == ("ledger#shop#main#main#S#" + "p" * 1500, "S#" + "s" * 926)
+    longest = 2048 - len("ledger#shop#main#main#S#")
+    assert ledger_key("shop", "main", ("main", "p" * longest, None)).pk.endswith("p")
+    assert ledger_key("shop", "main", ("main", "p" * (longest + 1), None)).pk.startswith("ledger#shop#main#main#H#")
     assert ledger_key("shop", "main", ("main", "p", "s" * 927)).sk.startswith("H#")
+
+
+def test_the_manifest_has_one_key_for_an_application():
+    assert manifest_key("shop") == StateKey("manifest#shop", "-")
 
 
 # Ledger items.
@@ -273,6 +280,13 @@ def test_a_step_with_more_rows_than_fit_goes_page_by_page_and_its_version_last()
         rows, stored = applied(rows, found.effects), stored_after(stored, found)
     assert pages == [(True, V1), (True, V1), (False, V2)]
     assert applied({}, difference(VIEW, ITEM, {}, after)) == rows
+
+
+def test_a_step_that_just_fits_is_not_paged():
+    after = contributed(*[Row(GROUP, group=f"group {number}", n=Count()) for number in range(PAGE_ROWS)])
+    found = replanned(KEY, ITEM, (Step(VIEW, V1, None, after),), LedgerItem.of(None))
+    assert not found.partial
+    assert len(found.effects) + 1 == 100  # with the item that holds the contribution
 
 
 def stored_after(stored, found):

@@ -63,9 +63,9 @@ def shared(**amounts):
     return {("main", f"GROUP#{group}", "TOTAL"): Part({"n": amount}, None, "") for group, amount in amounts.items()}
 
 
-def owned(name, count, size=1):
+def owned(name, count, size=1, number=1):
     """A contribution to rows that are put whole."""
-    return {("main", f"{name}#1", str(n)): Part({}, {"text": "x" * size}, f"d{n}") for n in range(count)}
+    return {("main", f"{name}#{number}", str(n)): Part({}, {"text": "x" * size}, f"d{n}") for n in range(count)}
 
 
 def ledger(number, *steps):
@@ -201,9 +201,16 @@ def test_a_unit_that_needs_more_than_a_transaction_takes_is_split_by_handler():
     assert [len(chunk.writes) for chunk in chunks] == [61, 61]
 
 
+@pytest.mark.parametrize(("effects", "chunks"), [(99, 1), (100, 2)])
+def test_a_unit_of_several_handlers_is_split_only_when_it_must_be(effects, chunks):
+    unit = ledger(1, (ONE, {}, owned("one", 50)), (TWO, {}, owned("two", effects - 50)))
+    assert chunks == len(pack([unit], 25))
+
+
 def test_handlers_whose_additions_to_one_row_cannot_be_one_are_split_and_none_is_lost():
     unit = ledger(1, (ONE, {}, shared(a=Decimal("1E+37"))), (TWO, {}, shared(a=Decimal("1E-9"))))
     other = ledger(2, (ONE, {}, shared(a=1)))
+    assert [tuple(route.name for route in chunk.units[0].routes) for chunk in pack([unit], 25)] == [("one",), ("two",)]
     chunks = pack([other, unit], 25)
     packed = [unit for chunk in chunks for unit in chunk.units]
     assert sorted(route.name for unit in packed for route in unit.routes) == ["one", "one", "two"]
@@ -215,10 +222,19 @@ def transaction_bytes(chunk):
 
 
 def test_chunks_are_cut_below_the_size_of_a_transaction():
-    units = [ledger(number, (ONE, {}, owned("one", 1, size=300_000))) for number in range(30)]
+    units = [ledger(number, (ONE, {}, owned("one", 1, size=300_000, number=number))) for number in range(30)]
     chunks = pack(units, 100)
+    assert 1 < len(chunks) < 30
     assert all(transaction_bytes(chunk) < BYTES_MAX for chunk in chunks)
     assert sum(len(chunk.units) for chunk in chunks) == 30
+
+
+def test_large_contributions_count_towards_the_size_of_a_chunk():
+    large = {**shared(**{f"{n:02d}" + "x" * 1900: 1 for n in range(90)}), **shared(a=1)}
+    units = [ledger(number, (ONE, large, {**large, **shared(a=2)})) for number in range(30)]
+    chunks = pack(units, 100)
+    assert 1 < len(chunks) < 30
+    assert all(transaction_bytes(chunk) < BYTES_MAX for chunk in chunks)
 
 
 def test_the_contributions_in_the_guards_count_towards_the_size_of_a_chunk():
@@ -240,7 +256,7 @@ def test_a_unit_is_split_so_that_each_handler_stands_alone():
 
 
 def test_a_unit_of_one_handler_is_not_split():
-    unit = ledger(1, (ONE, {}, shared(a=1)))
+    unit = again(ledger(1, (ONE, {}, shared(a=1))), LedgerItem(4, 0, {}))
     assert [unit] == by_handler(unit)
 
 

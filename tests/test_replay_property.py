@@ -11,18 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers import app as shop
-from streamfold.chains import run_chains
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import EngineUnavailable
-from streamfold.process import World, process_event
 from streamfold.settings import Settings
 from tests import everything
-from tests.faulty import Died, FaultyEngine
+from tests.faulty import driven
 from tests.histories import batches, random_steps, random_writes, records_of, steps, writes
 from tests.model import model, stored
 
-TRIES_MAX = 40
-"""Deliveries after which nothing fails any more."""
 EVENTS = Path(__file__).parent.parent / "events"
 FILES = [
     pytest.param(path, id=path.name) for path in (*sorted(EVENTS.glob("*.jsonl")), *sorted(EVENTS.glob("special/*")))
@@ -124,47 +119,11 @@ def test_recorded_file_that_comes_again_changes_no_row(path):
     assert delivered(shop, batches(records, random_steps(Random(2), 20)), engine) == rows
 
 
-def driven(app, records, random, rate):
-    """Delivers as Lambda does, from the lowest failed record on, while calls fail; returns the engine.
-
-    Some failed records are given up, and come again behind all others, shuffled.
-    """
-    engine = FaultyEngine(app, new_engine(app), random, rate)
-    world = World(Settings(chunk_actions=random.choice((2, 10, 25, 100))), pause=lambda seconds: None)
-    position, given_up = 0, []
-    for _ in range(TRIES_MAX):
-        position += attempt(app, records[position : position + random.choice((1, 3, 10, 1000))], engine, world)
-        if position == len(records):
-            break
-        if random.random() < 0.1:
-            given_up.append(records[position])
-            position += 1
-    engine.bury()
-    random.shuffle(given_up)
-    for batch in (records[position:], given_up):
-        assert attempt(app, batch, engine, world) == len(batch)
-    engine.retry()
-    assert run_chains(app, engine, world).failures == []
-    return engine
-
-
-def attempt(app, batch, engine, world):
-    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
-    try:
-        failures = process_event(app, batch, engine, world).failures
-        run_chains(app, engine, world)
-    except (Died, EngineUnavailable):
-        app.checked_engines.discard(engine)
-        return 0
-    sequences = [record["dynamodb"]["SequenceNumber"] for record in batch]
-    return min((sequences.index(failure.sequence) for failure in failures), default=len(batch))
-
-
 def check_faults(seed):
     random = Random(seed)
     records = records_of(random_writes(random, random.choice((5, 20, 40))))
 
-    engine = driven(everything.app, records, random, random.choice((0.05, 0.2, 0.4)))
+    engine = driven(everything.app, new_engine(everything.app), records, random)
 
     rows = stored(everything.app, engine)
     assert rows == model(everything.app, records)

@@ -58,7 +58,7 @@ def _compared(app: App, name: str, path: Path) -> str:
     micro = [min(seconds) / len(text) * 1e6 for seconds in (kept, parse, replay)]
     return (
         f"{name}: {micro[2]:.1f} us a record; json.loads of the lines {micro[0]:.1f} us kept by batch, "
-        f"{micro[1]:.1f} us dropped at once: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x (goal: at most 5x)"
+        f"{micro[1]:.1f} us dropped: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x (goal: at most 5x)"
     )
 
 

@@ -285,7 +285,7 @@ def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None
     if options.json_output:
         print_json(summary, app, None if options.dry_run else opened.engine)
     elif options.dry_run:
-        print_dry_run(summary)
+        print_dry_run(summary, app)
     else:
         print_summary(summary, app, opened.engine, _advice(options, opened))
 

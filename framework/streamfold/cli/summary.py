@@ -10,6 +10,7 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
 from streamfold.plan import Plan
+from streamfold.process import Failure
 from streamfold.replay import FailedRecord, Summary, as_counts
 from streamfold.values import to_json
 
@@ -81,7 +82,7 @@ def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice) ->
     _print_samples(app, engine)
     click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
-    _print_troubles(summary)
+    _print_troubles(summary, app)
     _print_next(summary, advice)
 
 
@@ -91,7 +92,7 @@ def print_plan(plan: Plan) -> None:
         click.echo(text)
 
 
-def print_dry_run(summary: Summary) -> None:
+def print_dry_run(summary: Summary, app: App) -> None:
     """What a dry run would have written in all."""
     click.echo(
         f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} "
@@ -99,7 +100,7 @@ def print_dry_run(summary: Summary) -> None:
         "nothing was written, and chains were not followed."
     )
     _print_unwanted(summary)
-    _print_troubles(summary)
+    _print_troubles(summary, app)
 
 
 def _print_samples(app: App, engine: Engine) -> None:
@@ -123,12 +124,12 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"External handler {name} was not called for {count} records; --external calls it.")
 
 
-def _print_troubles(summary: Summary) -> None:
+def _print_troubles(summary: Summary, app: App) -> None:
     for failed in summary.failures[:FAILURES_SHOWN_MAX]:
         where = f"{failed.line}: " if failed.line else ""
         click.echo(f"Failed: {where}{failed.failure}", err=True)
-        for frame in user_frames(failed.failure.error):
-            click.echo(f"    {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", err=True)
+        for place in _places(failed.failure, app):
+            click.echo(f"    {place}", err=True)
     if summary.failure_count > FAILURES_SHOWN_MAX:
         click.echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
     for bad in summary.bad_lines:
@@ -139,6 +140,16 @@ def _print_troubles(summary: Summary) -> None:
             "all.",
             err=True,
         )
+
+
+def _places(failure: Failure, app: App) -> list[str]:
+    """The user's own lines that led to a failure; where none is known, that of the handler."""
+    if failure.held:
+        return []
+    frames = [frame for error in (failure.error, failure.error.__cause__) if error for frame in user_frames(error)]
+    if frames:
+        return [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
+    return [f"{route.declared_at} in {route.name}" for route in app.routes if route.name == failure.handler]
 
 
 def _print_next(summary: Summary, advice: Advice) -> None:

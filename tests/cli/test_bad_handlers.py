@@ -1,0 +1,116 @@
+"""What a handler yields that cannot be written: refused with the row, the handler and the remedy, and nothing written."""
+
+import pytest
+
+STATE = ("--state", "state.db")
+APP = """
+from decimal import Decimal
+
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+CARD = Key("CARD#{order_id}", "ITEM#{sku}")
+OTHER = Key("OTHER", "TOTAL")
+router = Router()
+
+
+DECORATOR
+def handler(item):
+    BODY
+
+
+app = App("shop", routers=[router])
+"""
+VIEW, CARDS = "@router.view(ITEM, into=TOTAL)", "@router.view(ITEM, into=CARD)"
+ON = "@router.on(ITEM, into=TOTAL)"
+MISTAKES = {
+    "unknown effect": (
+        VIEW,
+        'yield {"total": 1}',
+        "Handler 'handler' yielded {'total': 1}: a handler of kind view yields Row.",
+    ),
+    "effect of another kind": (
+        ON,
+        "yield Row(total=Sum(1))",
+        "a handler of kind on yields Put, Add, Delete.",
+    ),
+    "write outside of into": (
+        VIEW,
+        "yield Row(OTHER, total=Sum(1))",
+        "which writes outside of into=Key('ORDER#{order_id}', 'TOTAL'). Add the target to into=.",
+    ),
+    "plain attribute on a target that is not owned": (
+        VIEW,
+        "yield Row(name='x')",
+        "its template does not hold every field of the source's key). Use Sum or Count, or a target of its own.",
+    ),
+    "put on a target that is not owned": (ON, "yield Put(name='x')", "does not own Key('ORDER#{order_id}', 'TOTAL')"),
+    "field left out": (
+        "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))",
+        "yield Row(total=Sum(1))",
+        "leaves 'day' of Key('DAY#{day}', 'TOTAL') without a value: give day=...",
+    ),
+    "delimiter in a field": (
+        "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))",
+        "yield Row(day='1#2', total=Sum(1))",
+        "Value '1#2' cannot be used for {day} in template 'DAY#{day}': it holds the delimiter '#'",
+    ),
+    "float": (CARDS, "yield Row(price=0.1)", "Value 0.1 is a float, which is not exact: use Decimal('0.1')"),
+    "float in a sum": (VIEW, "yield Row(price=Sum(0.1))", "expected int or Decimal: use Decimal('0.1')."),
+    "more than 38 digits": (VIEW, "yield Row(price=Sum(10**40 + 1))", "DynamoDB holds 38 digits"),
+    "inexact arithmetic": (VIEW, "yield Row(price=Sum(Decimal(1) / 3))", "a number that 38 digits cannot hold exactly"),
+    "item over 400 KB": (CARDS, "yield Row(text='x' * 410_000)", "bytes; DynamoDB takes items of 409600 at most."),
+    "more than 99 effects": (
+        "@router.index(ITEM, into=Key('TAG#{tag}', '{order_id}#{sku}'))",
+        "yield from (Row(tag=str(number)) for number in range(100))",
+        "Handler 'handler' yielded more than 99 effects for one item",
+    ),
+    "missing attribute": (VIEW, "yield Row(total=Sum(item['price']))", "KeyError: 'price'"),
+    "changed item": (VIEW, "item['a'] = 1\n    yield", "TypeError: 'Image' object does not support item assignment"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_of_a_handler_is_told_with_the_item_and_nothing_is_written(folder, source, mistake):
+    decorator, body, message = MISTAKES[mistake]
+    folder.app(APP.replace("DECORATOR", decorator).replace("BODY", body))
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")), *STATE)
+
+    assert ran.code == 1
+    assert ran.err.startswith("Failed: records.jsonl:1: handler 'handler', item ORDER#1 / ITEM#a: ")
+    assert message in ran.err
+    assert folder.rows(*STATE) == {}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_line_of_the_handler_is_shown(folder, source, mistake):
+    decorator, body, _ = MISTAKES[mistake]
+    folder.app(APP.replace("DECORATOR", decorator).replace("BODY", body))
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")))
+
+    assert f"{folder.path / 'handlers.py'}:" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("decorators", "message"),
+    [
+        (
+            "@router.index(ITEM, into=CARD, name='one')\n@router.view(ITEM, into=CARD)",
+            "a target has one writing handler",
+        ),
+        ("@router.index(ITEM, into=TOTAL)", "which it does not own"),
+        ("@router.view(TOTAL, into=TOTAL)", "would read what comes of its own rows"),
+        ("@router.view(ITEM)", "missing 1 required keyword-only argument: 'into'"),
+    ],
+)
+def test_declaration_that_cannot_work_is_refused_with_its_line(folder, decorators, message):
+    folder.app(APP.replace("DECORATOR", decorators).replace("BODY", "yield Row()"))
+
+    ran = folder.run("routes")
+
+    assert ran.code == 2
+    assert message in ran.err
+    assert "handlers.py:" in ran.err
