@@ -20,6 +20,7 @@ UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
+IMAGES = ("OldImage", "NewImage")
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
 HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 ABSENT = Image({})
@@ -87,6 +88,8 @@ class Change:
             raise RecordError(missing_parts(record)) from None
         if self.event not in EVENTS or not digits:
             raise RecordError(missing_parts(record))
+        if not all(isinstance(body.get(name) or {}, Mapping) for name in IMAGES):
+            raise RecordError(f"Record {self.sequence} has an image that is no object of attributes.")
         self.table = table = origin.table
         self.item: ItemKey = _item_key(keys, table)
         self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
@@ -219,7 +222,9 @@ def _item_key(keys: RawImage, table: Table) -> ItemKey:
 
 def _key_value(value: AttributeValue) -> KeyValue:
     if "S" in value:
-        text: KeyValue = value["S"]
+        text: str = value["S"]
+        if not text.isascii():
+            text.encode()  # half a surrogate pair is legal JSON, but no text that DynamoDB could hold
         return text
     if "N" in value or "B" in value:
         number_or_bytes: KeyValue = decode(value)

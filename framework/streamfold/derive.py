@@ -156,7 +156,9 @@ def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
         )
     if plain and not target.whole:
         raise _not_whole(route, target, next(iter(plain)))
-    return Part(amounts, plain if target.whole else None, "")
+    # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
+    whole = target.whole and (plain or route.kind == "index" or target.contested)
+    return Part(amounts, plain if whole else None, "")
 
 
 def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
@@ -181,7 +183,7 @@ def _merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
     differing = {name for name in mine.keys() & theirs.keys() if encode(mine[name]) != encode(theirs[name])}
     if twice := sorted(differing | (plain.keys() & amounts.keys())):
         raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {twice[0]!r}.")
-    return Part(amounts, plain if one.plain is not None else None, "")
+    return Part(amounts, None if one.plain is None and other.plain is None else plain, "")
 
 
 def _plus(route: Route, one: Number, other: Number) -> Number:
@@ -242,16 +244,23 @@ def difference(route: Route, item: ItemKey, before: Contribution, after: Contrib
         if part.plain is not None:
             if previous is None or previous.digest != part.digest:
                 writes.append(_put(route, item, key, part))
+        elif previous and previous.digest and _is_whole(route, key):  # its plain attributes went
+            writes.append(_put(route, item, key, part))
         elif previous is None or previous.amounts != part.amounts:
             writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
     for key, part in before.items():
         if key not in after:
-            target = _target_of(route, key)
-            if target.whole if target else part.digest:
-                writes.append(DeleteRow(key, _owner(target, item)))
+            if part.digest and _is_whole(route, key):
+                writes.append(DeleteRow(key, _owner(_target_of(route, key), item)))
             else:
                 writes.append(_add(key, part.amounts, {}, -1))
     return writes
+
+
+def _is_whole(route: Route, key: RowKey) -> bool:
+    """Whether the target of a row is still one that is put whole; a target given up was."""
+    target = _target_of(route, key)
+    return target is None or target.whole
 
 
 def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:

@@ -113,6 +113,11 @@ def _write_text(value: object) -> str:
         )
     if not value:
         raise Unreadable("it is empty")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Unreadable("it holds half of a surrogate pair") from None
     return value
 
 

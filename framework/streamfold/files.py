@@ -18,6 +18,8 @@ DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 """Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
 
 
+HALF_SURROGATE = b"\\ud"
+"""Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
 """A first line that can only be the beginning of a document."""

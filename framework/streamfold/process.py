@@ -16,7 +16,7 @@ from streamfold.commit import World as CommitWorld
 from streamfold.derive import Contribution, audit_rows, contribution, effects
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord, records_of
-from streamfold.errors import EngineUnavailable, HandlerError, RecordError, StreamfoldError
+from streamfold.errors import EngineUnavailable, HandlerError, RecordError, SettingsError, StreamfoldError
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.manifest import check_manifest
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
@@ -134,6 +134,7 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
 
 def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> Report:
     """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them."""
+    _check_group(app, world.settings.function)
     if engine not in app.checked_engines:
         check_manifest(app.name, app.routes, app.retired, engine)
         app.checked_engines.add(engine)
@@ -159,8 +160,16 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
     return report
 
 
+def _check_group(app: App, group: str | None) -> None:
+    """A group that no handler is of would acknowledge every record unprocessed."""
+    groups = sorted({route.group for route in app.routes})
+    if group is not None and group not in groups:
+        raise SettingsError(f"STREAMFOLD_FUNCTION={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}.")
+
+
 def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> tuple[Plan, Report]:
     """What would be written for a batch, without writing it (``replay --dry-run``)."""
+    _check_group(app, world.settings.function)
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, world)
         plan = batch.plan()
@@ -239,12 +248,11 @@ class Batch:
         rows: set[RowKey] = set()
         work = self.work[unit.item]
         for step in unit.steps:
-            if all(target.whole for target in step.route.targets):
-                continue
             fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
             for change in unit.changes:
                 for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
-                    rows.update(self._try(step.route, image, fields) or ())
+                    parts = self._try(step.route, image, fields) or {}
+                    rows.update(key for key, part in parts.items() if not part.digest)
             rows.difference_update(step.after)
         return rows
 

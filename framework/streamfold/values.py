@@ -90,7 +90,7 @@ def encode(value: Any) -> dict[str, Any]:
     float, a number beyond 38 digits, an empty set, a moment without a time zone, or a type that DynamoDB does not have.
     """
     if isinstance(value, str):
-        return {"S": value}
+        return {"S": value if value.isascii() else _storable(value)}
     if isinstance(value, bool):
         return {"BOOL": value}
     if isinstance(value, int | Decimal):
@@ -106,6 +106,14 @@ def encode(value: Any) -> dict[str, Any]:
     if isinstance(value, AbstractSet):
         return _encode_set(value)
     return _encode_moment(value)
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise HandlerError(f"Text {text!r:.80} cannot be stored: it holds half of a surrogate pair.") from None
+    return text
 
 
 def _encode_moment(value: object) -> dict[str, str]:

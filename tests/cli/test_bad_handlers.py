@@ -1,4 +1,4 @@
-"""What a handler yields that cannot be written: refused with the row, the handler and the remedy, and nothing written."""
+"""What a handler yields that cannot be written: refused with row, handler and remedy, and nothing is written."""
 
 import pytest
 

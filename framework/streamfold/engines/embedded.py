@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import finalize
 
 from streamfold.change import ItemKey
 from streamfold.effects import Number
@@ -91,6 +92,7 @@ class EmbeddedEngine:
         self.path = path
         self.actions_max = actions_max
         self._connection = _connect(path)
+        finalize(self, self._connection.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:
         self._connection.close()
