@@ -234,6 +234,13 @@ def test_the_name_of_an_item_does_not_depend_on_how_a_number_is_spelled():
     assert {"100|0001"} == names
 
 
+def test_two_deliveries_of_one_change_are_equal():
+    one, again = change(OLD, NEW, 7), change(OLD, NEW, 7)
+    assert one == again
+    assert len({one, again}) == 1
+    assert one not in (change(OLD, NEW, 8), change(item("ORDER#2"), item("ORDER#2", n=1), 7), "ORDER#1")
+
+
 def test_a_change_shows_what_it_is():
     assert f"<Change MODIFY ORDER#1 / METADATA {Version.of(0, LABEL, 1)}>" == repr(change(OLD, NEW))
 

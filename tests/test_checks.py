@@ -123,6 +123,13 @@ def test_two_writers_of_one_target_are_refused_with_both_places(first, second):
     assert "a target has one writing handler. Only views with aggregates share one, and audits of different" in message
 
 
+def test_a_target_that_is_written_under_two_names_is_shown_under_both():
+    wider = Key("TOTALS#{x}", "ORDERS")
+    message = refused(on(ORDER, into=ALL, name="a"), on(ORDER, into=wider, name="b"))
+    assert f"(as {wider!r}): a target has one" in message
+    assert "(as " not in refused(on(ORDER, into=ALL, name="a"), on(ORDER, into=ALL, name="b"))
+
+
 def test_one_handler_with_two_targets_that_overlap_is_refused():
     assert "is written by 'rows'" in refused(view(ORDER, into=[ALL, Key("TOTALS#{x}", "ORDERS")]))
 
@@ -131,6 +138,7 @@ def test_one_handler_with_two_targets_that_overlap_is_refused():
     ("first", "second"),
     [
         (view(ORDER_ITEM, into=SALES, name="a"), view(ORDER, into=SALES, name="b")),
+        (view(ORDER_ITEM, into=SALES, name="a"), view(ORDER_ITEM, into=SALES, name="b")),
         (audit(ORDER, name="a"), audit(ORDER_ITEM, name="b")),
     ],
 )

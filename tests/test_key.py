@@ -272,6 +272,11 @@ def test_a_table_that_cannot_be_is_refused(options, message):
     assert str(caught.value).startswith(message)
 
 
+def test_a_key_of_the_largest_size_is_composed():
+    key = Key("{x:rest}", "{y:rest}")
+    assert key.key(x="x" * 2048, y="y" * 1024) == {"PK": "x" * 2048, "SK": "y" * 1024}
+
+
 WHOLE = "#partition = :partition AND #sort = :sort"
 BEGINS = "#partition = :partition AND begins_with(#sort, :sort)"
 

@@ -9,7 +9,7 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
-from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError
+from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
 from streamfold.process import World, plan_changes, process_event, read_changes
 from streamfold.settings import Settings
 from tests.counting import CountingEngine
@@ -491,3 +491,81 @@ def test_plan_of_a_batch_can_be_had_without_writing_it(app, engine, source):
     assert len(plan.chunks[0].writes) == 4
     assert report.records == {"order_total": 1, "changes": 1}
     assert stored(app, engine) == {}
+
+
+def aggregates(*names):
+    """An application of one or both views that add up in the rows of one owned target."""
+    order, row = Key("ORDER#{order_id}", "METADATA"), Key("SHARED#{order_id}", "TOTAL")
+    router = Router()
+    if "orders" in names:
+
+        @router.view(order, into=row)
+        def orders(item):
+            yield Row(orders=Sum(item["number"]))
+
+    if "lines" in names:
+
+        @router.view(ITEM, into=row)
+        def lines(item):
+            yield Row(lines=Sum(item["number"]))
+
+    return App("shop", routers=[router])
+
+
+def test_a_view_that_gets_a_neighbour_never_wipes_what_the_neighbour_wrote(source):
+    older, newer = aggregates("orders"), aggregates("orders", "lines")
+    engine = new_engine(newer)
+    process(older, engine, source.put("ORDER#1", number=1))
+    process(newer, engine, source.put("ORDER#1", "ITEM#a", number=5))
+    process(older, engine, source.put("ORDER#1", number=2))  # still running while the newer code is deployed
+    assert stored(newer, engine) == {("main", "SHARED#1", "TOTAL"): {"orders": 2, "lines": 5}}
+    process(newer, engine, source.remove("ORDER#1"))
+    assert stored(newer, engine) == {("main", "SHARED#1", "TOTAL"): {"lines": 5}}
+
+
+def test_a_group_that_no_handler_is_of_is_refused_and_acknowledges_nothing(app, engine, source):
+    with pytest.raises(SettingsError, match="STREAMFOLD_FUNCTION='mian' is no group of 'shop': expected main"):
+        app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(function="mian"))
+
+
+def test_a_handler_that_calls_exit_fails_its_record_only(engine, source):
+    router = Router()
+
+    @router.view(ITEM, into=TOTAL)
+    def order_total(item):
+        if item["price"] == 13:
+            raise SystemExit(0)
+        yield Row(total=Sum(item["price"]))
+
+    app = App("shop", routers=[router])
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (12, 13)]
+    (failure,) = process(app, engine, *records).failures
+    assert "raised SystemExit: a handler only computes" in str(failure)
+
+
+def test_half_a_surrogate_pair_fails_its_record_only(app, engine, source):
+    good, bad = source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#2", "ITEM#a", price=2)
+    bad["dynamodb"]["Keys"]["PK"]["S"] = "ORDER#\ud800"
+    (failure,) = process(app, engine, good, bad).failures
+    assert failure.sequence == sequence(bad)
+    assert stored(app, engine)["main", "ORDER#1", "TOTAL"] == {"total": 1}
+
+
+@pytest.mark.parametrize("image", [5, "text", ["list"]])
+def test_an_image_that_is_no_object_fails_its_record_only(app, engine, source, image):
+    good, bad = source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#2", "ITEM#a", price=2)
+    bad["dynamodb"]["NewImage"] = image
+    (failure,) = process(app, engine, good, bad).failures
+    assert "has an image that is no object of attributes" in str(failure.error)
+    assert stored(app, engine)["main", "ORDER#1", "TOTAL"] == {"total": 1}
+
+
+def test_a_history_row_that_would_be_too_large_names_the_attributes_only(source):
+    router = Router()
+    router.audit(ITEM)
+    app = App("shop", routers=[router])
+    engine = new_engine(app)
+    records = [source.put("ORDER#1", "ITEM#a", text=letter * 250_000) for letter in "ab"]
+    assert process(app, engine, *records).failures == []
+    amended = list(stored(app, engine).values())[-1]
+    assert amended["changes"] == {"text": {"too_large": True}}

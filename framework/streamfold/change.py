@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError
@@ -16,6 +17,8 @@ EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
 SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
+NAME_BYTES_MAX = 2000
+"""A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
@@ -179,9 +182,15 @@ class Change:
 
 
 def item_name(item: ItemKey) -> str:
-    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``."""
+    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``.
+
+    A name that would not fit a key behind ``AUDIT#`` is given by its digest.
+    """
     texts = (_key_text(value) for value in item[1:] if value is not None)
-    return "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
+    name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
+    if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"sha256:{sha256(name.encode()).hexdigest()}"
 
 
 def _key_text(value: KeyValue) -> str:

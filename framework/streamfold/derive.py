@@ -12,11 +12,25 @@ from streamfold.errors import HandlerError, KeyValueError
 from streamfold.key import KeyValue, KeyValues
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
-from streamfold.values import DIGITS_MAX, HIDDEN, WIDE, Image, decode, digest, encode, number_text
+from streamfold.values import (
+    DIGITS_MAX,
+    HIDDEN,
+    ITEM_BYTES_MAX,
+    WIDE,
+    Image,
+    decode,
+    digest,
+    encode,
+    item_bytes,
+    number_text,
+)
 from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
 
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+
+AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
+"""A history row holds both values of a change, which may be larger than an item: it then names the attributes only."""
 
 Fields = Mapping[str, Any]
 
@@ -71,6 +85,8 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
                 )
     except DecimalException as error:
         raise _inexact(route, error) from error
+    except (SystemExit, GeneratorExit) as error:
+        raise HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.") from error
     return found
 
 
@@ -372,7 +388,8 @@ def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
         target for target in route.targets if target.key.table.name == change.table.name
     )
     own = {name: value for name, value in row.items() if name not in target.key.table.attributes}
-    digest(encode(own)["M"])
+    if item_bytes(encode(own)["M"]) > AUDIT_BYTES_MAX:
+        own["changes"] = {name: {"too_large": True} for name in changed}
     return [PutRow((target.key.table.name, *target.key.compose(values)), own, None)]
 
 

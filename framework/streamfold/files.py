@@ -44,6 +44,8 @@ class BadLine(NamedTuple):
 
 def check_files(paths: Sequence[str]) -> None:
     """Raises ``SettingsError`` for a file that cannot be read, before anything runs."""
+    if list(paths).count(STANDARD_INPUT) > 1:
+        raise SettingsError("Standard input (-) is named twice: it can be read once.")
     for path in paths:
         if path != STANDARD_INPUT and not Path(path).is_file():
             raise SettingsError(
@@ -167,12 +169,18 @@ def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
 def _records(line: Line, text: bytes) -> list[tuple[Line, RawRecord] | BadLine]:
     try:
         event: Any = json.loads(text.rstrip().decode())
+        if HALF_SURROGATE in text:
+            json.dumps(event, ensure_ascii=False).encode()
         return [(line, record) for record in records_of(event)]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)
         return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {EXPECTED}")]
     except UnicodeDecodeError as error:
         return [BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {EXPECTED}")]
+    except UnicodeEncodeError:
+        return [BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")]
+    except ValueError as error:
+        return [BadLine(line, f"this is not JSON that can be read ({error}); expected {EXPECTED}")]
     except RecordError as error:
         return [BadLine(line, str(error))]
     except RecursionError:

@@ -164,7 +164,9 @@ def _check_group(app: App, group: str | None) -> None:
     """A group that no handler is of would acknowledge every record unprocessed."""
     groups = sorted({route.group for route in app.routes})
     if group is not None and group not in groups:
-        raise SettingsError(f"STREAMFOLD_FUNCTION={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}.")
+        raise SettingsError(
+            f"STREAMFOLD_FUNCTION={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}."
+        )
 
 
 def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> tuple[Plan, Report]:

@@ -217,11 +217,17 @@ class Image(Mapping[str, Any]):
         tagged = self.raw[name]
         if name.startswith(HIDDEN):
             raise KeyError(name)
-        if "S" in tagged:
-            return tagged["S"]
-        if "N" not in tagged:
-            return decode(tagged)
-        number = decoded[name] = decode_number(tagged["N"])
+        try:
+            if "S" in tagged:
+                return tagged["S"]
+            if "N" not in tagged:
+                return decode(tagged)
+            number = decoded[name] = decode_number(tagged["N"])
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            raise RecordError(
+                f"Attribute {name!r} is {tagged!r:.80}, which is no attribute value: expected one of "
+                f'{" ".join(DECODERS)} with its content, for example {{"N": "5"}}.'
+            ) from None
         return number
 
     def __contains__(self, name: object) -> bool:

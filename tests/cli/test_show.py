@@ -192,7 +192,7 @@ def test_state_that_is_not_there_names_the_command_that_makes_one(folder):
 
     assert ran.code == 2
     assert ran.err == (
-        "Error: There is no state file .streamfold/replay.db: make one with streamfold replay FILES --state "
+        "Error: There is no state in .streamfold/replay.db: make one with streamfold replay FILES --state "
         ".streamfold/replay.db, or name yours with --state.\n"
     )
 

@@ -98,9 +98,9 @@ def check_tables(app: App, tables: tuple[str, ...]) -> None:
 
 def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a file, or in memory without one."""
-    if path and must_exist and not Path(path).is_file():
+    if path and must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
         raise SettingsError(
-            f"There is no state file {path}: make one with streamfold replay FILES --state {path}, or name yours "
+            f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
             "with --state."
         )
     if path:

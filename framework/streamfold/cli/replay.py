@@ -183,6 +183,8 @@ def _check_options(options: Options) -> None:
                 raise SettingsError(f"{name} belongs to --engine dynamodb.")
         if options.fresh and not store.state:
             raise SettingsError("--fresh removes a state file: name it with --state FILE.")
+        if options.fresh and options.dry_run:
+            raise SettingsError("--fresh removes the state, and --dry-run writes nothing: give one of them.")
         return
     if store.state or options.fresh:
         raise SettingsError("--state and --fresh belong to --engine embedded; DynamoDB keeps its own.")
@@ -294,8 +296,10 @@ def _advice(options: Options, opened: Opened) -> Advice:
     """The options with which other commands find this application and what this replay made."""
     store = options.store
     app = f" --app {options.application}" if options.application != DEFAULT_APPLICATION else ""
+    if store.engine == "embedded" and store.state is None:
+        return Advice(app, None, None)
     if store.engine == "embedded":
-        return Advice(app, "" if store.state in (None, DEFAULT_STATE) else f" --state {store.state}", "--fresh starts")
+        return Advice(app, "" if store.state == DEFAULT_STATE else f" --state {store.state}", "--fresh starts")
     at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
     named = "".join(f" --table {name}={real}" for name, real in opened.real_names.items())
     return Advice(app, f" --engine dynamodb{at}{named}", "a replay onto empty tables starts")

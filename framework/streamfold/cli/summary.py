@@ -21,12 +21,12 @@ COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
 
 class Advice(NamedTuple):
     """What to do next: the options of further commands that name the application and the store, and how to begin
-    anew.
+    anew; None where nothing was kept.
     """
 
     application: str
-    store: str
-    anew: str
+    store: str | None
+    anew: str | None
 
 
 def print_json(summary: Summary, app: App, engine: Engine | None) -> None:
@@ -154,8 +154,11 @@ def _places(failure: Failure, app: App) -> list[str]:
 
 def _print_next(summary: Summary, advice: Advice) -> None:
     show = f"streamfold show{advice.application}{advice.store}"
-    click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
+    if advice.store is None:
+        click.echo("\nNext: the same with --state FILE    keeps the result, for streamfold show --state FILE")
+    else:
+        click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
     click.echo(f"      streamfold routes{advice.application}    prints the key chart")
-    if summary.report.known:
+    if summary.report.known and advice.anew:
         known = f"{summary.report.known} records were skipped, because the state already holds them"
         click.echo(f"{known}; {advice.anew} anew.")

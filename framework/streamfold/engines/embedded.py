@@ -356,7 +356,7 @@ def _connect(path: str | Path | None) -> sqlite3.Connection:
         return connection
     except sqlite3.Error as error:
         raise SettingsError(
-            f"State file {path} cannot be opened ({error}). Name another with --state, or start anew with --fresh."
+            f"State file {path} cannot be opened ({error}): it is no state, or is damaged. Name another with --state."
         ) from None
 
 
