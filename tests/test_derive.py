@@ -183,6 +183,12 @@ def test_a_row_of_an_owned_target_may_repeat_the_source_s_fields():
     assert list(found) == [("main", "E#2026-03-01", "Y")]
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
+def test_half_of_a_surrogate_pair_is_refused(text):
+    assert "it holds half of a surrogate pair" in refused(Row(x=text), into=OWNED)
+    assert "it holds half of a surrogate pair" in refused(Row(day=text), into=SALES)
+
+
 def test_a_row_of_a_shared_target_may_stand_for_all_sources():
     assert list(contributed(Row(day="d", sku="ALL", n=Count()), into=SALES)) == [("main", "SALES#d", "SKU#ALL")]
 
@@ -305,9 +311,14 @@ OWNED_ROW = ("main", "X#1#a", "Y")
         ([Row(x=1)], [Row(x=Decimal("1.0"))], []),
         ([Row(x=1)], [], [DeleteRow(OWNED_ROW)]),
         ([], [Row(n=Sum(2), x=1), Row(n=Sum(3))], [PutRow(OWNED_ROW, {"x": 1, "n": 5, "_sf_n": 1})]),
+        ([], [Row(n=Sum(3)), Row(n=Sum(2), x=1)], [PutRow(OWNED_ROW, {"x": 1, "n": 5, "_sf_n": 1})]),
+        ([], [Row(n=Sum(2))], [AddRow(OWNED_ROW, {"n": 2}, 1)]),
+        ([Row(n=Sum(2))], [Row(n=Sum(2), x=1)], [PutRow(OWNED_ROW, {"x": 1, "n": 2, "_sf_n": 1})]),
+        ([Row(n=Sum(2), x=1)], [Row(n=Sum(3))], [PutRow(OWNED_ROW, {"n": 3, "_sf_n": 1})]),
+        ([Row(n=Sum(2))], [], [AddRow(OWNED_ROW, {"n": -2}, -1)]),
     ],
 )
-def test_rows_of_one_source_are_put_and_deleted_whole(before, after, writes):
+def test_rows_with_plain_attributes_are_put_and_deleted_whole(before, after, writes):
     assert writes == written(before, after, into=OWNED)
 
 

@@ -86,7 +86,7 @@ def bare_returns(item):
     yield from received or ()
 
 
-@pytest.mark.parametrize("function", [good, bare_returns])
+@pytest.mark.parametrize("function", [good, bare_returns, partial(good)])
 def test_a_generator_function_may_end_early(function):
     check_generator(function, "view")
 

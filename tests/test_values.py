@@ -283,6 +283,11 @@ def test_different_contents_have_different_digests(one, other):
     assert (one == other) == (digest(one) == digest(other))
 
 
+def test_what_is_no_attribute_value_has_no_json():
+    with pytest.raises(TypeError, match="is not an attribute value"):
+        to_json({"x": {"S": object()}})
+
+
 def test_an_item_over_400_kb_is_refused_with_its_size():
     too_large = {"text": {"S": "x" * ITEM_BYTES_MAX}}
     with pytest.raises(HandlerError, match="The row has 409604 bytes; DynamoDB takes items of 409600 at most"):

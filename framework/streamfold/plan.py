@@ -103,14 +103,9 @@ def by_handler(unit: Unit) -> list[Unit]:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    # Without a common guard the second unit would refuse the first one's revision: it is then planned anew.
-    known = all(step.before is not None for step in unit.steps)
-    if known:
-        return [_unit(unit.item, optimistic(guard.key, unit.item, (step,)), unit.changes) for step in unit.steps]
-    return [
-        _unit(unit.item, optimistic(guard.key, unit.item, (step._replace(before={}),)), unit.changes)
-        for step in unit.steps
-    ]
+    # A step from an unknown image is tried as the item's first: a ledger that knows more refuses it, and says what.
+    steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
+    return [_unit(unit.item, optimistic(guard.key, unit.item, (step,)), unit.changes) for step in steps]
 
 
 def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) -> Unit:
