@@ -128,6 +128,10 @@ def test_an_application_whose_keys_name_no_table_takes_those_of_the_first_that_i
     )
 
 
+def test_the_real_name_of_the_first_table_is_not_known_before_its_first_record():
+    assert origins(MAIN, SHOP).real_names() == {"shop": "shop"}
+
+
 def test_a_table_has_the_real_name_that_is_set_and_else_its_own():
     reader = origins(SHOP, ARCHIVE, tables={"shop": "shop-prod"})
     assert reader.change(of("shop-prod")).table == SHOP

@@ -33,6 +33,8 @@ def only_route(router):
 
 def test_a_decorated_function_stays_a_plain_function():
     assert Router().view(ORDER_ITEM, into=TOTAL)(order_total) is order_total
+    assert Router().on(ORDER, into=LOG)(logged) is logged
+    assert Router().on(ORDER, external=True)(send_mail) is send_mail
     assert [Row(lines=Count())] == list(order_total({}, "1"))
 
 

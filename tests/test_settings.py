@@ -16,6 +16,11 @@ def test_an_empty_environment_gives_the_defaults():
     assert read({"PATH": "/bin", "STREAM": "x"}) == Settings()
 
 
+def test_the_defaults_are_those_of_the_documents():
+    values = [value for _, value, _, _ in Settings().described()]
+    assert values == ["-", "-", "-", "0", "25", "30", "5", "on", "on", "off"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "setting", "value"),
     [
@@ -24,7 +29,9 @@ def test_an_empty_environment_gives_the_defaults():
         ("STREAMFOLD_EPOCH", "99", "epoch", 99),
         ("STREAMFOLD_CHUNK_ACTIONS", "100", "chunk_actions", 100),
         ("STREAMFOLD_RETENTION_DAYS", "1", "retention_days", 1),
+        ("STREAMFOLD_RETENTION_DAYS", "3650", "retention_days", 3650),
         ("STREAMFOLD_STOP_SECONDS", "0", "stop_seconds", 0),
+        ("STREAMFOLD_STOP_SECONDS", "900", "stop_seconds", 900),
         ("STREAMFOLD_LOGGER", "off", "logger", False),
         ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
         ("STREAMFOLD_TRACER", "1", "tracer", True),
@@ -68,6 +75,8 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_EPOCH", "²", "Setting STREAMFOLD_EPOCH='²' does not fit: expected a whole number from 0 to 99."),
         ("STREAMFOLD_CHUNK_ACTIONS", "1", "Setting STREAMFOLD_CHUNK_ACTIONS='1' does not fit: expected a whole"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "expected a whole number from 2 to 100."),
+        ("STREAMFOLD_RETENTION_DAYS", "3651", "expected a whole number from 1 to 3650."),
+        ("STREAMFOLD_STOP_SECONDS", "901", "expected a whole number from 0 to 900."),
         ("STREAMFOLD_LOGGER", "yes", "Setting STREAMFOLD_LOGGER='yes' is no switch: expected on or off."),
     ],
 )

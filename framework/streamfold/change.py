@@ -23,7 +23,6 @@ UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
-IMAGES = ("OldImage", "NewImage")
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
 HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 ABSENT = Image({})
@@ -91,14 +90,15 @@ class Change:
             raise RecordError(missing_parts(record)) from None
         if self.event not in EVENTS or not digits:
             raise RecordError(missing_parts(record))
-        if not all(isinstance(body.get(name) or {}, Mapping) for name in IMAGES):
+        old, new = body.get("OldImage"), body.get("NewImage")
+        if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
             raise RecordError(f"Record {self.sequence} has an image that is no object of attributes.")
         self.table = table = origin.table
         self.item: ItemKey = _item_key(keys, table)
         self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
-        self._old: RawImage | Image | None = body.get("OldImage") or None
-        self._new: RawImage | Image | None = body.get("NewImage") or None
+        self._old: RawImage | Image | None = old or None
+        self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
         identity = record.get("userIdentity")
         self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)

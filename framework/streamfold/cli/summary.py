@@ -96,8 +96,7 @@ def print_dry_run(summary: Summary, app: App) -> None:
     """What a dry run would have written in all."""
     click.echo(
         f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} "
-        "transactions; "
-        "nothing was written, and chains were not followed."
+        "transactions; nothing was written, chains were not followed, and nothing was taken to be stored already."
     )
     _print_unwanted(summary)
     _print_troubles(summary, app)
