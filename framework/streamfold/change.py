@@ -125,20 +125,24 @@ class Change:
     @property
     def old(self) -> Image:
         """The item before the change. Raises ``ImageError`` where the record does not carry it."""
+        old = self._old
+        if type(old) is Image:  # asking an abstract class whether a dict is one of its instances takes longer
+            return old
         if not self.has_old:
             raise ImageError(self._image_message("old", HAS_OLD))
-        if not isinstance(self._old, Image):
-            self._old = _image(self._old)
-        return self._old
+        self._old = image = _image(old)
+        return image
 
     @property
     def new(self) -> Image:
         """The item after the change. Raises ``ImageError`` where the record does not carry it."""
+        new = self._new
+        if type(new) is Image:
+            return new
         if not self.has_new:
             raise ImageError(self._image_message("new", HAS_NEW))
-        if not isinstance(self._new, Image):
-            self._new = _image(self._new)
-        return self._new
+        self._new = image = _image(new)
+        return image
 
     @property
     def at(self) -> datetime:
