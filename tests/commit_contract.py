@@ -12,9 +12,10 @@ from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.commit import Held, NotStarted
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import ledger_key
-from streamfold.process import World, process_event
+from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.values import decode
+from streamfold.world import World
 from streamfold.writes import (
     CONDITION,
     VALIDATION,

@@ -8,10 +8,11 @@ from streamfold.chains import run_chains
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.limits import ACTIONS_MAX
-from streamfold.process import World, process_event
+from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.table import CONTRIBUTORS, VERSION
 from streamfold.values import decode
+from streamfold.world import World
 from streamfold.writes import Reason, Refused
 
 FAULTS = {

@@ -5,8 +5,8 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum, Table
 from streamfold.chains import run_chains
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.process import World
 from streamfold.settings import Settings
+from streamfold.world import World
 from tests.model import stored
 from tests.source import Source
 

@@ -12,9 +12,10 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.change import Change, Origin
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.ledger import ledger_key
-from streamfold.process import World, process_event
+from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.table import MAIN
+from streamfold.world import World
 from streamfold.writes import LedgerWrite
 from tests.counting import CountingEngine
 from tests.source import Source

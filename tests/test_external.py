@@ -7,8 +7,9 @@ import pytest
 from streamfold import App, Key, Router
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.process import World, process_event
+from streamfold.process import process_event
 from streamfold.settings import Settings
+from streamfold.world import World
 from tests.source import Source
 
 SESSION = Key("SESSION#{session_id}", "METADATA")

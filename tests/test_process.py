@@ -10,8 +10,9 @@ from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Tabl
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
-from streamfold.process import World, plan_changes, process_event, read_changes
+from streamfold.process import plan_changes, process_event, read_changes
 from streamfold.settings import Settings
+from streamfold.world import World
 from tests.counting import CountingEngine
 from tests.model import stored
 from tests.source import Source

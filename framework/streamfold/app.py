@@ -16,7 +16,7 @@ from streamfold.table import MAIN, NAME
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
-    from streamfold.process import Failure
+    from streamfold.report import Failure
     from streamfold.writes import RowKey
 
 
@@ -84,7 +84,8 @@ class App:
         """
         from streamfold.chains import run_chains
         from streamfold.engines.embedded import EmbeddedEngine
-        from streamfold.process import World, process_event
+        from streamfold.process import process_event
+        from streamfold.world import World
 
         world = World(settings or Settings.from_environment(os.environ), external=external)
         failures = process_event(self, event, engine, world).failures

@@ -5,7 +5,9 @@ from dataclasses import replace
 from streamfold.app import App
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
-from streamfold.process import Report, World, merge, process_changes
+from streamfold.process import process_changes
+from streamfold.report import Report, merge
+from streamfold.world import World
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""

@@ -13,11 +13,12 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
+from streamfold.batch import Fields
 from streamfold.change import Change
 from streamfold.engines import Engine
 from streamfold.ledger import external_key
-from streamfold.process import SECONDS_A_DAY, Fields, World
 from streamfold.route import Route
+from streamfold.world import SECONDS_A_DAY, World
 from streamfold.writes import StateKey
 
 IN_PROGRESS_SECONDS = 60

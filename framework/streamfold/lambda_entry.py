@@ -13,9 +13,11 @@ from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine, make_client
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import SettingsError
-from streamfold.process import Report, World, process_changes, read_changes
+from streamfold.process import process_changes, read_changes
+from streamfold.report import Report
 from streamfold.settings import Settings
 from streamfold.table import MAIN
+from streamfold.world import World
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"

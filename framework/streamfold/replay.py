@@ -13,8 +13,10 @@ from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError
 from streamfold.files import BadLine, Line
 from streamfold.plan import Plan
-from streamfold.process import Failure, Report, World, merge, plan_changes, process_changes
+from streamfold.process import plan_changes, process_changes
+from streamfold.report import Failure, Report, merge
 from streamfold.values import RawImage
+from streamfold.world import World
 
 BATCH_RECORDS = 1000
 """Records in a batch, if not said otherwise: large batches touch each item and row once."""

@@ -18,9 +18,9 @@ from streamfold.cli.replay import GARBAGE_THRESHOLD
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.files import RecordedFiles
-from streamfold.process import World
 from streamfold.replay import BATCH_RECORDS, Replay
 from streamfold.settings import Settings
+from streamfold.world import World
 from tests.bench.shop import lines
 
 ROUNDS = 7

@@ -12,11 +12,13 @@ from streamfold.checks import chained
 from streamfold.engines.expressions import Requests
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import EngineError
-from streamfold.process import Report, World, merge, process_changes
+from streamfold.process import process_changes
 from streamfold.replay import Source
+from streamfold.report import Report, merge
 from streamfold.stream import StreamReader
 from streamfold.table import Table
 from streamfold.values import DECODERS
+from streamfold.world import World
 
 WRITES_MAX = 25
 """Writes of one BatchWriteItem call (API Reference)."""

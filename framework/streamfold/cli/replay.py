@@ -39,10 +39,10 @@ from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError
 from streamfold.files import BadLine, Line, RecordedFiles, check_files
-from streamfold.process import World
 from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.settings import Settings
 from streamfold.table import MAIN
+from streamfold.world import World
 
 BATCH_RECORDS_MAX = 10_000
 PROGRESS_EVERY_RECORDS = 200

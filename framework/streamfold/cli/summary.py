@@ -10,8 +10,8 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
 from streamfold.plan import Plan
-from streamfold.process import Failure
 from streamfold.replay import FailedRecord, Summary, as_counts
+from streamfold.report import Failure
 from streamfold.values import to_json
 
 UNROUTED_SHOWN_MAX = 10

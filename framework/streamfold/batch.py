@@ -1,0 +1,280 @@
+"""One batch on its way from changes to a plan: routed, ordered per item, derived and planned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import DecimalException
+from itertools import pairwise
+from typing import Any
+
+from streamfold.app import App
+from streamfold.change import Change, ItemKey
+from streamfold.checks import lacking
+from streamfold.commit import Failed, Held, NotStarted, filled
+from streamfold.derive import Contribution, audit_rows, contribution, effects
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
+from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
+from streamfold.report import Report
+from streamfold.route import Route
+from streamfold.world import World
+from streamfold.writes import PutRow, RowKey
+
+Fields = Mapping[str, Any]
+Work = tuple[Route, Fields]
+
+
+@dataclass(slots=True)
+class ItemWork:
+    """The changes of one item in a batch, oldest first, and what its key routes to."""
+
+    item: ItemKey
+    ledger: dict[str, list[Work]]
+    others: list[Work]
+    changes: list[Change] = field(default_factory=list)
+
+
+class Batch:
+    """One batch on its way from changes to a plan."""
+
+    def __init__(self, app: App, changes: Sequence[Change], engine: Engine, world: World) -> None:
+        self.app = app
+        self.engine = engine
+        self.world = world
+        self.actions = world.actions or world.settings.chunk_actions
+        self.report = Report()
+        self.failed: list[Failed] = []
+        self.external: list[tuple[Route, Change, Fields]] = []
+        self.work: dict[ItemKey, ItemWork] = {}
+        for change in changes:
+            work = self.work.get(change.item) or self._route(change)
+            work.changes.append(change)
+        for work in self.work.values():
+            self._settle(work)
+
+    def plan(self) -> Plan:
+        """Derives every handler's effects and plans them; reads state only where an old image is not known."""
+        units: list[Unit] = []
+        puts: list[KeyedPut] = []
+        unread: list[tuple[ItemWork, str, tuple[Step, ...]]] = []
+        for work in self.work.values():
+            for group, routes in work.ledger.items():
+                steps = self._steps(work, routes)
+                if any(step.before is None for step in steps):
+                    unread.append((work, group, steps))
+                elif steps:
+                    units += self._ledger_unit(work, group, steps, None)
+        units += self._read_units(unread)
+        for work in self.work.values():
+            for route, fields in work.others:
+                if route.kind == "audit":
+                    puts += self._audit(route, fields, work)
+                else:
+                    units += self._on(route, fields, work)
+        return Plan(tuple(pack(units, self.actions)), tuple(puts))
+
+    def departed(self, unit: Unit) -> set[RowKey]:
+        """The counted rows that any of an item's images named and the newest does not: a crash may have left them
+        empty.
+        """
+        rows: set[RowKey] = set()
+        work = self.work[unit.item]
+        for step in unit.steps:
+            fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
+            for change in unit.changes:
+                for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
+                    parts = self._try(step.route, image, fields) or {}
+                    rows.update(key for key, part in parts.items() if not part.digest)
+            rows.difference_update(step.after)
+        return rows
+
+    def call_external(self) -> None:
+        """Calls external handlers, each change once as far as Powertools' idempotency utility can tell."""
+        if not self.external:
+            return
+        from streamfold.external import ExternalCalls
+
+        calls = ExternalCalls(self.app.name, self.engine, self.world)
+        held: set[tuple[str, ItemKey]] = set()
+        for route, change, fields in self.external:
+            if (route.name, change.item) in held:
+                self.failed.append(
+                    Failed(change, route, Held("An earlier change of the same item failed for this handler."))
+                )
+            elif not self.world.enough_time():
+                self.failed.append(Failed(change, route, NotStarted("The invocation's time is nearly over.")))
+            elif (error := calls.call(route, change, fields)) is not None:
+                held.add((route.name, change.item))
+                self.failed.append(Failed(change, route, error))
+
+    def _route(self, change: Change) -> ItemWork:
+        """Finds the routes of an item's key, once for all of its changes in the batch."""
+        item = change.item
+        dispatch = self.app.dispatch.get(item[0])
+        found = dispatch.find(*item[1:]) if dispatch else []
+        work = self.work[item] = ItemWork(item, {}, [])
+        group = self.world.settings.function
+        for entry, fields in found:
+            for route in entry.routes:
+                if group is not None and route.group != group:
+                    continue
+                if route.ledger:
+                    works = work.ledger.setdefault(route.group, [])
+                    if all(known is not route for known, _ in works):
+                        works.append((route, fields))
+                elif all(known is not route for known, _ in work.others):
+                    work.others.append((route, fields))
+        if work.others and self.app.derived(item):
+            work.others = []  # derived rows come back through the stream; only ledgers may read them
+        self._warn_of_near_misses(item, found)
+        return work
+
+    def _warn_of_near_misses(self, item: ItemKey, found: Sequence[Any]) -> None:
+        known = self.app.known(item[0])
+        if len(known.candidates(*item[1:])) == len(found):
+            return
+        for miss in known.near_misses(*item[1:]):
+            self.world.warn_once(
+                (miss.template, miss.value),
+                f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for "
+                f"{miss.field!r}: "
+                f"{miss.value!r} is no {miss.template.types[miss.field]}. It is not processed by that key's handlers.",
+            )
+
+    def _settle(self, work: ItemWork) -> None:
+        """Orders an item's changes by version and counts them."""
+        changes = work.changes
+        versions = [change.version_text for change in changes]
+        if any(one >= other for one, other in pairwise(versions)):
+            work.changes = [change for _, change in sorted(dict(zip(versions, changes, strict=True)).items())]
+        for works in (*work.ledger.values(), work.others):
+            for route, _ in works:
+                self.report.records[route.name] += len(changes)
+        if not work.ledger and not work.others:
+            self.report.unrouted[_prefix(work.item, changes[0].table.delimiter)] += len(changes)
+
+    def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
+        steps = (self._step(route, fields, work) for route, fields in routes)
+        return tuple(step for step in steps if step is not None)
+
+    def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
+        """From the oldest old to the newest new image on which the handler works; the records of others are
+        reported.
+        """
+        after: Contribution | None = None
+        version = ""
+        for change in reversed(work.changes):
+            try:
+                _check_view(route, change)
+                after, version = contribution(route, change.new, fields), change.version_text
+                break
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+                self.failed.append(Failed(change, route, _explained(route, error)))
+        if after is None:
+            return None
+        oldest = work.changes[0]
+        before = self._try(route, oldest.old, fields) if oldest.has_old else None
+        return Step(route, version, before, after)
+
+    def _try(self, route: Route, image: Any, fields: Fields) -> Contribution | None:
+        """What an image contributes, or None where the handler does not work on it."""
+        try:
+            return contribution(route, image, fields)
+        except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
+            return None
+
+    def _ledger_unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> list[Unit]:
+        key = ledger_key(self.app.name, group, work.item)
+        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found)
+        return [unit] if unit else []
+
+    def _read_units(self, unread: Sequence[tuple[ItemWork, str, tuple[Step, ...]]]) -> list[Unit]:
+        """Units of items whose old image is not known: one read of their ledger items for the batch."""
+        if not unread:
+            return []
+        keys = [ledger_key(self.app.name, group, work.item) for work, group, _ in unread]
+        try:
+            items = self.engine.read_state(keys)
+        except EngineUnavailable as error:
+            for work, _, steps in unread:
+                self._unread(work, steps, error)
+            return []
+        units: list[Unit] = []
+        for key, (work, group, steps) in zip(keys, unread, strict=True):
+            try:
+                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+            except EngineUnavailable as error:
+                self._unread(work, steps, error)
+                continue
+            planned = self._ledger_unit(work, group, steps, found)
+            units += planned
+            if not planned:
+                self.report.known += len(work.changes)
+        return units
+
+    def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
+        self.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
+
+    def _audit(self, route: Route, fields: Fields, work: ItemWork) -> list[KeyedPut]:
+        puts = []
+        for change in work.changes:
+            try:
+                _check_view(route, change)
+                puts += [
+                    KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)
+                ]
+            except Exception as error:  # noqa: BLE001 - fails this record only
+                self.failed.append(Failed(change, route, _explained(route, error)))
+        return puts
+
+    def _on(self, route: Route, fields: Fields, work: ItemWork) -> list[Unit]:
+        """One unit per change, in order; a change that fails holds the later ones of the same item."""
+        units: list[Unit] = []
+        for index, change in enumerate(work.changes):
+            try:
+                _check_view(route, change)
+                if not route.takes(change):
+                    continue
+                if route.external:
+                    self._note_external(route, change, fields)
+                    continue
+                rows = effects(route, change, fields)
+                if rows:
+                    units.append(
+                        claim_unit(
+                            claim_key(self.app.name, route.name, work.item, change.version_text), route, change, rows
+                        )
+                    )
+            except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
+                self.failed.append(Failed(change, route, _explained(route, error)))
+                held = Held(
+                    "An earlier change of the same item failed for this handler; the record comes again after it."
+                )
+                self.failed += [Failed(later, route, held) for later in work.changes[index + 1 :]]
+                break
+        return units
+
+    def _note_external(self, route: Route, change: Change, fields: Fields) -> None:
+        if self.world.external:
+            self.external.append((route, change, fields))
+        else:
+            self.report.external_skipped[route.name] += 1
+
+
+def _check_view(route: Route, change: Change) -> None:
+    if change.view not in (None, "NEW_AND_OLD_IMAGES") and (why := lacking(route, change.view)):
+        raise HandlerError(f"{route.kind} {route.name!r} {why}")
+
+
+def _explained(route: Route, error: Exception) -> Exception:
+    if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):
+        return HandlerError(
+            f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__})."
+        )
+    return error
+
+
+def _prefix(item: ItemKey, delimiter: str) -> str:
+    """The first segments of a key, for counting what no route wants: ``CUSTOMER#``, ``ORDER# / ITEM#``."""
+    parts = [str(part).partition(delimiter) for part in item[1:] if part is not None]
+    return " / ".join(head + mark for head, mark, _ in parts if mark) or f"keys without {delimiter}"

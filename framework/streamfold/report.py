@@ -1,0 +1,67 @@
+"""What became of a batch: failures, counts, and rows per handler."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamfold.commit import Failed, Held, Tallies
+
+PREFIXES_MAX = 1000
+OTHERS = "other keys"
+"""Key prefixes without a route that are counted apart."""
+
+
+class Failure(NamedTuple):
+    """A record that could not be processed: its sequence number, item, the handler if it was one, and the error.
+
+    ``held`` tells a record that was not attempted because an earlier change of the same item failed.
+    """
+
+    sequence: str | None
+    item: str
+    handler: str | None
+    error: Exception
+    held: bool = False
+
+    def __str__(self) -> str:
+        who = f"handler {self.handler!r}, " if self.handler else ""
+        return f"{who}item {self.item}: {type(self.error).__name__}: {self.error}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix."""
+
+    failures: list[Failure] = field(default_factory=list)
+    records: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    tallies: dict[str, Tallies] = field(default_factory=dict)
+    unrouted: Counter[str] = field(default_factory=Counter)
+    known: int = 0
+    external_skipped: Counter[str] = field(default_factory=Counter)
+
+
+def merge(report: Report, other: Report) -> None:
+    """Adds another batch's report to this one."""
+    report.failures += other.failures
+    report.records += other.records
+    report.failed += other.failed
+    for prefix, count in other.unrouted.items():
+        report.unrouted[prefix if prefix in report.unrouted or len(report.unrouted) < PREFIXES_MAX else OTHERS] += count
+    report.external_skipped += other.external_skipped
+    report.known += other.known
+    for name, tallies in other.tallies.items():
+        mine = report.tallies.setdefault(name, Tallies())
+        mine.written += tallies.written
+        mine.removed += tallies.removed
+        mine.unchanged += tallies.unchanged
+
+
+def add_failures(report: Report, failed: Iterable[Failed]) -> None:
+    seen = set()
+    for change, route, error in failed:
+        if (mark := (id(change), route.name)) not in seen:
+            seen.add(mark)
+            report.failed[route.name] += 1
+            report.failures.append(Failure(change.sequence, change.name, route.name, error, isinstance(error, Held)))

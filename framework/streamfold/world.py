@@ -1,0 +1,40 @@
+"""What processing needs of the world: settings, clock, remaining time; passed in, so that tests can play it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamfold.settings import Settings
+
+SECONDS_A_DAY = 24 * 60 * 60
+WARNINGS_MAX = 1000
+"""Different near misses that are remembered, so that each is warned about once."""
+
+
+@dataclass(slots=True)
+class World:
+    """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
+
+    ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
+    for a store without DynamoDB's limit.
+    """
+
+    settings: Settings
+    external: bool = False
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], None] = time.sleep
+    seconds_left: Callable[[], float] = lambda: float("inf")
+    warn: Callable[[str], None] = lambda _: None
+    warned: set[object] = field(default_factory=set)
+    context: Any = None
+    actions: int | None = None
+
+    def enough_time(self) -> bool:
+        """Whether something new may be started."""
+        return self.seconds_left() > self.settings.stop_seconds
+
+    def warn_once(self, subject: object, text: str) -> None:
+        if subject not in self.warned and len(self.warned) < WARNINGS_MAX:
+            self.warned.add(subject)
+            self.warn(text)
