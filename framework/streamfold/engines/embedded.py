@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.effects import Number
 from streamfold.engines import StoredItem
+from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
 from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
 from streamfold.limits import ACTIONS_MAX
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import (
     ITEM_BYTES_MAX,
-    WIDE,
     decode,
     decode_number,
     encode,
@@ -132,7 +131,7 @@ class EmbeddedEngine:
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         with self._transaction():
-            fits = _revision_holds(revision, self._state(key))
+            fits = revision_holds(revision, self._state(key))
             if fits:
                 self._put_state(key, {**attributes, "r": revision + 1})
         return fits
@@ -246,7 +245,7 @@ class EmbeddedEngine:
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> Reason | None:
         item = self._state(write.key)
-        if not _holds(write, item):
+        if not ledger_holds(write, item):
             return Reason(CONDITION, item and {**write.key._asdict(), **item})
         item = item or {}
         for part in write.parts:
@@ -271,7 +270,7 @@ class EmbeddedEngine:
             if "N" not in stored:
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
             number_text(amount)  # a number that no request could carry is refused, whatever the sum
-            row[name] = {"N": number_text(_plus(decode_number(stored["N"]), amount))}
+            row[name] = {"N": number_text(plus(decode_number(stored["N"]), amount))}
         return self._store(write.key, before, row)
 
     def _put_or_delete(self, write: PutRow | DeleteRow) -> Reason | None:
@@ -285,7 +284,7 @@ class EmbeddedEngine:
 
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> Reason | None:
         before = self._row(write.key)
-        if before is not None and not _older(before, write):
+        if before is not None and not row_is_older(before, write):
             return Reason(CONDITION, decode({"M": before}))
         row = self._key_attributes(write.key) | {VERSION: {"S": write.version}}
         if write.owner:
@@ -373,46 +372,11 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
         connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
 
 
-def _holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
-    """The condition of a ledger write, as the DynamoDB engine expresses it."""
-    if write.revision is not None:
-        return _revision_holds(write.revision, item)
-    stored = item or {}
-    if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
-        return False
-    for part in write.parts:
-        version = stored.get(part.handler + ".v")
-        if version is None:
-            if part.expected:
-                return False
-        elif (
-            version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored
-        ):
-            return False
-    return True
-
-
-def _revision_holds(revision: int, item: Mapping[str, Any] | None) -> bool:
-    return bool(item is not None and item.get("r") == revision) if revision else item is None
-
-
 def _too_large(text: str, item: Mapping[str, Any]) -> Reason | None:
     """Refuses an item over DynamoDB's size; its text is longer in all but the bytes of its letters."""
     if len(text) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX or (size := item_bytes(encode(item)["M"])) <= ITEM_BYTES_MAX:
         return None
     return Reason(VALIDATION, None, f"the item has {size} bytes, {ITEM_BYTES_MAX} at most")
-
-
-def _older(row: Row, write: GuardedPut) -> bool:
-    if write.owner and row.get(OWNER, {"S": write.owner}) != {"S": write.owner}:
-        return False
-    return VERSION not in row or row[VERSION]["S"] < write.version
-
-
-def _plus(one: Number, other: Number) -> Number:
-    if isinstance(one, int) and isinstance(other, int):
-        return one + other
-    return WIDE.add(one, other)
 
 
 def _lambda_form(sequence: int, text: str) -> dict[str, Any]:

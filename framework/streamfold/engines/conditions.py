@@ -1,0 +1,44 @@
+"""The conditions of guarded writes, for engines that look at stored items themselves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.effects import Number
+from streamfold.table import OWNER, VERSION
+from streamfold.values import WIDE
+from streamfold.writes import GuardedPut, LedgerWrite
+
+
+def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
+    """The condition of a ledger write, as the DynamoDB engine expresses it."""
+    if write.revision is not None:
+        return revision_holds(write.revision, item)
+    stored = item or {}
+    if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
+        return False
+    for part in write.parts:
+        version = stored.get(part.handler + ".v")
+        if version is None:
+            if part.expected:
+                return False
+        elif (
+            version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored
+        ):
+            return False
+    return True
+
+
+def revision_holds(revision: int, item: Mapping[str, Any] | None) -> bool:
+    return bool(item is not None and item.get("r") == revision) if revision else item is None
+
+
+def row_is_older(row: Mapping[str, Any], write: GuardedPut) -> bool:
+    if write.owner and row.get(OWNER, {"S": write.owner}) != {"S": write.owner}:
+        return False
+    return VERSION not in row or row[VERSION]["S"] < write.version
+
+
+def plus(one: Number, other: Number) -> Number:
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    return WIDE.add(one, other)
