@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import decode
@@ -130,6 +131,10 @@ def optimistic(*parts, live=0, expires=False, live_expected=None):
 
 def revised(revision, *parts, live=0, expires=False):
     return LedgerWrite(LEDGER, parts or (part(),), revision, live, expires)
+
+
+def repairing(revision, *parts, live=0, expires=False):
+    return LedgerWrite(LEDGER, parts or (part(),), revision, live, expires, fence=True)
 
 
 def plain_row(key=ROW, **attributes):
@@ -265,6 +270,34 @@ class EngineContract:
         store.engine.swap_state(LEDGER, {"total.v": "v1", "total.s": "a", "total.fence": True, "live": 1}, 0)
         store.write(revised(1, part(after="b")))
         assert store.state() == {"total.v": "v2", "total.s": "b", "r": 2, "live": 1}
+
+    # The fence of a repair
+
+    @pytest.mark.parametrize("contribution", ["", "a"])
+    def test_repair_leaves_a_fence_that_refuses_every_optimistic_write(self, store, contribution):
+        store.write(repairing(0, part(version="0", after=contribution)))
+        assert store.state() == {"total.v": "0", "total.s": contribution, "total.fence": True, "r": 1}
+        store.refused(optimistic(part(version="v2", before=contribution)))
+
+    def test_repair_on_the_revision_that_was_read_keeps_version_and_contribution(self, store):
+        store.write(optimistic(part(version="v1", after="a"), live=1))
+        store.write(repairing(1, part(version="v1", after="a")))
+        assert store.state() == {"total.v": "v1", "total.s": "a", "total.fence": True, "r": 2, "live": 1}
+
+    def test_repair_on_another_revision_is_refused(self, store):
+        store.write(optimistic(part(version="v1", after="a"), live=1))
+        store.refused(repairing(0, part(version="v1", after="b")))
+        assert store.state()["total.s"] == "a"
+
+    def test_next_write_of_the_repaired_part_takes_its_fence_away_and_no_other(self, store):
+        store.write(repairing(0, part("total", "v1", "a"), part("lines", "v1", "b"), live=2))
+        store.write(revised(1, part("total", "v2", "c")))
+        assert store.state()["lines.fence"] is True
+        assert "total.fence" not in store.state()
+
+    def test_repair_of_the_last_part_lets_the_item_expire(self, store):
+        store.write(repairing(0, part(after=""), expires=True))
+        assert store.state()["ttl"] == EXPIRES
 
     # Live handlers and time to live
 
@@ -612,6 +645,19 @@ class EngineContract:
             {**LEDGER._asdict(), "total.v": "v2", "total.s": "a", "r": 1, "live": 1},
         ]
 
+    # Source items
+
+    @pytest.mark.parametrize("key", [ROW, ("numbered", "a", Decimal("1.5")), ("binary", b"\xff\x00", None)])
+    def test_source_item_is_read_with_every_type(self, store, key):
+        names = next(table.attributes for table in TABLES if table.name == key[0])
+        store.write(PutRow(key, ALL_TYPES))
+        assert decode({"M": store.engine.read_source(key)}) == {**dict(zip(names, key[1:], strict=False)), **ALL_TYPES}
+
+    def test_source_item_that_is_not_there_is_none(self, store):
+        if isinstance(store.engine, EmbeddedEngine):
+            store.engine.put_sources([(("shop", "ORDER#2", "METADATA"), {"PK": {"S": "ORDER#2"}}, "v1")])
+        assert store.engine.read_source(ROW) is None
+
     # Keys and values
 
     def test_every_type_comes_back_as_it_was_put(self, store):
@@ -702,6 +748,7 @@ CALLS = {
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),
     "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),
+    "read a source": lambda engine: engine.read_source(ROW),
     "list items": lambda engine: list(engine.items(SHOP)),
     "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),
     "list state items": lambda engine: list(engine.state_items()),

@@ -72,6 +72,30 @@ def test_limit_of_a_transaction_is_dynamodb_s_unless_said_otherwise():
         assert engine.transact(claims, 0) is None
 
 
+def put_source(engine, raw, version="v1"):
+    engine.put_sources([(("shop", "1", None), raw, version)])
+
+
+def test_source_that_was_put_is_read_and_one_that_was_removed_is_none():
+    with closing(EmbeddedEngine([SHOP])) as engine:
+        put_source(engine, {"PK": {"S": "1"}})
+        assert engine.read_source(("shop", "1", None)) == {"PK": {"S": "1"}}
+        assert engine.read_source(("shop", "2", None)) is None
+        put_source(engine, None, "v2")
+        assert engine.read_source(("shop", "1", None)) is None
+
+
+def test_state_without_sources_of_a_table_cannot_tell_whether_an_item_is_gone():
+    with closing(EmbeddedEngine([SHOP])) as engine:
+        engine.transact([PutRow(("shop", "2", None), {"derived": True})], 0)
+        with pytest.raises(EngineError) as raised:
+            engine.read_source(("shop", "1", None))
+    assert str(raised.value) == (
+        "The state holds no source items of table 'shop', so it cannot be told whether an item is gone. "
+        "A replay keeps them beside its rows: streamfold replay FILES --state FILE."
+    )
+
+
 WRITES = {
     "transact": lambda engine: engine.transact([ROW], 0),
     "put rows": lambda engine: engine.put_rows([ROW]),

@@ -11,6 +11,7 @@ from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.checks import checked_routes
 from streamfold.derive import contribution, difference, stored_rows, stored_text
 from streamfold.ledger import (
+    BEFORE_ALL,
     PAGE_ROWS,
     PART_BYTES_MAX,
     LedgerItem,
@@ -25,6 +26,7 @@ from streamfold.ledger import (
     manifest_key,
     optimistic,
     part_key,
+    repaired,
     replanned,
 )
 from streamfold.writes import AddRow, DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutRow, PutState, StateKey
@@ -303,3 +305,28 @@ def test_the_first_page_of_an_item_without_ledger_has_a_version_below_every_othe
     assert not found.guard.expires
     assert found.guard.parts[0].version == ""
     assert found.tallies == (Tally("OWNED", PAGE_ROWS, 0),)
+
+
+def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
+    found = holding(V2, FIVE)
+    transition = repaired(KEY, ITEM, Step(VIEW, V1, None, FIVE), found)
+    assert transition.effects == ()
+    assert transition.guard.parts == (LedgerPart("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
+    assert (transition.guard.revision, transition.guard.fence, transition.guard.expires) == (
+        found.revision,
+        True,
+        False,
+    )
+
+
+def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record():
+    transition = repaired(KEY, ITEM, Step(VIEW, BEFORE_ALL, None, {}), LedgerItem.of(None))
+    assert transition.guard.parts == (LedgerPart("OWNED", BEFORE_ALL, "", ""),)
+    assert (transition.guard.revision, transition.guard.expires) == (0, True)
+    assert BEFORE_ALL < V1
+
+
+@pytest.mark.parametrize(("asked", "version"), [(V1, V2), (V2, V2), (V3, V3)])
+def test_a_repair_never_lowers_the_version(asked, version):
+    transition = repaired(KEY, ITEM, Step(VIEW, asked, None, {}), holding(V2, FIVE))
+    assert transition.guard.parts[0].version == version

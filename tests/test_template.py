@@ -36,7 +36,7 @@ WRITES = (
     PutState(STATE, "a"),
     DeleteState(STATE),
 )
-COMMANDS_ONLY = {"items", "state_items", "close"}
+COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 
 

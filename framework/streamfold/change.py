@@ -130,7 +130,7 @@ class Change:
             return old
         if not self.has_old:
             raise ImageError(self._image_message("old", HAS_OLD))
-        self._old = image = _image(old)
+        self._old = image = image_of(old)
         return image
 
     @property
@@ -141,7 +141,7 @@ class Change:
             return new
         if not self.has_new:
             raise ImageError(self._image_message("new", HAS_NEW))
-        self._new = image = _image(new)
+        self._new = image = image_of(new)
         return image
 
     @property
@@ -245,7 +245,7 @@ def _key_value(value: AttributeValue) -> KeyValue:
     raise RecordError(f"A record has the key value {value!r}: expected text (S), a number (N) or bytes (B).")
 
 
-def _image(raw: RawImage | None) -> Image:
+def image_of(raw: RawImage | None) -> Image:
     """The image, absent also when it is a tombstone or a row without contributors."""
     if not raw or (CONTRIBUTORS in raw and raw[CONTRIBUTORS] == {"N": "0"}):
         return ABSENT

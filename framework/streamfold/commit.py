@@ -221,7 +221,7 @@ class Committer:
             wants = _writes(unit, {write.key})
             parts = by_handler(unit) if wants else [unit]
             if wants and len(parts) == 1:
-                self._fail([unit], _not_the_owner(write, reason))
+                self._fail([unit], not_the_owner(write, reason))
             else:
                 left += parts
         return left
@@ -394,7 +394,7 @@ def _own(write: GuardedPut, reason: Reason) -> bool:
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
-def _not_the_owner(write: Write, reason: Reason) -> HandlerError:
+def not_the_owner(write: Write, reason: Reason) -> HandlerError:
     row = " / ".join(str(part) for part in write.key[1:] if part is not None)
     owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
     return HandlerError(

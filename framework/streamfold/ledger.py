@@ -22,6 +22,8 @@ PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
+BEFORE_ALL = "0"
+"""The version of what did not come through a stream: it sorts before the version of every record."""
 NO_SORT = "-"
 PAGE_ROWS = 98
 """Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
@@ -172,8 +174,23 @@ def replanned(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: Ledg
     Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
     """
     left = tuple(step for step in steps if not _done(step, found))
-    if not left:
-        return None
+    return _from_found(key, item, left, found) if left else None
+
+
+def repaired(key: StateKey, item: ItemKey, step: Step, found: LedgerItem) -> Transition:
+    """One handler's step from what the ledger really holds to what its source says.
+
+    It is written also when nothing differs, and with a fence: an optimistic write that was planned earlier and lands
+    later is then refused. The version never falls.
+    """
+    stored = found.parts.get(step.route.name)
+    version = max(step.version, stored.version) if stored else step.version
+    return _from_found(key, item, (step._replace(version=version),), found, fence=True)
+
+
+def _from_found(
+    key: StateKey, item: ItemKey, left: tuple[Step, ...], found: LedgerItem, *, fence: bool = False
+) -> Transition:
     parts, effects, tallies, live, partial = [], [], [], 0, False
     for step in left:
         stored = found.parts.get(step.route.name)
@@ -188,7 +205,8 @@ def replanned(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: Ledg
         tallies.append(Tally.of(step.route.name, rows))
         parts.append(LedgerPart(step.route.name, version, after, text))
         live += bool(after) - bool(text)
-    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires=not partial and found.live + live == 0)
+    expires = not partial and found.live + live == 0
+    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
     return Transition(guard, tuple(effects), left, tuple(tallies), partial)
 
 

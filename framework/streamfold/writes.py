@@ -95,6 +95,8 @@ class LedgerWrite(NamedTuple):
     ``revision``: None for the optimistic form (each part's ``expected`` is compared); else the item must still have the
     revision that was read, 0 meaning that there is none. ``live`` changes the number of handlers with something stored.
     ``expires``: the time to live is set, on the condition that ``live_expected`` (when given) is what is stored.
+    ``fence``: the parts are marked as repaired, so that every optimistic write that was planned before is refused; the
+    next write of a part takes the mark away.
     """
 
     key: StateKey
@@ -103,6 +105,7 @@ class LedgerWrite(NamedTuple):
     live: int
     expires: bool
     live_expected: int | None = None
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ One contract test runs over both (``tests/test_engines.py``).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from streamfold.change import ItemKey
 from streamfold.table import Table
 from streamfold.writes import PutRow, Refused, RowKey, StateKey, Write
 
@@ -38,6 +39,13 @@ class Engine(Protocol):
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         """Writes a state item with revision + 1 where it has this revision (0: is not there); says whether it did."""
+        ...
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        """A source item as it is now, strongly consistent; None where there is none.
+
+        Raises ``EngineError`` where that cannot be told: the table is missing, may not be read, or was never kept here.
+        """
         ...
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:

@@ -19,6 +19,7 @@ from botocore.exceptions import (
     SSOError,
 )
 
+from streamfold.change import ItemKey
 from streamfold.engines import StoredItem
 from streamfold.engines.expressions import Action, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -48,6 +49,7 @@ THROTTLED = {
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes of a statement in a batch that is worth another try (API Reference, BatchStatementError)."""
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
+FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 T = TypeVar("T")
 
 
@@ -222,6 +224,22 @@ class DynamoEngine:
             raise EngineUnavailable(f"State item {key} could not be written: {error}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        real_name = self.requests.real_name(item[0])
+        try:
+            found = self.client.get_item(TableName=real_name, Key=self.requests.key(item), ConsistentRead=True)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in FORBIDDEN:
+                raise EngineError(
+                    f"Source items of table {real_name} may not be read: dynamodb:GetItem on it is needed. "
+                    f"{error.response['Error'].get('Message', '')}"
+                ) from error
+            raise self._fatal(error) from error
+        except BotoCoreError as error:
+            raise unreachable(error) from error
+        source: StoredItem | None = found.get("Item")
+        return source
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         real_name = self.requests.real_name(table.name)

@@ -136,6 +136,15 @@ class EmbeddedEngine:
                 self._put_state(key, {**attributes, "r": revision + 1})
         return fits
 
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        row = self._row(item)
+        if row is None and not self._keeps_sources(item[0]):
+            raise EngineError(
+                f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
+                "A replay keeps them beside its rows: streamfold replay FILES --state FILE."
+            )
+        return row
+
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
@@ -252,6 +261,8 @@ class EmbeddedEngine:
             item[part.handler + ".v"] = part.version
             item[part.handler + ".s"] = part.contribution
             item.pop(part.handler + ".fence", None)
+            if write.fence:
+                item[part.handler + ".fence"] = True
         item["r"] = item.get("r", 0) + 1
         if write.live:
             item["live"] = item.get("live", 0) + write.live
@@ -303,6 +314,11 @@ class EmbeddedEngine:
 
     def _is_wanted(self, key: RowKey) -> bool:
         return self.wanted is not None and self.wanted(key)
+
+    def _keeps_sources(self, table: str) -> bool:
+        """Whether a source image of the table was ever put; only those have a version."""
+        query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
+        return self._connection.execute(query, (table,)).fetchone() is not None
 
     def _row(self, key: RowKey) -> Row | None:
         found = self._connection.execute(

@@ -95,7 +95,10 @@ class Requests:
         for part in write.parts:
             sets.append(f"{use.name(part.handler + '.v')} = {use.value(part.version)}")
             sets.append(f"{use.name(part.handler + '.s')} = {use.value(part.contribution)}")
-            removes.append(use.name(part.handler + ".fence"))
+            if write.fence:
+                sets.append(f"{use.name(part.handler + '.fence')} = {use.value(value=True)}")
+            else:
+                removes.append(use.name(part.handler + ".fence"))
             if write.revision is None:
                 conditions.append(_optimistic(use, part))
         if write.expires:
@@ -112,7 +115,7 @@ class Requests:
         return {
             "TableName": self.state_table,
             "Key": state_attributes(write.key),
-            "UpdateExpression": f"SET {', '.join(sets)} REMOVE {', '.join(removes)} {adds}",
+            "UpdateExpression": f"SET {', '.join(sets)} {'REMOVE ' + ', '.join(removes) if removes else ''} {adds}",
             "ConditionExpression": " AND ".join(conditions),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             **use.arguments(),

@@ -1,0 +1,192 @@
+"""Repair of one source item: what the handlers' ledger parts and rows hold is led to what the item says now.
+
+The order of the reads is the guard: first the ledger item, *then* the source, both strongly consistent; the write is
+conditioned on the ledger's revision as read. What changes the item in between moves the ledger, and the write is
+refused: again from the first read. It is written also when nothing differs, with a fence, so that what was planned
+before the repair can no longer land after it.
+"""
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import DecimalException, localcontext
+from typing import NamedTuple
+
+from streamfold.app import App
+from streamfold.batch import Fields
+from streamfold.change import ABSENT, Change, ItemKey, image_of
+from streamfold.commit import CONFLICT_SECONDS, THROTTLE_FACTOR, filled, not_the_owner
+from streamfold.derive import contribution
+from streamfold.engines import Engine
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, ManifestError, SettingsError
+from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
+from streamfold.route import Route
+from streamfold.values import EXACT
+from streamfold.world import SECONDS_A_DAY, World
+from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
+
+ROUNDS_MAX = 8
+"""Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
+STOPPING = (EngineError, ManifestError, SettingsError)
+"""Errors that are about no item: they end the run, but for ``EngineUnavailable``."""
+
+
+class Repaired(NamedTuple):
+    """What a repair made of one handler's part of an item.
+
+    ``written`` and ``removed`` count rows; ``known``: the ledger already stood at the version that was asked for.
+    ``error`` says why it was left as it was.
+    """
+
+    item: ItemKey
+    handler: str
+    written: int = 0
+    removed: int = 0
+    known: bool = False
+    error: Exception | None = None
+
+
+class Work(NamedTuple):
+    """One handler's part of one item, as it is to be led to what the source says."""
+
+    item: ItemKey
+    route: Route
+    fields: Fields
+    version: str
+
+
+@dataclass(slots=True)
+class Repair:
+    """Repairs items of one application on one engine; with ``dry_run`` it only says what it would do."""
+
+    app: App
+    engine: Engine
+    world: World
+    dry_run: bool = False
+
+    def item(
+        self,
+        item: ItemKey,
+        *,
+        version: str = BEFORE_ALL,
+        handlers: Collection[str] | None = None,
+        changes: Sequence[Change] = (),
+    ) -> list[Repaired]:
+        """Repairs what the handlers (None: all views and indexes) keep of an item.
+
+        ``version`` is that of a record that is made good by it: the ledger's is then no older. ``changes`` are such
+        records: rows that their images name, and that stand empty since a crash, are removed. Raises ``EngineError``
+        where the source cannot be read: nothing is then retracted.
+        """
+        found = []
+        for route, fields in ledger_routes(self.app, item):
+            if handlers is None or route.name in handlers:
+                with localcontext(EXACT):
+                    found.append(self._part(Work(item, route, fields, version), changes))
+        return found
+
+    def _part(self, work: Work, changes: Iterable[Change]) -> Repaired:
+        try:
+            return self._carried_out(work, changes)
+        except Exception as error:
+            if isinstance(error, STOPPING) and not isinstance(error, EngineUnavailable):
+                raise
+            return Repaired(work.item, work.route.name, error=_explained(work.route, error))
+
+    def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
+        written, removed, lowered = 0, 0, _named(work, changes)
+        for number in range(ROUNDS_MAX):
+            known, transition = self._planned(work)
+            tally = transition.tallies[0]
+            if self.dry_run:
+                return Repaired(work.item, work.route.name, tally.written, tally.removed, known)
+            writes = _writes(transition)
+            refused = self.engine.transact(writes, self._expires_at())
+            if refused is not None:
+                self._decide(writes, refused, number)
+                continue
+            written, removed, lowered = written + tally.written, removed + tally.removed, lowered | _lowered(writes)
+            if not transition.partial:
+                removed += self._remove_empty(lowered - transition.steps[0].after.keys())
+                return Repaired(work.item, work.route.name, written, removed, known)
+        raise EngineUnavailable(
+            f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
+        )
+
+    def _planned(self, work: Work) -> tuple[bool, Transition]:
+        """The step to what the source says; whether the ledger stood at the version already."""
+        key = ledger_key(self.app.name, work.route.group, work.item)
+        found = LedgerItem.of(self.engine.read_state([key], consistent=True).get(key))
+        found = filled(self.engine, key, found, {work.route.name})
+        source = self.engine.read_source(work.item)  # behind the ledger: see above
+        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
+        stored = found.parts.get(work.route.name)
+        known = stored is not None and stored.version >= work.version != BEFORE_ALL
+        return known, repaired(key, work.item, Step(work.route, work.version, None, after), found)
+
+    def _decide(self, writes: Sequence[Write], refused: Refused, number: int) -> None:
+        """Returns where another round may help, after a pause if others are in the way. Raises where none does."""
+        for write, reason in zip(writes, refused.reasons, strict=True):
+            if reason is not None and reason.code == CONDITION:
+                if isinstance(write, LedgerWrite):
+                    return
+                raise not_the_owner(write, reason)
+        reasons = [reason for reason in refused.reasons if reason is not None]
+        codes = {reason.code for reason in reasons}
+        if not codes <= set(CONFLICT):
+            first = next(reason for reason in reasons if reason.code not in CONFLICT)
+            raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
+        factor = 1 if codes == {CONFLICT[0]} else THROTTLE_FACTOR
+        self.world.pause(factor * CONFLICT_SECONDS * 2**number * (0.5 + random.random()))  # noqa: S311 - jitter
+
+    def _remove_empty(self, rows: set[RowKey]) -> int:
+        """Removes those of the rows that nothing contributes to any more; returns how many were removed."""
+        return len(self.engine.remove_empty(sorted(rows, key=str))) if rows else 0
+
+    def _expires_at(self) -> int:
+        return int(self.world.clock()) + self.world.settings.retention_days * SECONDS_A_DAY
+
+
+def ledger_routes(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
+    """The views and indexes that read an item, each once, with the fields of its key."""
+    return [(route, fields) for route, fields in routes_of(app, item) if route.ledger]
+
+
+def routes_of(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
+    """The handlers that read an item, each once; of a derived row only views and indexes do."""
+    dispatch = app.dispatch.get(item[0])
+    found: dict[str, tuple[Route, Fields]] = {}
+    for entry, fields in dispatch.find(*item[1:]) if dispatch else ():
+        for route in entry.routes:
+            found.setdefault(route.name, (route, fields))
+    is_derived = bool(found) and app.derived(item)
+    return [(route, fields) for route, fields in found.values() if route.ledger or not is_derived]
+
+
+def _writes(transition: Transition) -> list[Write]:
+    effects = (effect for effect in transition.effects if not (isinstance(effect, AddRow) and effect.changes_nothing))
+    return [transition.guard, *effects]
+
+
+def _lowered(writes: Iterable[Write]) -> set[RowKey]:
+    return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+
+
+def _named(work: Work, changes: Iterable[Change]) -> set[RowKey]:
+    """The counted rows that the images of records name: an attempt that died may have left them empty."""
+    rows: set[RowKey] = set()
+    for change in changes:
+        for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
+            try:
+                parts = contribution(work.route, image, work.fields)
+            except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
+                continue
+            rows.update(key for key, part in parts.items() if not part.digest)
+    return rows
+
+
+def _explained(route: Route, error: Exception) -> Exception:
+    if isinstance(error, DecimalException):
+        what = type(error).__name__
+        return HandlerError(f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({what}).")
+    return error
