@@ -145,6 +145,11 @@ def owned(owner, key=ROW, **attributes):
     return PutRow(key, {**attributes, OWNER: owner}, owner)
 
 
+def added(key=ROW, **amounts):
+    """What an ``on`` handler's ``Add`` becomes."""
+    return AddRow(key, amounts, 1, unversioned=True)
+
+
 def is_permanent(reason):
     return reason is not None and reason.code not in (CONDITION, *CONFLICT)
 
@@ -538,6 +543,35 @@ class EngineContract:
         store.write(plain_row(a=1))
         store.write(GuardedPut(ROW, {"a": 2}, "v1", "SESSION#1"))
         assert store.row()["a"] == 2
+
+    # A row is put or added to, never both
+
+    def test_change_s_addition_counts_itself_as_a_contributor(self, store):
+        store.write(added(sign_ins=1))
+        store.write(added(sign_ins=2))
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "sign_ins": 3, CONTRIBUTORS: 2}
+
+    @pytest.mark.parametrize("attributes", [{"a": 1}, None], ids=["row", "tombstone"])
+    @pytest.mark.parametrize("beside", [[], [Claim(CLAIM)]], ids=["alone", "in a transaction"])
+    def test_change_s_addition_to_a_row_with_a_version_is_refused_with_that_row(self, store, beside, attributes):
+        store.write(GuardedPut(ROW, attributes, "v1"))
+        before = store.row()
+        *_, reason = store.refused(*beside, added(sign_ins=1))
+        assert (reason.code, reason.item[VERSION]) == (CONDITION, "v1")
+        assert (store.row(), store.state(CLAIM)) == (before, None)
+
+    @pytest.mark.parametrize("attributes", [{"a": 1}, None], ids=["row", "tombstone"])
+    @pytest.mark.parametrize("owner", [None, "SESSION#1"])
+    def test_guarded_put_over_a_row_that_is_added_to_is_refused_with_that_row(self, store, attributes, owner):
+        store.write(added(sign_ins=1))
+        (reason,) = store.refused(GuardedPut(ROW, attributes, "v1", owner))
+        assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 1)
+        assert store.row()["sign_ins"] == 1
+
+    def test_addition_of_a_view_asks_for_no_version(self, store):
+        store.write(GuardedPut(ROW, {"a": 1}, "v1"))
+        store.write(AddRow(ROW, {"units": 1}, 1))
+        assert store.row()["units"] == 1
 
     # Claims, and contributions in items of their own
 

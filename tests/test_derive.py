@@ -366,10 +366,10 @@ def written_for(*yielded, into=(LOG, COUNTS), sources=(ORDER,), of=PAID):
     [
         ([Put(LOG, what="paid", x=1)], [GuardedPut(LOG_ROW, {"x": 1}, VERSION)]),
         ([Delete(LOG, what="paid")], [GuardedPut(LOG_ROW, None, VERSION)]),
-        ([Add(COUNTS, day="d", n=2)], [AddRow(("main", "COUNTS#d", "X"), {"n": 2}, 0)]),
+        ([Add(COUNTS, day="d", n=2)], [AddRow(("main", "COUNTS#d", "X"), {"n": 2}, 1, unversioned=True)]),
         (
             [Add(COUNTS, day="d", n=2), Add(COUNTS, day="d", n=-1, m=1)],
-            [AddRow(("main", "COUNTS#d", "X"), {"n": 1, "m": 1}, 0)],
+            [AddRow(("main", "COUNTS#d", "X"), {"n": 1, "m": 1}, 2, unversioned=True)],
         ),
         ([], []),
     ],
@@ -410,7 +410,8 @@ def test_an_effect_that_cannot_be_written_as_declared_is_refused(yielded, messag
 
 
 def test_an_add_may_go_to_any_row_of_an_owned_target():
-    assert [AddRow(("main", "LOG#ALL", "n"), {"n": 1}, 0)] == written_for(Add(LOG, order_id="ALL", what="n", n=1))
+    added = AddRow(("main", "LOG#ALL", "n"), {"n": 1}, 1, unversioned=True)
+    assert [added] == written_for(Add(LOG, order_id="ALL", what="n", n=1))
 
 
 # History.

@@ -17,7 +17,7 @@ from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
 from streamfold.limits import ACTIONS_MAX
 from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
 from streamfold.route import Route
-from streamfold.table import OWNER
+from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.writes import (
     CONDITION,
     CONFLICT,
@@ -212,16 +212,17 @@ class Committer:
     def _without_stale(self, units: list[Unit], write: Write, reason: Reason) -> list[Unit]:
         """The units without a row-guarded effect that is older than what is stored.
 
-        A row that is another item's fails the handler that wants it, once that is alone.
+        A row that is another item's, or is added to where it should be put, fails the handler that wants it, once that
+        is alone.
         """
-        if isinstance(write, GuardedPut) and _own(write, reason):
+        if isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason):
             return [without(unit, [write.key]) for unit in units]
         left: list[Unit] = []
         for unit in units:
             wants = _writes(unit, {write.key})
             parts = by_handler(unit) if wants else [unit]
             if wants and len(parts) == 1:
-                self._fail([unit], not_the_owner(write, reason))
+                self._fail([unit], _not_its_row(unit.routes[0], write, reason))
             else:
                 left += parts
         return left
@@ -394,13 +395,35 @@ def _own(write: GuardedPut, reason: Reason) -> bool:
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
+def _is_added_to(reason: Reason) -> bool:
+    """Whether the row that refused counts additions, and bears no version of a put."""
+    return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
+
+
+def _not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
+    """Why a row will not take a handler's write, however often that is tried."""
+    if isinstance(write, AddRow):
+        wants, was = "adds to", "put or deleted"
+    elif isinstance(write, GuardedPut) and _is_added_to(reason):
+        wants, was = "puts or deletes", "added to"
+    else:
+        return not_the_owner(write, reason)
+    return HandlerError(
+        f"Handler {route.name!r} {wants} row {_row_name(write)}, which was {was} before: a row is put or added to, "
+        "never both. Give the additions a target of their own."
+    )
+
+
 def not_the_owner(write: Write, reason: Reason) -> HandlerError:
-    row = " / ".join(str(part) for part in write.key[1:] if part is not None)
     owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
     return HandlerError(
-        f"Row {row} belongs to {owner}: a row with plain attributes has one source item. Put a field into its template "
-        "that tells the sources apart."
+        f"Row {_row_name(write)} belongs to {owner}: a row with plain attributes has one source item. Put a field into "
+        "its template that tells the sources apart."
     )
+
+
+def _row_name(write: Write) -> str:
+    return " / ".join(str(part) for part in write.key[1:] if part is not None)
 
 
 def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:

@@ -331,7 +331,7 @@ def _write(
     route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change
 ) -> RowWrite:
     if isinstance(effect, Add):
-        return AddRow(key, _amounts(route, effect, values), 0)
+        return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
     if not target.owned:
         raise HandlerError(
             f"Handler {route.name!r} yielded {effect!r}, but does not own {target.key!r}: its template does not hold "

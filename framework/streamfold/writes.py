@@ -41,18 +41,24 @@ class DeleteRow:
 
 
 class AddRow(NamedTuple):
-    """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one."""
+    """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one.
+
+    ``unversioned``: only to a row that no guarded put has written. A sum behind a tombstone would be hidden, and gone
+    with it; the next put would overwrite it.
+    """
 
     key: RowKey
     amounts: Mapping[str, Number]
     contributors: int
+    unversioned: bool = False
 
     def merged(self, other: "AddRow") -> "AddRow":
         """Both additions as one. Raises ``decimal.Inexact`` where the sum would need more than 38 digits."""
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
-        return AddRow(self.key, amounts, self.contributors + other.contributors)
+        unversioned = self.unversioned or other.unversioned
+        return AddRow(self.key, amounts, self.contributors + other.contributors, unversioned)
 
     @property
     def changes_nothing(self) -> bool:
@@ -63,6 +69,7 @@ class AddRow(NamedTuple):
 class GuardedPut:
     """Writes a row with its source version, only over an older version. Without attributes: a tombstone.
 
+    A row that counts contributors without a version is one that is added to, and is refused too.
     With an ``owner``: only over a row of the same owner, because versions of different items do not compare.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.effects import Number
-from streamfold.table import OWNER, VERSION
+from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.values import WIDE
 from streamfold.writes import GuardedPut, LedgerWrite
 
@@ -35,7 +35,7 @@ def revision_holds(revision: int, item: Mapping[str, Any] | None) -> bool:
 def row_is_older(row: Mapping[str, Any], write: GuardedPut) -> bool:
     if write.owner and row.get(OWNER, {"S": write.owner}) != {"S": write.owner}:
         return False
-    return VERSION not in row or row[VERSION]["S"] < write.version
+    return row[VERSION]["S"] < write.version if VERSION in row else CONTRIBUTORS not in row
 
 
 def plus(one: Number, other: Number) -> Number:

@@ -274,6 +274,8 @@ class EmbeddedEngine:
 
     def _add(self, write: AddRow) -> Reason | None:
         before = self._row(write.key)
+        if write.unversioned and before is not None and VERSION in before:
+            return Reason(CONDITION, decode({"M": before}))
         row = dict(before) if before else self._key_attributes(write.key)
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         for name, amount in amounts.items():

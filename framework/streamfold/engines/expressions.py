@@ -133,10 +133,17 @@ class Requests:
         use = Expression()
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         adds = [f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items()]
+        condition: dict[str, Any] = {}
+        if write.unversioned:
+            condition = {
+                "ConditionExpression": f"attribute_not_exists({use.name(VERSION)})",
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
         return {
             "TableName": self.real_name(write.key[0]),
             "Key": self.key(write.key),
             "UpdateExpression": f"ADD {', '.join(adds)}",
+            **condition,
             **use.arguments(),
         }
 
@@ -167,7 +174,9 @@ class Requests:
         else:
             attributes |= {CONTRIBUTORS: 0} | ({table.ttl: expires_at} if table.ttl else {})
         use = Expression()
-        older = f"(attribute_not_exists({use.name(VERSION)}) OR {use.name(VERSION)} < {use.value(write.version)})"
+        version, added_to = use.name(VERSION), use.name(CONTRIBUTORS)
+        new = f"(attribute_not_exists({version}) AND attribute_not_exists({added_to}))"
+        older = f"({new} OR {version} < {use.value(write.version)})"
         if write.owner:
             older += f" AND (attribute_not_exists({use.name(OWNER)}) OR {use.name(OWNER)} = {use.value(write.owner)})"
         return {
