@@ -1,0 +1,305 @@
+"""Lambda's event source mapping in process: a stream's records reach a function as Lambda delivers them.
+
+Every rule is that of the Developer Guide (with-ddb, services-dynamodb-errors, services-ddb-batchfailurereporting) or
+was seen on AWS, and is named where it is applied. Two things the twin decides for itself, because no document does:
+which lane is next, and how long it waits before it tries again. What it leaves out: tumbling windows.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from streamfold.errors import SettingsError
+from streamfold.testing.destinations import REGION_AND_ACCOUNT, Condition, Destination, FailedBatch
+from streamfold.testing.filters import Filters
+from streamfold.testing.invocations import Context, Died, Discarded, Invocation, Next, Outcome, Throttled
+from streamfold.testing.lanes import RETENTION_SECONDS, Batch, Clock, Lane, Reader, Record, Stream
+from streamfold.testing.mapping_settings import FOREVER, MappingSettings
+from streamfold.testing.responses import first_failed
+
+BACKOFF_SECONDS = 0.2
+"""Wait before the first retry of a batch; it doubles with each. On AWS first retries came after 0.2 to 0.4 seconds."""
+BACKOFF_SECONDS_MAX = 60.0
+TIMEOUT_SECONDS_MAX = 900
+"""The longest that an invocation takes (Developer Guide, gettingstarted-limits)."""
+INVOCATIONS_MAX = 10_000
+
+INVOKED = "InvokedEventCount"
+FAILED_INVOKE = "FailedInvokeEventCount"
+DROPPED = "DroppedEventCount"
+DELIVERED = "OnFailureDestinationDeliveredEventCount"
+NOT_DELIVERED = "DestinationDeliveryFailures"
+
+
+class MappingTwin:
+    """Polls a stream and invokes a function, ``function(event, context)``, batch by batch, as Lambda does.
+
+    The function may return a partial batch response or raise; one that moves the clock beyond ``timeout_seconds`` has
+    timed out, whatever it returns. ``clock`` is the stream's unless given, ``destination`` where discarded batches go.
+    Lanes that could run at the same time take turns, or are drawn by ``random``.
+
+    ``metrics`` counts records by the names of Lambda's own metrics (Developer Guide, monitoring-metrics-types),
+    ``discarded`` lists what was given up, ``expired`` counts the records that were lost because the stream no longer
+    keeps them. Raises ``SettingsError`` for a timeout that Lambda refuses.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        function: Callable[[Any, Context], Any],
+        settings: MappingSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        destination: Destination | None = None,
+        name: str = "function",
+        timeout_seconds: float = 60,
+        random: Random | None = None,
+    ) -> None:
+        if not 0 < timeout_seconds <= TIMEOUT_SECONDS_MAX:
+            raise SettingsError(
+                f"timeout_seconds={timeout_seconds!r} does not fit: expected more than 0, at most "
+                f"{TIMEOUT_SECONDS_MAX}."
+            )
+        self.stream = stream
+        self.function = function
+        self.settings = settings or MappingSettings()
+        self.clock: Clock = clock or stream.clock
+        self.destination = destination
+        self.function_arn = f"arn:aws:lambda:{REGION_AND_ACCOUNT}:function:{name}"
+        self.id = str(uuid5(NAMESPACE_URL, f"{self.function_arn} {stream.arn}"))
+        self.enabled = True
+        self.metrics: Counter[str] = Counter()
+        self.discarded: list[Discarded] = []
+        self.expired = 0
+        self._timeout_seconds = timeout_seconds
+        self._random = random
+        self._filters = Filters(self.settings.filters)
+        self._readers: dict[str, Reader] = {}
+        self._ids = self._turn = 0
+        self._find_shards()
+        if self.settings.starting_position == "LATEST":
+            for reader in self._readers.values():
+                reader.skip()
+
+    def step(self) -> Invocation | None:
+        """Makes the next invocation and says what became of it; None when nothing is left, or the mapping is disabled.
+
+        When every batch has to wait, for its window or its next try, the clock is advanced to the first that may go.
+        """
+        while self.enabled and (lane := self._next_lane()) is not None:
+            batch = lane.batch(self.settings.batch_size, self.clock.now, self._new_id)
+            if not self._drop_old(lane, batch):  # what is dropped does not come again: the loop ends
+                return self._invoke(lane, batch)
+        return None
+
+    def run(self, invocations_max: int = INVOCATIONS_MAX) -> list[Invocation]:
+        """Steps until nothing is left, or as often as ``invocations_max``; ``caught_up`` tells which."""
+        made: list[Invocation] = []
+        while len(made) < invocations_max and (invocation := self.step()) is not None:
+            made.append(invocation)
+        return made
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every record that the stream holds is through, filtered out, or given up."""
+        self._find_shards()
+        return all(reader.at_end and not reader.busy for reader in self._readers.values())
+
+    def rewind(self, shard_id: str | None = None, sequence: int | str | None = None) -> None:
+        """Loses the checkpoint of a shard, or of all: records come again, batched anew, from ``sequence`` on.
+
+        Without ``sequence``, from the oldest that the stream holds. A rewind never skips records. Raises
+        ``SettingsError`` for a shard that the mapping does not read.
+        """
+        if shard_id is not None and shard_id not in self._readers:
+            raise SettingsError(
+                f"Shard {shard_id!r} is not read: expected one of {', '.join(self._readers) or 'none'}."
+            )
+        for reader in self._readers.values():
+            if shard_id in (None, reader.shard.id):
+                reader.go_back(-1 if sequence is None else int(sequence) - 1)
+
+    def disable(self) -> None:
+        """Stops the mapping. It keeps its checkpoints (Developer Guide, with-ddb)."""
+        self.enabled = False
+
+    def enable(self) -> None:
+        """Starts the mapping where each shard was: what was not through comes again, in new batches.
+
+        A shard has one checkpoint: with several lanes, what other lanes finished beyond it comes again too.
+        """
+        if not self.enabled:
+            self.enabled = True
+            for reader in self._readers.values():
+                reader.go_back(reader.checkpoint())
+
+    # --- which batch is next ------------------------------------------------------------------------------------------
+
+    def _find_shards(self) -> None:
+        for shard in self.stream.shards:
+            if shard.id not in self._readers:
+                self._readers[shard.id] = Reader(shard, self.settings.parallelization_factor)
+
+    def _readable(self, reader: Reader) -> bool:
+        """A shard is read when its parent is through, or was trimmed (Developer Guide, Streams)."""
+        parent = self._readers.get(reader.shard.parent or "")
+        return parent is None or (self._readable(parent) and parent.drained)
+
+    def _poll(self) -> None:
+        self._find_shards()
+        for reader in self._readers.values():
+            if self._readable(reader):
+                self.expired += reader.poll(self._filters, self.clock.now, self.metrics)
+
+    def _lanes(self) -> Iterator[Lane]:
+        return (lane for reader in self._readers.values() for lane in reader.lanes)
+
+    def _next_lane(self) -> Lane | None:
+        self._poll()
+        waiting = [(due, lane) for lane in self._lanes() if (due := lane.due(self.settings)) is not None]
+        if not waiting:
+            return None
+        first = min(due for due, _ in waiting)
+        self.clock.advance(max(0.0, first - self.clock.now))
+        ready = [lane for due, lane in waiting if due <= max(first, self.clock.now)]
+        return self._random.choice(ready) if self._random else min(ready, key=lambda lane: lane.turn)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"00000000-0000-4000-8000-{self._ids:012x}"
+
+    # --- one invocation -----------------------------------------------------------------------------------------------
+
+    def _invoke(self, lane: Lane, batch: Batch) -> Invocation:
+        self._turn += 1
+        lane.turn = self._turn
+        started = self.clock.now
+        context = Context(batch.request_id, self.function_arn, self.clock, started + self._timeout_seconds)
+        response, error = self._call(batch, context)
+        records = tuple(polled.record for polled in batch.records)
+        if isinstance(error, Throttled):
+            self._wait(batch)
+            return self._told(lane, batch, records, "throttled", "again", None, error)
+        batch.attempts += 1
+        self.metrics[INVOKED] += len(records)
+        timed_out = self.clock.now - started > self._timeout_seconds
+        failed = 0 if error is not None or timed_out else self._first_failed(response, batch)
+        outcome: Outcome = "timeout" if timed_out else "error" if error is not None else OUTCOMES.get(failed, "partial")
+        if failed is not None:
+            self.metrics[FAILED_INVOKE] += len(records)
+        then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
+        return self._told(lane, batch, records, outcome, then, response, error)
+
+    def _call(self, batch: Batch, context: Context) -> tuple[Any, BaseException | None]:
+        try:
+            response = self.function(json.loads(batch.event), context)
+            json.dumps(response, default=float)  # what is no JSON is an error too; Lambda's runtime takes Decimals
+        except (Exception, SystemExit, Died) as error:  # noqa: BLE001 - whatever a function raises is its error
+            return None, error
+        return response, None
+
+    def _first_failed(self, response: Any, batch: Batch) -> int | None:
+        """Responses are read only where the mapping says so (Developer Guide, services-ddb-batchfailurereporting)."""
+        return first_failed(response, batch.sequences) if self.settings.report_item_failures else None
+
+    def _settle(self, lane: Lane, batch: Batch, failed: int | None, *, unhandled: bool) -> Next:
+        """What becomes of a batch. The part from the checkpoint on, and each half, is a batch of its own: with a new
+        request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
+        services-dynamodb-errors). The left half is finished before the right one begins.
+        """
+        if failed is None:
+            lane.batches.pop()
+            return "done"
+        if failed:
+            lane.batches[-1] = Batch(batch.records[failed:], self._new_id())
+            return "rest"
+        if self.settings.bisect and len(batch.records) > 1:
+            middle = len(batch.records) // 2
+            halves = (batch.records[middle:], batch.records[:middle])
+            lane.batches[-1:] = [Batch(half, self._new_id()) for half in halves]
+            return "halves"
+        if FOREVER < self.settings.retries_max < batch.attempts:
+            lane.batches.pop()
+            self._discard(lane, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
+            return "discarded"
+        self._wait(batch)
+        return "again"
+
+    def _wait(self, batch: Batch) -> None:
+        batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
+        batch.due = self.clock.now + batch.wait_seconds
+
+    def _told(
+        self,
+        lane: Lane,
+        batch: Batch,
+        records: tuple[Record, ...],
+        outcome: Outcome,
+        then: Next,
+        response: Any,
+        error: BaseException | None,
+    ) -> Invocation:
+        return Invocation(
+            lane.shard_id, lane.number, batch.request_id, batch.attempts, records, outcome, then, response, error
+        )
+
+    # --- records that are given up ------------------------------------------------------------------------------------
+
+    def _drop_old(self, lane: Lane, batch: Batch) -> int:
+        """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps;
+        those behind them are a new batch. Returns how many.
+        """
+        limit = self.settings.age_seconds_max
+        if limit != FOREVER and limit < RETENTION_SECONDS and (count := self._older(batch, limit)):
+            self._discard(lane, batch, count, "RecordAgeExceeded")
+        elif count := self._older(batch, RETENTION_SECONDS):
+            self.expired += count
+        if count:
+            rest = batch.records[count:]
+            lane.batches[-1:] = [Batch(rest, self._new_id())] if rest else []
+        return count
+
+    def _older(self, batch: Batch, seconds: int) -> int:
+        horizon = self.clock.now - seconds
+        records = batch.records
+        return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))
+
+    def _discard(self, lane: Lane, batch: Batch, count: int, condition: Condition, *, unhandled: bool = False) -> None:
+        """Hands records to the destination. One that fails loses them, for good (seen on AWS)."""
+        given_up = Batch(batch.records[:count], batch.request_id, batch.attempts)
+        delivered = False
+        if self.destination is not None:
+            try:
+                self.destination.deliver(self._failed_batch(lane, given_up, condition, unhandled=unhandled))
+                delivered = True
+            except Exception:  # noqa: BLE001 - whatever a destination raises is its refusal
+                self.metrics[NOT_DELIVERED] += 1
+        self.metrics[DELIVERED if delivered else DROPPED] += count
+        records = tuple(polled.record for polled in given_up.records)
+        self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
+
+    def _failed_batch(self, lane: Lane, batch: Batch, condition: Condition, *, unhandled: bool) -> FailedBatch:
+        first, last = batch.records[0], batch.records[-1]
+        return FailedBatch(
+            condition=condition,
+            request_id=batch.request_id,
+            invocations=batch.attempts,
+            responded=condition == "RetryAttemptsExhausted",
+            function_error="Unhandled" if unhandled else None,
+            at=self.clock.now,
+            shard_id=lane.shard_id,
+            sequences=(batch.sequences[0], batch.sequences[-1]),
+            created=(first.created, last.created),
+            records=len(batch.records),
+            stream_arn=self.stream.arn,
+            function_arn=self.function_arn,
+            mapping_id=self.id,
+            object_id=self._new_id(),
+            event=batch.event,
+        )
+
+
+OUTCOMES: Mapping[int | None, Outcome] = {None: "success", 0: "failure"}
