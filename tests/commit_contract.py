@@ -33,13 +33,14 @@ GROUP = Key("GROUP#{group}", "TOTAL")
 PAYER = Key("PAYER#{payer}", "TOTAL")
 CARD = Key("CARD#{expense_id}", "CARD")
 TAG = Key("TAG#{tag}", "{n:06d}")
+PAPER = Key("PAPER#{expense_id}", "{page:06d}")
 SEEN = Key("SEEN#{session_id}", "LAST")
 SIGN_INS = Key("SIGNINS#{day}", "TOTAL")
 CLOCK = 1_800_000_000.0
 EXPIRES = int(CLOCK) + 30 * 24 * 60 * 60
 
 
-def make_app():  # noqa: C901 - one application with six small handlers
+def make_app():  # noqa: C901 - one application with seven small handlers
     router = Router()
     router.audit(SESSION)
 
@@ -62,6 +63,11 @@ def make_app():  # noqa: C901 - one application with six small handlers
     def tags(item):
         for number in range(*item.get("tags", (0, 0))):
             yield Row(tag=item.get("tag", "travelling"), n=number, uses=Count())
+
+    @router.index(EXPENSE, into=PAPER)
+    def papers(item):
+        for number in range(item.get("papers", 0)):
+            yield Row(page=number, text=item["letter"] * item["letters"])
 
     @router.on(SESSION, into=SEEN)
     def seen(change):
@@ -166,6 +172,23 @@ def touches(writes, *key):
     return any(write.key == ("main", *key) for write in writes)
 
 
+def touches_papers(writes):
+    return any(str(write.key[1]).startswith("PAPER#") for write in writes)
+
+
+def pages_lost_after(count):
+    """Refuses to answer from this page on."""
+    left = [count]
+
+    def trouble(writes, go):
+        left[0] -= touches_papers(writes)
+        if touches_papers(writes) and left[0] < 0:
+            raise EngineUnavailable("no answer")
+        return go()
+
+    return trouble
+
+
 def always(code, *key, whole=False):
     """Refuses what touches this row, with a reason at that row or, as DynamoDB does at times, for the whole call."""
 
@@ -189,7 +212,7 @@ def times(count, code):
     return trouble
 
 
-EVERY_HANDLER = ("card", "group_total", "payer_total", "tags")
+EVERY_HANDLER = ("card", "group_total", "papers", "payer_total", "tags")
 
 
 def all_of(*items):
@@ -350,7 +373,7 @@ class CommitContract:
         batch = [at.expense(number, "bad" if number == 3 else "a") for number in range(5)]
         at.deliver(*batch, trouble=always(VALIDATION, "GROUP#bad", "TOTAL"))
         guilty = [writes for writes in at.store.sent if touches(writes, "GROUP#bad", "TOTAL")]
-        assert len(at.store.sent) - len(guilty) <= 2 + 4  # those before and behind it, then its other handlers
+        assert len(at.store.sent) - len(guilty) <= 2 + 5  # those before and behind it, then its other handlers
 
     def test_every_writer_of_a_row_that_holds_text_fails_and_nobody_else(self, at):
         at.store.transact([PutRow(("main", "GROUP#a", "TOTAL"), {"total": "text"})], 0)
@@ -642,6 +665,27 @@ class CommitContract:
         assert at.deliver(newest) == []
         assert at.deliver(moved, newest) == []
         assert at.holds_what_the_records_say()
+
+    @pytest.mark.parametrize(("letter", "letters"), [("x", 380_000), ("\U0001f600", 95_000)], ids=["short", "long"])
+    def test_rows_of_more_than_4_megabytes_go_page_by_page(self, at, letter, letters):
+        many = {"letter": letter, "letters": letters}
+        assert at.deliver(at.expense(1, papers=25, **many), at.expense(2)) == []
+        assert len([sent for sent in at.store.sent if touches_papers(sent)]) >= 3
+        assert at.holds_what_the_records_say()
+        assert at.deliver(at.expense(1, papers=3, **many), at.expense(2, "b")) == []
+        assert at.deliver(at.expense(1, papers=12, **many)) == []
+        assert at.holds_what_the_records_say()
+
+    @pytest.mark.parametrize("survivors", range(3))
+    def test_page_of_large_rows_that_is_lost_is_taken_up_again(self, at, survivors):
+        record = at.expense(1, papers=25, letter="x", letters=380_000)
+        assert ("papers", "EXPENSE#1") in at.deliver(record, trouble=pages_lost_after(survivors))
+        assert at.deliver(record) == []
+        assert at.holds_what_the_records_say()
+
+    def test_rows_of_just_less_than_4_megabytes_go_in_one_transaction(self, at):
+        assert at.deliver(at.expense(1, papers=8, letter="x", letters=380_000)) == []
+        assert len([sent for sent in at.store.sent if touches_papers(sent)]) == 1
 
     def test_failure_of_a_large_step_leaves_the_item_s_other_handlers_alone(self, at):
         at.deliver(at.expense(1, tags=(0, 99)))

@@ -388,6 +388,13 @@ class EngineContract:
         store.write(*adds[:100])
         assert len(store.rows("shop")) == 100
 
+    def test_transaction_over_4_megabytes_is_refused_for_good_and_one_just_under_it_is_made(self, store):
+        large = [plain_row(("shop", "LARGE", f"{number:03d}"), text="x" * 380_000) for number in range(12)]
+        assert all(map(is_permanent, store.refused(*large)))
+        assert store.rows("shop") == []
+        store.write(*large[:10], plain_row(("shop", "LARGE", "rest"), text="x" * 380_000))
+        assert len(store.rows("shop")) == 11
+
     def test_two_writes_of_one_row_are_refused_for_good(self, store):
         reasons = store.refused(AddRow(ROW, {"units": 1}, 1), plain_row(units=5))
         assert any(map(is_permanent, reasons))

@@ -12,9 +12,9 @@ from streamfold import Key, Router
 from streamfold.checks import checked_routes
 from streamfold.derive import Part
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.limits import BYTES_MAX
 from streamfold.plan import (
     ACTIONS_MAX,
-    BYTES_MAX,
     Chunk,
     KeyedPut,
     Plan,

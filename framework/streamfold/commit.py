@@ -15,8 +15,9 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
 from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
 from streamfold.limits import ACTIONS_MAX
-from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, pack, without
+from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, exceeds_transaction, pack, without
 from streamfold.route import Route
+from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.writes import (
     CONDITION,
@@ -139,7 +140,7 @@ class Committer:
 
     def _send(self, attempt: Attempt) -> None:
         try:
-            if len(attempt.chunk.units) == 1 and len(attempt.chunk.writes) > ACTIONS_MAX:
+            if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
                 self._replan_alone(attempt)
                 return
             refused = self.engine.transact(attempt.chunk.writes, self.world.expires_at)
@@ -250,8 +251,8 @@ class Committer:
         """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
         for unit, found in self._found(attempt.chunk.units):
             for planned in self._planned(unit, found):
-                if len(planned.effects) >= ACTIONS_MAX:
-                    why = f"{len(planned.effects)} writes for one item do not fit one transaction of {ACTIONS_MAX}."
+                if exceeds_transaction(planned):
+                    why = f"{len(planned.effects)} writes of one item do not fit {ACTIONS_MAX} actions and 4 MB."
                     self._fail([unit], HandlerError(why))
                 else:
                     self._resend([planned], attempt.rounds)
@@ -384,6 +385,11 @@ class Committer:
 
     def _tallies(self, name: str) -> Tallies:
         return self.outcome.tallies.setdefault(name, Tallies())
+
+
+def _goes_page_by_page(chunk: Chunk) -> bool:
+    """Whether one item's step through the ledger is too much for one transaction."""
+    return bool(chunk.units[0].steps) and (len(chunk.writes) > ACTIONS_MAX or too_large(chunk.writes))
 
 
 def _writes(unit: Unit, places: Collection[RowKey | StateKey]) -> bool:

@@ -15,6 +15,7 @@ from streamfold.change import ItemKey
 from streamfold.derive import Contribution, difference, stored_rows, stored_text
 from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
 from streamfold.route import Route
+from streamfold.sizes import fitting
 from streamfold.values import number_text
 from streamfold.writes import DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutState, RowWrite, StateKey
 
@@ -197,8 +198,8 @@ def _from_found(
         text = stored.text if stored else ""
         before, version, target = stored_rows(text), step.version, step.after
         rows = difference(step.route, item, before, target)
-        if len(left) == 1 and len(rows) > PAGE_ROWS:
-            partial, version, rows = True, stored.version if stored else "", rows[:PAGE_ROWS]
+        if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
+            partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes]

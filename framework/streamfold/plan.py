@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.ledger import LedgerItem, Step, Tally, Transition, optimistic, replanned
-from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.limits import ACTIONS_MAX
 from streamfold.route import Route
+from streamfold.sizes import BYTES_PLANNED_MAX, estimated_bytes, too_large
 from streamfold.writes import (
     AddRow,
     Claim,
@@ -26,11 +27,6 @@ from streamfold.writes import (
     StateKey,
     Write,
 )
-
-BYTES_PLANNED_MAX = BYTES_MAX // 2
-"""Sizes are estimated from text lengths, so chunks are cut well below the limit."""
-ACTION_BYTES = 512
-"""Assumed size of a write that holds amounts, versions and names only."""
 
 UnitWrite = RowWrite | PutState | DeleteState
 Place = RowKey | StateKey
@@ -122,6 +118,11 @@ def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) ->
     )
 
 
+def exceeds_transaction(unit: Unit) -> bool:
+    """Whether a unit alone has more writes, or is larger, than one transaction takes."""
+    return len(unit.effects) >= ACTIONS_MAX or too_large((unit.guard, *unit.effects))
+
+
 def without(unit: Unit, stale: Iterable[Place]) -> Unit:
     """A unit without the row-guarded effects that were refused as older than what is stored."""
     places = set(stale)
@@ -132,9 +133,9 @@ def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
     A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more
-    than that is split by handler, and so is one whose handlers' writes of a row cannot be one.
+    than that or is too large is split by handler, and so is one whose handlers' writes of a row cannot be one.
     """
-    whole = [part for unit in units for part in (by_handler(unit) if len(unit.effects) >= ACTIONS_MAX else [unit])]
+    whole = [part for unit in units for part in (by_handler(unit) if exceeds_transaction(unit) else [unit])]
     chunks: list[Chunk] = []
     builder = _ChunkBuilder(actions)
     for unit in _grouped(whole):
@@ -183,7 +184,7 @@ class _ChunkBuilder:
 
     def add(self, unit: Unit) -> bool:
         """Takes the unit, or leaves the chunk as it was and says no; the first is taken whatever its size."""
-        size = sum(_bytes(effect) for effect in unit.effects) + _guard_bytes(unit.guard)
+        size = sum(estimated_bytes(effect) for effect in unit.effects) + estimated_bytes(unit.guard)
         new = sum(1 for effect in unit.effects if effect.key not in self.rows)
         full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and (full or unit.guard.key in self.guards):
@@ -222,21 +223,6 @@ def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     if isinstance(one, GuardedPut) and isinstance(other, GuardedPut) and one.owner == other.owner:
         return max(one, other, key=lambda put: put.version)
     return None
-
-
-def _guard_bytes(guard: LedgerWrite | Claim) -> int:
-    if isinstance(guard, Claim):
-        return ACTION_BYTES
-    expected = guard.revision is None  # only then it is sent
-    return ACTION_BYTES + sum(len(part.contribution) + len(part.expected) * expected for part in guard.parts) * 2
-
-
-def _bytes(write: UnitWrite) -> int:
-    if isinstance(write, PutState):
-        return len(write.contribution) * 2
-    if isinstance(write, PutRow | GuardedPut) and write.attributes:
-        return ACTION_BYTES + sum(len(repr(value)) for value in write.attributes.values()) * 2
-    return ACTION_BYTES
 
 
 def _lines(plan: Plan) -> Iterator[str]:

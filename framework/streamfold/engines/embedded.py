@@ -17,7 +17,8 @@ from streamfold.engines import StoredItem
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
 from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
-from streamfold.limits import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import (
     ITEM_BYTES_MAX,
@@ -75,7 +76,8 @@ class EmbeddedEngine:
     """SQLite behind the engine protocol.
 
     ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's
-    limit of writes in a transaction; a local replay that need not rehearse it may have larger ones.
+    limit of writes in a transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have
+    larger ones.
     """
 
     def __init__(
@@ -99,6 +101,9 @@ class EmbeddedEngine:
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         if len(writes) > self.actions_max or len({write.key for write in writes}) < len(writes):
             why = f"a transaction takes {self.actions_max} writes at most, and one of each item: found {len(writes)}"
+            return Refused((Reason(VALIDATION, None, why),) * len(writes))
+        if self.actions_max == ACTIONS_MAX and too_large(writes):
+            why = f"a transaction takes {BYTES_MAX} bytes at most"
             return Refused((Reason(VALIDATION, None, why),) * len(writes))
         return self._transact(writes, expires_at)
 
