@@ -455,6 +455,15 @@ def test_retries_end_at_the_age_limit():
     assert len(function.events) == 9  # 0.2 seconds, doubled eight times, are 51
 
 
+def test_a_record_older_than_a_day_is_no_longer_in_the_stream():
+    stream, function = stream_of(*"ab"), Function()
+    stream.shards[0].records[1]["dynamodb"]["ApproximateCreationDateTime"] += 1
+    stream.clock.advance(DAY)
+    twin = mapping(stream, function)
+    twin.run()
+    assert (function.events, twin.expired) == (["b"], 1)
+
+
 def test_an_age_limit_beyond_a_day_is_the_streams_own():
     stream, function = stream_of("a"), Function("a")
     twin = mapping(stream, function, age_seconds_max=604_800)
@@ -492,6 +501,20 @@ def test_a_rewind_never_skips_records():
     assert function.events == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("poison", ["", "b"])
+def test_a_checkpoint_lost_during_an_invocation_outlives_its_answer(poison):
+    function = Function(poison)
+
+    def losing(event, context):
+        if not function.events:
+            twin.rewind()
+        return function(event, context)
+
+    twin = mapping(stream_of(*"ab"), losing, retries_max=0)
+    assert [one.then for one in twin.run()] == ["again", "discarded" if poison else "done"]
+    assert function.events == ["ab", "ab"]
+
+
 def test_a_rewind_of_an_unknown_shard_is_refused_with_the_known():
     with pytest.raises(SettingsError, match=r"Shard 'shard-9' is not read: expected one of shard-1\."):
         mapping(stream_of("a"), Function()).rewind("shard-9")
@@ -506,6 +529,18 @@ def test_a_disabled_mapping_does_nothing_and_goes_on_where_it_was():
     twin.enable()
     twin.run()
     assert function.events == ["a", "b", "c"]
+
+
+def test_what_other_lanes_finished_beyond_the_checkpoint_comes_again_after_the_mapping_was_disabled():
+    function = Function()
+    twin = mapping(stream_of(*"abcdefgh"), function, parallelization_factor=10, random=Random(3))
+    made = [twin.step(), twin.step()]
+    twin.disable()
+    twin.enable()
+    twin.run()
+    again = "".join(function.events[len(made) :])
+    assert set("abcdefgh") == set("".join(function.events))
+    assert set(again) & set("".join(function.events[: len(made)]))
 
 
 def test_a_batch_in_flight_is_delivered_anew_after_the_mapping_was_disabled():

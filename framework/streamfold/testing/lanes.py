@@ -126,23 +126,20 @@ class Lane:
     def batch(self, size: int, now: float, new_id: Callable[[], str]) -> Batch:
         """The batch in flight, or a new one of at most ``size`` records and Lambda's size of an event."""
         if not self.batches:
-            count = min(size, self._fitting())
-            records = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+            records = [self.waiting.popleft() for _ in range(self._fitting(size))]
             self.waiting_bytes -= sum(size_bytes(polled.text) for polled in records)
             self.waiting_since = now
             self.batches.append(Batch(records, new_id()))
         return self.batches[-1]
 
-    def _fitting(self) -> int:
+    def _fitting(self, size: int) -> int:
         """How many of the waiting records fit one event; one always goes, or its lane would stand for ever."""
-        if self.waiting_bytes + len(self.waiting) + ENVELOPE_BYTES <= EVENT_BYTES_MAX:
-            return len(self.waiting)
         room = EVENT_BYTES_MAX - ENVELOPE_BYTES
-        for count, polled in enumerate(self.waiting):
+        for count, polled in enumerate(islice(self.waiting, size)):
             room -= size_bytes(polled.text) + 1
             if room < 0:
                 return max(1, count)
-        return len(self.waiting)
+        return min(size, len(self.waiting))
 
     def unfinished(self) -> int | None:
         """The lowest sequence number that is not through."""

@@ -181,6 +181,7 @@ class MappingTwin:
         response, error = self._call(batch, context)
         records = tuple(polled.record for polled in batch.records)
         if isinstance(error, Throttled):
+            self.metrics[FAILED_INVOKE] += len(records)
             self._wait(batch)
             return self._told(lane, batch, records, "throttled", "again", None, error)
         batch.attempts += 1
@@ -210,6 +211,8 @@ class MappingTwin:
         request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
         services-dynamodb-errors). The left half is finished before the right one begins.
         """
+        if not lane.batches or lane.batches[-1] is not batch:
+            return "again"  # the function lost the checkpoint: whatever it answers, its records come again
         if failed is None:
             lane.batches.pop()
             return "done"
