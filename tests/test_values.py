@@ -213,6 +213,7 @@ def test_a_value_that_dynamodb_does_not_have_is_refused(value, message):
 
 
 MALFORMED = [{}, {"Q": "1"}, "text", 5, {"N": "five"}, {"N": ""}, {"N": None}, {"B": "a b"}, {"B": "QQ"}, {"L": ["a"]}]
+MALFORMED += [{"S": "a", "N": "1"}, {"N": "1", "S": "a"}, {"L": [{"S": "a", "NULL": True}]}, {"M": 5}, {"L": 5}]
 
 
 @pytest.mark.parametrize("value", MALFORMED)
@@ -225,6 +226,44 @@ def test_a_malformed_attribute_value_is_refused_with_what_was_expected(value):
 def test_a_malformed_attribute_is_not_taken_for_one_that_is_missing():
     with pytest.raises(RecordError):
         Image({"a": {"Q": "1"}}).get("a", "default")
+
+
+@pytest.mark.parametrize("value", [{"S": "a", "N": "1"}, {"N": "1", "BOOL": True}, {"BOOL": True, "NULL": True}, {}])
+def test_an_attribute_of_an_image_with_two_types_or_none_is_refused(value):
+    with pytest.raises(RecordError, match=r"Attribute 'a' is .*, which is no attribute value|is no attribute value"):
+        Image({"a": value})["a"]
+
+
+def nested(levels, kind):
+    """A value of so many levels, the text inside being one."""
+    value = "a"
+    for _ in range(levels - 1):
+        value = [value] if kind is list else {"b": value}
+    return value
+
+
+def nested_raw(levels, tag):
+    value = {"S": "a"}
+    for _ in range(levels - 1):
+        value = {"L": [value]} if tag == "L" else {"M": {"b": value}}
+    return value
+
+
+@pytest.mark.parametrize(("kind", "tag"), [(list, "L"), (dict, "M")])
+def test_32_levels_of_lists_and_maps_are_taken_and_more_are_refused(kind, tag):
+    assert encode({"v": nested(32, kind)}) == {"M": {"v": nested_raw(32, tag)}}
+    assert Image({"v": nested_raw(32, tag)})["v"] == nested(32, kind)
+    with pytest.raises(HandlerError, match="nested deeper than the 32 levels that DynamoDB holds: store less of it"):
+        encode({"v": nested(33, kind)})
+    with pytest.raises(RecordError, match="nested deeper than the 32 levels that DynamoDB holds"):
+        Image({"v": nested_raw(33, tag)})["v"]
+
+
+def test_values_nested_without_end_are_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(HandlerError, match="nested deeper than the 32 levels"):
+        encode(value)
 
 
 RESERVED = {"_sf_v": {"S": "version"}, "_sf_n": {"N": "1"}, "aws:rep:deleting": {"BOOL": False}}

@@ -234,7 +234,7 @@ def _item_key(keys: RawImage, table: Table) -> ItemKey:
 
 
 def _key_value(value: AttributeValue) -> KeyValue:
-    if "S" in value:
+    if "S" in value and len(value) == 1:
         text: str = value["S"]
         if not text.isascii():
             text.encode()  # half a surrogate pair is legal JSON, but no text that DynamoDB could hold

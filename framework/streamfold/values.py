@@ -24,6 +24,8 @@ EXPONENT_MAX, EXPONENT_MIN = 125, -130
 """Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 ITEM_BYTES_MAX = 400 * 1024
 """Size of an item with its attribute names (Developer Guide, ServiceQuotas)."""
+LEVELS_MAX = 32
+"""Levels of lists and maps in an item, the innermost value being one (Developer Guide, ServiceQuotas)."""
 
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
 """The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
@@ -47,17 +49,28 @@ def hidden(name: str) -> bool:
     return name.startswith(HIDDEN)
 
 
-def decode(value: AttributeValue) -> Any:
+def decode(value: AttributeValue, level: int = 0) -> Any:
     """The Python value of a DynamoDB attribute value; binary may be bytes or base64 text.
 
+    ``level`` says how deep in an item the value is; the item itself, as a map, is at level 0.
     Raises ``RecordError`` for what is no attribute value.
     """
     try:
-        for tag, content in value.items():
-            return DECODERS[tag](content)
+        ((tag, content),) = value.items()
+        if tag == "L":
+            return [decode(member, level + 1) for member in _inside(content, level)]
+        if tag == "M":
+            return {name: decode(member, level + 1) for name, member in _inside(content, level).items()}
+        return DECODERS[tag](content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
-    raise RecordError(f"{value!r:.80} is no attribute value: expected one of {' '.join(DECODERS)} with its content.")
+    raise RecordError(f"{value!r:.80} is no attribute value: expected one of {TAGS} with its content.")
+
+
+def _inside(content: Any, level: int) -> Any:
+    if level >= LEVELS_MAX and content:
+        raise RecordError(f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds.")
+    return content
 
 
 def decode_number(text: str) -> int | Decimal:
@@ -75,19 +88,19 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "B": _decode_binary,
     "BOOL": lambda content: content,
     "NULL": lambda _: None,
-    "L": lambda content: [decode(value) for value in content],
-    "M": lambda content: {name: decode(value) for name, value in content.items()},
     "SS": set,
     "NS": lambda content: {decode_number(text) for text in content},
     "BS": lambda content: {_decode_binary(text) for text in content},
 }
+TAGS = "S N B BOOL NULL L M SS NS BS"
 
 
-def encode(value: Any) -> dict[str, Any]:
+def encode(value: Any, level: int = 0) -> dict[str, Any]:
     """The DynamoDB attribute value of a Python value, binary as ``bytes``, members of sets sorted.
 
-    ``datetime`` and ``date`` become UTC ISO text (``streamfold.field.datetime_text``). Raises ``HandlerError`` for a
-    float, a number beyond 38 digits, an empty set, a moment without a time zone, or a type that DynamoDB does not have.
+    ``datetime`` and ``date`` become UTC ISO text (``streamfold.field.datetime_text``). ``level`` says how deep in an
+    item the value is; the item itself, as a map, is at level 0. Raises ``HandlerError`` for a float, a number beyond 38
+    digits, an empty set, a moment without a time zone, more than 32 levels, or a type that DynamoDB does not have.
     """
     if isinstance(value, str):
         return {"S": value if value.isascii() else _storable(value)}
@@ -98,14 +111,24 @@ def encode(value: Any) -> dict[str, Any]:
     if value is None:
         return {"NULL": True}
     if isinstance(value, Mapping):
-        return {"M": {_attribute_name(name): encode(member) for name, member in value.items()}}
+        _check_level(value, level)
+        return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
     if isinstance(value, list | tuple):
-        return {"L": [encode(member) for member in value]}
+        _check_level(value, level)
+        return {"L": [encode(member, level + 1) for member in value]}
     if isinstance(value, bytes | bytearray):
         return {"B": bytes(value)}
     if isinstance(value, AbstractSet):
         return _encode_set(value)
     return _encode_moment(value)
+
+
+def _check_level(content: Any, level: int) -> None:
+    if level >= LEVELS_MAX and content:
+        raise HandlerError(
+            f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its parts "
+            "in attributes and rows of their own."
+        )
 
 
 def _storable(text: str) -> str:
@@ -186,9 +209,9 @@ def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
     """Whether two attribute values are equal to DynamoDB: numbers by value, sets in any order, types apart."""
     if left == right:
         return True
-    if left is None or right is None or left.keys() != right.keys():
+    if left is None or right is None or left.keys() != right.keys() or len(left) != 1:
         return False
-    tag = next(iter(left))
+    (tag,) = left
     mine, theirs = left[tag], right[tag]
     if tag == "M":
         return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
@@ -218,15 +241,17 @@ class Image(Mapping[str, Any]):
         if name.startswith(HIDDEN):
             raise KeyError(name)
         try:
+            if len(tagged) != 1:
+                raise TypeError
             if "S" in tagged:
                 return tagged["S"]
             if "N" not in tagged:
-                return decode(tagged)
+                return decode(tagged, 1)
             number = decoded[name] = decode_number(tagged["N"])
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
                 f"Attribute {name!r} is {tagged!r:.80}, which is no attribute value: expected one of "
-                f'{" ".join(DECODERS)} with its content, for example {{"N": "5"}}.'
+                f'{TAGS} with its content, for example {{"N": "5"}}.'
             ) from None
         return number
 
