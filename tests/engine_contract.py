@@ -713,25 +713,9 @@ class EngineContract:
         store.write(PutRow(ROW, ALL_TYPES))
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
 
-    def test_32_levels_are_stored_and_more_are_refused_for_good(self, store):
-        deepest = "a"
-        for _ in range(31):
-            deepest = [deepest]
-        store.write(plain_row(deep=deepest))
-        assert store.row()["deep"] == deepest
-        assert all(map(is_permanent, store.refused(plain_row(deep=[deepest]))))
-
     def test_every_type_comes_back_as_it_was_put_in_a_batch(self, store):
         assert store.engine.put_rows([PutRow(ROW, ALL_TYPES)]) == []
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
-
-    def test_32_levels_are_stored_and_more_are_refused_for_good(self, store):
-        deepest = "a"
-        for _ in range(31):
-            deepest = [deepest]
-        store.write(plain_row(deep=deepest))
-        assert store.row()["deep"] == deepest
-        assert all(map(is_permanent, store.refused(plain_row(deep=[deepest]))))
 
     def test_every_type_comes_back_as_it_was_put_under_a_version(self, store):
         store.write(GuardedPut(ROW, ALL_TYPES, "v1"))

@@ -126,8 +126,8 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
 def _check_level(content: Any, level: int) -> None:
     if level >= LEVELS_MAX and content:
         raise HandlerError(
-            f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its parts "
-            "in attributes and rows of their own."
+            f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its "
+            "parts in attributes and rows of their own."
         )
 
 
