@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import threading
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import IO, Any, NamedTuple, TypedDict
 from botocore.exceptions import ClientError
 
 from streamfold.errors import StreamfoldError
+from streamfold.values import lambda_value
 
 log = logging.getLogger(__name__)
 
@@ -75,35 +75,18 @@ def lambda_record(record: Mapping[str, Any], stream_arn: str) -> Record:
     """The Lambda form of a record that boto3's ``get_records`` returned.
 
     Times become epoch seconds (float), binary values base64 text at any depth, the identity's names lower-case;
-    ``eventSourceARN`` is added. ``{}`` in an image becomes ``{"M": {}}``: so DynamoDB Local writes an empty map.
+    ``eventSourceARN`` is added.
     """
     change = dict(record["dynamodb"])
     if "ApproximateCreationDateTime" in change:
         change["ApproximateCreationDateTime"] = change["ApproximateCreationDateTime"].timestamp()
     for part in ("Keys", "NewImage", "OldImage"):
         if part in change:
-            change[part] = {name: _lambda_value(value) for name, value in change[part].items()}
+            change[part] = {name: lambda_value(value) for name, value in change[part].items()}
     shaped = {**record, "dynamodb": change, "eventSourceARN": stream_arn}
     if identity := record.get("userIdentity"):
         shaped["userIdentity"] = {name[0].lower() + name[1:]: value for name, value in identity.items()}
     return shaped
-
-
-def _lambda_value(value: Mapping[str, Any]) -> dict[str, Any]:
-    if not value:
-        return {"M": {}}
-    ((kind, content),) = value.items()
-    match kind:
-        case "B":
-            return {"B": b64encode(content).decode()}
-        case "BS":
-            return {"BS": [b64encode(member).decode() for member in content]}
-        case "L":
-            return {"L": [_lambda_value(member) for member in content]}
-        case "M":
-            return {"M": {name: _lambda_value(member) for name, member in content.items()}}
-        case _:
-            return {kind: content}
 
 
 class StreamReader:

@@ -205,6 +205,26 @@ def number_text(value: int | Decimal) -> str:
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
 
 
+def lambda_value(value: AttributeValue) -> dict[str, Any]:
+    """An attribute value as Lambda delivers it: binary as base64 text at any depth. Shares nothing with the one given.
+
+    ``{}`` becomes ``{"M": {}}``: so DynamoDB Local's stream writes an empty map.
+    """
+    for tag, content in value.items():
+        if tag == "M":
+            return {"M": {name: lambda_value(member) for name, member in content.items()}}
+        if tag == "L":
+            return {"L": [lambda_value(member) for member in content]}
+        if tag in ("SS", "NS"):
+            return {tag: list(content)}
+        if tag == "B":
+            return {"B": _base64_text(content)}
+        if tag == "BS":
+            return {"BS": [_base64_text(member) for member in content]}
+        return {tag: content}
+    return {"M": {}}
+
+
 def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
     """Whether two attribute values are equal to DynamoDB: numbers by value, sets in any order, types apart."""
     if left == right:

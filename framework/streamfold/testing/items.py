@@ -1,0 +1,121 @@
+"""Items as a table keeps them, and what DynamoDB asks of an item and of its key."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from streamfold.errors import HandlerError
+from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.table import Table
+from streamfold.testing.actions import Key
+from streamfold.testing.errors import TwinError, WriteRefused
+from streamfold.values import ITEM_BYTES_MAX, RawImage, decode, encode, item_bytes
+
+UTF8_BYTES_MAX = 4
+"""Bytes of one character: a text shorter than a quarter of a limit need not be measured."""
+
+KeyType = Literal["S", "N", "B"]
+"""Types of key attributes (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
+StoredKey = tuple[str | bytes, ...]
+"""The contents of an item's encoded key: equal for equal keys."""
+
+
+class Stored(NamedTuple):
+    """An item, encoded, with the sizes of key and item as DynamoDB counts them."""
+
+    key: StoredKey
+    keys: RawImage
+    image: RawImage
+    keys_bytes: int
+    image_bytes: int
+
+    def plain(self) -> dict[str, Any]:
+        """The item in Python values."""
+        return {name: decode(value) for name, value in self.image.items()}
+
+
+class KeySchema:
+    """The key attributes of a table: their names, types and sizes."""
+
+    __slots__ = ("_keys", "_table")
+
+    def __init__(self, table: Table, types: Mapping[str, KeyType]) -> None:
+        for name, tag in types.items():
+            if name not in table.attributes or tag not in get_args(KeyType):
+                raise TwinError(
+                    f"key_types has {name!r}: {tag!r}; expected a key attribute of {table.name!r} "
+                    f"({', '.join(table.attributes)}) and one of {', '.join(get_args(KeyType))}."
+                )
+        limits = (PARTITION_BYTES_MAX, SORT_BYTES_MAX)
+        self._table = table
+        self._keys = tuple(
+            (name, types.get(name, "S"), limit) for name, limit in zip(table.attributes, limits, strict=False)
+        )
+
+    def stored(self, image: RawImage) -> Stored:
+        """An encoded item, measured. Raises ``WriteRefused`` when its key is not one or it is larger than 400 KB."""
+        key = self.key_of(image)
+        size_bytes = item_bytes(image)
+        if size_bytes > ITEM_BYTES_MAX:
+            raise WriteRefused(
+                f"Item {key_name(key)} has {size_bytes} bytes and was refused: expected {ITEM_BYTES_MAX} at most "
+                "(Developer Guide, ServiceQuotas)."
+            )
+        keys = {name: image[name] for name, _, _ in self._keys}
+        return Stored(key, keys, image, item_bytes(keys), size_bytes)
+
+    def key_image(self, key: Key) -> RawImage:
+        """A key given as a mapping or a tuple, encoded. Raises ``WriteRefused`` when it is not of this table."""
+        names = self._table.attributes
+        by_name = key
+        if not isinstance(by_name, Mapping):
+            by_name = dict(zip(names, by_name, strict=False)) if len(by_name) == len(names) else {}
+        if by_name.keys() != set(names):
+            raise WriteRefused(
+                f"Key {key!r} was refused: expected {' and '.join(names)}, as a mapping or a tuple in this order."
+            )
+        return encoded(by_name, "Key")
+
+    def key_of(self, image: RawImage) -> StoredKey:
+        """The key of an encoded item.
+
+        Raises ``WriteRefused`` for a key attribute that is missing, of another type, empty, or larger than 2,048 bytes
+        (partition key) or 1,024 (sort key).
+        """
+        try:
+            key = tuple(image[name][tag] for name, tag, _ in self._keys)
+        except KeyError:
+            raise WriteRefused(self._message(image)) from None
+        for content, (name, _, bytes_max) in zip(key, self._keys, strict=True):
+            if not content or len(content) * UTF8_BYTES_MAX > bytes_max:
+                _check_length(name, content, bytes_max)
+        return key
+
+    def _message(self, image: RawImage) -> str:
+        wanted = ", ".join(f"{name} ({tag})" for name, tag, _ in self._keys)
+        found = ", ".join(f"{name} ({next(iter(image[name]))})" for name, _, _ in self._keys if name in image)
+        return (
+            f"An item was refused: table {self._table.name!r} has the key {wanted}; found {found or 'none of it'}. Key "
+            f'attributes that are no text are declared: key_types={{"{self._keys[-1][0]}": "N"}}.'
+        )
+
+
+def encoded(values: Mapping[str, Any], what: str) -> dict[str, dict[str, Any]]:
+    """Encoded attributes. Raises ``WriteRefused`` for what DynamoDB has no value for: a float, an empty set."""
+    try:
+        return cast(dict[str, dict[str, Any]], encode(values)["M"])
+    except HandlerError as why:
+        raise WriteRefused(f"{what} {dict(values)!r:.200} was refused: {why}") from None
+
+
+def key_name(key: StoredKey) -> str:
+    """A key as one text, for messages: ``ORDER#1 / METADATA``."""
+    return " / ".join(map(str, key))
+
+
+def _check_length(name: str, content: str | bytes, bytes_max: int) -> None:
+    size_bytes = len(content.encode() if isinstance(content, str) else content)
+    if not 1 <= size_bytes <= bytes_max:
+        raise WriteRefused(
+            f"Key attribute {name!r} is {content!r:.40} of {size_bytes} bytes and was refused: expected 1 to "
+            f"{bytes_max} (Developer Guide, ServiceQuotas)."
+        )

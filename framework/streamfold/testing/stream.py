@@ -1,0 +1,259 @@
+"""A DynamoDB stream in process: shards, sequence numbers, and records in the form in which Lambda delivers them."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+from streamfold.change import HAS_NEW, HAS_OLD, TIME_TO_LIVE
+from streamfold.table import ViewType
+from streamfold.testing.clock import Clock
+from streamfold.testing.errors import RecordsTrimmed, TwinError
+from streamfold.testing.items import Stored
+from streamfold.values import lambda_value
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+EVENT_VERSION = "1.1"
+"""What AWS sends today; a consumer may not rely on it (DynamoDB Streams API, Record)."""
+RETENTION_SECONDS = 24 * 60 * 60
+"""How long a stream keeps records, a disabled one too; older ones may go at any moment (Developer Guide, Streams)."""
+RECORDS_MAX = 1000
+"""Records of one page (DynamoDB Streams API, GetRecords). The limit of 1 MB a page is not played."""
+CHILDREN_MAX = 2
+TAIL_DIGITS = 20
+"""Digits behind the leading part of a sequence number. On AWS that part counts up from about zero at the creation of
+the stream, so within its first minutes numbers of 21, 22 and 23 digits follow one another; here it counts records."""
+TAIL_STEP = 2_654_435_761
+HASHES = 2**64
+CREATED = "ApproximateCreationDateTime"
+
+Record = dict[str, Any]
+"""A stream record in the form in which Lambda delivers it."""
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """A part of a stream: the records of the partition keys whose hash is in ``[low, high)``, in order.
+
+    ``starting`` and ``ending`` are the range of its sequence numbers; ``ending`` is None while it is open. The records
+    are the stream's own: who changes one changes history.
+    """
+
+    id: str
+    parent: str | None
+    low: int
+    high: int
+    starting: str
+    ending: str | None = None
+    closed_at: float | None = None
+    records: list[Record] = field(default_factory=list)
+    trimmed: int = 0  # the last sequence number that is gone
+
+    @property
+    def closed(self) -> bool:
+        return self.ending is not None
+
+
+class StreamTwin:
+    """The stream of a table, from when it is switched on until it is switched off. Made by ``TableTwin``.
+
+    Each record appears once, and the records of an item are in the order of its changes (Developer Guide, Streams).
+    Nothing else is promised: items are spread over the shards by their partition key, and sequence numbers have gaps,
+    differ in length and begin low again with the next stream.
+    """
+
+    def __init__(
+        self, real_name: str, label: str, view: ViewType, clock: Clock, *, shards: int = 1, seed: int = 0
+    ) -> None:
+        if shards < 1:
+            raise TwinError(f"A stream cannot have {shards} shards: expected 1 or more.")
+        self.label = label
+        self.arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{real_name}/stream/{self.label}"
+        self.view: ViewType = view
+        self.clock = clock
+        self.enabled = True
+        self.shards: list[Shard] = []
+        self._salt = _hash(f"{seed}/{self.arn}".encode())
+        self._lead = 1 + self._salt % 3
+        self._position = 0
+        self._has_old, self._has_new = view in HAS_OLD, view in HAS_NEW
+        self._shard_of: dict[str | bytes, Shard] = {}
+        bounds = [HASHES * number // shards for number in range(shards + 1)]
+        self._open(bounds, None)
+
+    def append(self, old: Stored | None, new: Stored | None, *, expired: bool = False) -> Record:
+        """Adds the record of a change from ``old`` to ``new``, of which one may be None.
+
+        ``expired`` marks a deletion by time to live, which alone carries an identity (Developer Guide,
+        time-to-live-ttl-streams).
+        """
+        self._position += 1
+        item = new or old
+        assert item is not None
+        record: Record = {
+            "eventID": blake2b(b"%d/%d" % (self._salt, self._position), digest_size=16).hexdigest(),
+            "eventName": "INSERT" if old is None else "REMOVE" if new is None else "MODIFY",
+            "eventVersion": EVENT_VERSION,
+            "eventSource": "aws:dynamodb",
+            "awsRegion": REGION,
+            "dynamodb": self._change(item, old, new),
+            "eventSourceARN": self.arn,
+        }
+        if expired:
+            record["userIdentity"] = dict(TIME_TO_LIVE)
+        (self._shard_of.get(item.key[0]) or self._find_shard(item.key[0])).records.append(record)
+        return record
+
+    def _change(self, item: Stored, old: Stored | None, new: Stored | None) -> dict[str, Any]:
+        """The body of a record. An image that is not there, or not in the view, is an absent key, never null; the time
+        is rounded down to the second; the size is that of the keys and of both images (DynamoDB Streams API,
+        StreamRecord).
+        """
+        change: dict[str, Any] = {
+            CREATED: float(self.clock.now // 1),
+            "Keys": {name: lambda_value(value) for name, value in item.keys.items()},
+        }
+        size_bytes = item.keys_bytes
+        if new is not None and self._has_new:
+            change["NewImage"] = {name: lambda_value(value) for name, value in new.image.items()}
+            size_bytes += new.image_bytes
+        if old is not None and self._has_old:
+            change["OldImage"] = {name: lambda_value(value) for name, value in old.image.items()}
+            size_bytes += old.image_bytes
+        change["SequenceNumber"] = self._next_number()
+        change["SizeBytes"] = size_bytes
+        change["StreamViewType"] = self.view
+        return change
+
+    def shard(self, shard_id: str) -> Shard:
+        """The shard of this id. Raises ``TwinError`` when there is none, or none any more."""
+        for shard in self.shards:
+            if shard.id == shard_id:
+                return shard
+        known = ", ".join(shard.id for shard in self.shards)
+        raise TwinError(f"Stream {self.arn} has no shard {shard_id!r}: expected one of {known or 'none; all trimmed'}.")
+
+    def records(self, shard_id: str, after: str | None = None, limit: int = RECORDS_MAX) -> list[Record]:
+        """A page of a shard's records, from the oldest that is left or behind the sequence number ``after``.
+
+        Raises ``RecordsTrimmed`` when records behind ``after`` are gone.
+        """
+        shard = self.shard(shard_id)
+        if not 1 <= limit <= RECORDS_MAX:
+            raise TwinError(f"A page cannot have {limit} records: expected 1 to {RECORDS_MAX}.")
+        start = 0
+        if after is not None:
+            if int(after) < shard.trimmed:
+                raise RecordsTrimmed(
+                    f"Records of shard {shard_id} up to {shard.trimmed} are gone, so reading cannot go on behind "
+                    f"{after}: a stream keeps them for 24 hours. Begin at the oldest that is left: after=None."
+                )
+            start = bisect_right(shard.records, int(after), key=sequence_of)
+        return shard.records[start : start + limit]
+
+    def split(self, shard_id: str, children: int = CHILDREN_MAX) -> list[Shard]:
+        """Closes a shard and opens its children, which take its items on; shards split at any time, and a parent may
+        have one child (Developer Guide, Streams).
+        """
+        parent = self.shard(shard_id)
+        if not 1 <= children <= CHILDREN_MAX:
+            raise TwinError(f"A shard cannot have {children} children: expected 1 or {CHILDREN_MAX}.")
+        if parent.closed:
+            raise TwinError(f"Shard {shard_id} is closed: expected an open one, such as {self._an_open_shard()}.")
+        self._close(parent)
+        middle = (parent.low + parent.high) // 2
+        bounds = [parent.low, parent.high] if children == 1 else [parent.low, middle, parent.high]
+        return self._open(bounds, parent.id)
+
+    def trim(self, before: float | None = None) -> int:
+        """Takes away the records older than ``before``, seconds since 1970, or all that are older than 24 hours.
+
+        Shards of which nothing is left and that have been closed for as long go too. Returns how many records went.
+        Raises ``TwinError`` for a later ``before``: a stream keeps records for 24 hours.
+        """
+        horizon = self.clock.now - RETENTION_SECONDS
+        if before is not None and before > horizon:
+            raise TwinError(
+                f"Records from before {before} cannot be trimmed: a stream keeps them for 24 hours, which is back to "
+                f"{horizon} now. Advance the clock first."
+            )
+        horizon = horizon if before is None else before
+        gone = sum(_trim(shard, horizon) for shard in self.shards)
+        self.shards = [
+            shard for shard in self.shards if shard.records or shard.closed_at is None or shard.closed_at >= horizon
+        ]
+        return gone
+
+    def disable(self) -> None:
+        """Closes every shard: what the stream holds stays readable for 24 hours (Developer Guide, Streams)."""
+        self.enabled = False
+        for shard in self.shards:
+            if not shard.closed:
+                self._close(shard)
+
+    def _open(self, bounds: Sequence[int], parent: str | None) -> list[Shard]:
+        """New shards between the bounds."""
+        starting = self._next_number()
+        shards = [Shard(self._shard_id(low), parent, low, high, starting) for low, high in pairwise(bounds)]
+        self.shards += shards
+        return shards
+
+    def _shard_id(self, low: int) -> str:
+        """An id as AWS makes them: a time, and something random."""
+        return f"shardId-{int(self.clock.now * 1000):020d}-{_hash(f'{self.arn}/{self._lead}/{low}'.encode()) >> 32:08x}"
+
+    def _close(self, shard: Shard) -> None:
+        shard.ending = self._next_number()
+        shard.closed_at = self.clock.now
+        self._shard_of.clear()
+
+    def _find_shard(self, partition: str | bytes) -> Shard:
+        place = _hash(partition.encode() if isinstance(partition, str) else partition)
+        for shard in self.shards:
+            if not shard.closed and shard.low <= place < shard.high:
+                self._shard_of[partition] = shard
+                return shard
+        raise TwinError(f"Stream {self.arn} is switched off: it takes no more records.")
+
+    def _an_open_shard(self) -> str:
+        return next((repr(shard.id) for shard in self.shards if not shard.closed), "none; the stream is switched off")
+
+    def _next_number(self) -> str:
+        self._lead += 1 + ((self._lead + self._salt) * TAIL_STEP >> 12) % 3
+        tail = (self._lead * TAIL_STEP + self._salt) % 10**16
+        return f"{self._lead}{tail:0{TAIL_DIGITS}d}"
+
+
+def label_after(before: str, now: float) -> str:
+    """The label of a stream that is switched on at this time: ``2026-03-01T09:00:00.000``.
+
+    A millisecond later if need be: every stream of a table has a label of its own, and they sort in time.
+    """
+    label = _label(now)
+    return label if label > before else _label(datetime.fromisoformat(f"{before}+00:00").timestamp() + 0.001)
+
+
+def _label(at: float) -> str:
+    return datetime.fromtimestamp(round(at, 3), UTC).isoformat(timespec="milliseconds")[:-6]
+
+
+def sequence_of(record: Mapping[str, Any]) -> int:
+    """A record's sequence number, as the number that its order is the order of."""
+    return int(record["dynamodb"]["SequenceNumber"])
+
+
+def _trim(shard: Shard, horizon: float) -> int:
+    gone = bisect_left(shard.records, horizon, key=lambda record: float(record["dynamodb"][CREATED]))
+    if gone:
+        shard.trimmed = sequence_of(shard.records[gone - 1])
+        del shard.records[:gone]
+    return gone
+
+
+def _hash(text: bytes) -> int:
+    """A number below 2**64 that is the same in every process, unlike Python's own ``hash``."""
+    return int.from_bytes(blake2b(text, digest_size=8).digest())

@@ -1,0 +1,251 @@
+"""A DynamoDB table in process: it takes writes, refuses what DynamoDB refuses, and leaves records in its stream."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, get_args
+
+from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.table import MAIN, Table, ViewType
+from streamfold.testing.actions import Action, CheckItem, DeleteItem, Item, Key, PutItem, UpdateItem
+from streamfold.testing.clock import Clock
+from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
+from streamfold.testing.items import KeySchema, KeyType, Stored, StoredKey, encoded, key_name
+from streamfold.testing.stream import Record, StreamTwin, label_after
+from streamfold.values import WIDE, AttributeValue, decode_number
+
+BATCH_MAX = 25
+"""Puts and deletes of one call (API Reference, BatchWriteItem)."""
+EXPIRED_SECONDS_MAX = 5 * 365 * 24 * 60 * 60
+"""Times to live further back than five years are ignored (Developer Guide, howitworks-ttl)."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class TableTwin:
+    """The items of one table, and its stream.
+
+    A write gives its record, or None: what changes nothing leaves no record (Developer Guide, Streams), and neither
+    does anything while the stream is switched off. ``view`` is the stream's view type (the table's, else both images),
+    ``shards`` how many a stream begins with, ``key_types`` the types of the key attributes that are not text:
+    ``{"SK": "N"}``. ``seed`` varies event ids and sequence numbers; nothing else is random.
+
+    Raises ``WriteRefused``, with nothing written, for what DynamoDB answers with a ValidationException, and
+    ``ConditionFailed`` when an item is there, or is not, against the write's ``exists``.
+    """
+
+    def __init__(
+        self,
+        table: Table = MAIN,
+        *,
+        real_name: str | None = None,
+        view: ViewType | None = None,
+        shards: int = 1,
+        clock: Clock | None = None,
+        stream: bool = True,
+        key_types: Mapping[str, KeyType] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.table = table
+        self.real_name = real_name or table.name
+        self.clock = clock or Clock()
+        self.streams: list[StreamTwin] = []
+        self._items: dict[StoredKey, Stored] = {}
+        self._shards, self._seed = shards, seed
+        self._schema = KeySchema(table, key_types or {})
+        self._live: StreamTwin | None = None
+        if stream:
+            self.enable_stream(view)
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        """The item of this key, or None."""
+        stored = self._items.get(self._schema.key_of(self._schema.key_image(key)))
+        return None if stored is None else stored.plain()
+
+    def items(self) -> list[dict[str, Any]]:
+        """All items, in the order in which they were first written."""
+        return [stored.plain() for stored in self._items.values()]
+
+    # --- the stream ---------------------------------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> StreamTwin:
+        """The latest stream: the one in use, or the one that was switched off last, still readable for 24 hours."""
+        if not self.streams:
+            raise TwinError(f"Table {self.real_name!r} never had a stream: switch it on with enable_stream().")
+        return self.streams[-1]
+
+    def enable_stream(self, view: ViewType | None = None) -> StreamTwin:
+        """Switches the stream on: a new one with a label, an ARN and sequence numbers of its own.
+
+        A stream's view type cannot be changed, only a new stream be had (Developer Guide, Streams).
+        """
+        if self._live is not None:
+            raise TwinError(f"Table {self.real_name!r} has its stream on already: disable_stream() comes first.")
+        view = view or self.table.view or "NEW_AND_OLD_IMAGES"
+        if view not in get_args(ViewType):
+            raise TwinError(f"A stream cannot have view={view!r}: expected one of {', '.join(get_args(ViewType))}.")
+        label = label_after(self.streams[-1].label if self.streams else "", self.clock.now)
+        self._live = StreamTwin(self.real_name, label, view, self.clock, shards=self._shards, seed=self._seed)
+        self.streams.append(self._live)
+        return self._live
+
+    def disable_stream(self) -> None:
+        """Switches the stream off: writes leave no record from now on."""
+        if self._live is None:
+            raise TwinError(f"Table {self.real_name!r} has its stream off already.")
+        self._live.disable()
+        self._live = None
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    def put(self, item: Item, *, exists: bool | None = None) -> Record | None:
+        """Puts an item in the place of the one with its key (API Reference, PutItem)."""
+        new = self._schema.stored(encoded(item, "Item"))
+        self._require(new.key, exists)
+        return self._write(new.key, new)
+
+    def update(
+        self,
+        key: Key,
+        *,
+        put: Mapping[str, Any] = NOTHING,
+        add: Mapping[str, Any] = NOTHING,
+        remove: Iterable[str] = (),
+        exists: bool | None = None,
+    ) -> Record | None:
+        """Changes attributes of an item, or makes one of its key and these (API Reference, UpdateItem).
+
+        ``add`` takes numbers, and begins at 0 where the attribute is not there.
+        """
+        new = self._updated(UpdateItem(key, put, add, remove))
+        self._require(new.key, exists)
+        return self._write(new.key, new)
+
+    def delete(self, key: Key, *, exists: bool | None = None) -> Record | None:
+        """Deletes an item; one that is not there leaves no record (API Reference, DeleteItem)."""
+        stored_key = self._schema.key_of(self._schema.key_image(key))
+        self._require(stored_key, exists)
+        return self._write(stored_key, None)
+
+    def batch(self, puts: Iterable[Item] = (), deletes: Iterable[Key] = ()) -> list[Record]:
+        """Puts and deletes, 25 at most and each item once, else all are refused (API Reference, BatchWriteItem)."""
+        actions: list[Action] = [*map(PutItem, puts), *map(DeleteItem, deletes)]
+        if not 1 <= len(actions) <= BATCH_MAX:
+            raise WriteRefused(f"A batch of {len(actions)} writes was refused: expected 1 to {BATCH_MAX}.")
+        return self._write_all(self._each_once(actions))
+
+    def transact(self, *actions: Action) -> list[Record]:
+        """All of the actions or none: 100 at most, 4 MB, each item once (API Reference, TransactWriteItems).
+
+        Nothing in the records tells that they belong together (Developer Guide, transaction-apis). Raises
+        ``TransactionCancelled`` when a condition does not hold.
+        """
+        if not 1 <= len(actions) <= ACTIONS_MAX:
+            raise WriteRefused(f"A transaction of {len(actions)} actions was refused: expected 1 to {ACTIONS_MAX}.")
+        writes = self._each_once(actions)
+        size_bytes = sum(new.image_bytes for new in writes.values() if new is not None)
+        if size_bytes > BYTES_MAX:
+            raise WriteRefused(f"A transaction of {size_bytes} bytes was refused: expected {BYTES_MAX} at most.")
+        holds = [self._holds(key, action.exists) for key, action in zip(writes, actions, strict=True)]
+        if not all(holds):
+            raise TransactionCancelled(tuple("None" if held else "ConditionalCheckFailed" for held in holds))
+        return self._write_all(writes)
+
+    def expire(self) -> list[Record]:
+        """Removes the items whose time to live has passed on the clock; their records carry the service's identity.
+
+        The attribute has to be a number of epoch seconds, no further back than five years: others are ignored. On AWS
+        it takes up to days, until when the items are there (Developer Guide, howitworks-ttl, time-to-live-ttl-streams).
+        """
+        name = self.table.ttl
+        if name is None:
+            raise TwinError(
+                f"Table {self.table.name!r} has no time to live, so nothing can expire: declare it, "
+                f'Table({self.table.name!r}, ttl="expires").'
+            )
+        passed = [key for key, stored in self._items.items() if self._has_passed(stored.image.get(name, NOTHING))]
+        records = [self._write(key, None, expired=True) for key in passed]
+        return [record for record in records if record is not None]
+
+    def _has_passed(self, value: AttributeValue) -> bool:
+        return "N" in value and 0 <= self.clock.now - float(value["N"]) <= EXPIRED_SECONDS_MAX
+
+    def _write(self, key: StoredKey, new: Stored | None, *, expired: bool = False) -> Record | None:
+        old = self._items.get(key)
+        if new is None:
+            if old is None:
+                return None
+            del self._items[key]
+        # Encoded values have one spelling: equal numbers and sets are equal texts, whatever they were given as.
+        elif old is not None and old.image == new.image:
+            return None
+        else:
+            self._items[key] = new
+        return None if self._live is None else self._live.append(old, new, expired=expired)
+
+    def _write_all(self, writes: Mapping[StoredKey, Stored | None]) -> list[Record]:
+        records = [self._write(key, new) for key, new in writes.items()]
+        return [record for record in records if record is not None]
+
+    def _each_once(self, actions: Sequence[Action]) -> dict[StoredKey, Stored | None]:
+        """What becomes of each item. Nothing is written yet."""
+        writes: dict[StoredKey, Stored | None] = {}
+        for action in actions:
+            key, new = self._outcome(action)
+            if key in writes:
+                raise WriteRefused(
+                    f"The {len(actions)} writes were refused: item {key_name(key)} is in them twice. One call may hold "
+                    "each item once."
+                )
+            writes[key] = new
+        return writes
+
+    def _outcome(self, action: Action) -> tuple[StoredKey, Stored | None]:
+        if isinstance(action, PutItem):
+            new = self._schema.stored(encoded(action.item, "Item"))
+            return new.key, new
+        if isinstance(action, UpdateItem):
+            new = self._updated(action)
+            return new.key, new
+        key = self._schema.key_of(self._schema.key_image(action.key))
+        return key, self._items.get(key) if isinstance(action, CheckItem) else None
+
+    # --- conditions ---------------------------------------------------------------------------------------------------
+
+    def _holds(self, key: StoredKey, exists: bool | None) -> bool:  # noqa: FBT001 - one of three
+        return exists is None or exists == (key in self._items)
+
+    def _require(self, key: StoredKey, exists: bool | None) -> None:  # noqa: FBT001 - one of three
+        if not self._holds(key, exists):
+            found, wanted = ("is not there", "is there") if exists else ("is there", "is not there")
+            raise ConditionFailed(f"Item {key_name(key)} {found}, and the write was to be done only where it {wanted}.")
+
+    # --- updates ------------------------------------------------------------------------------------------------------
+
+    def _updated(self, action: UpdateItem) -> Stored:
+        if isinstance(action.remove, str):
+            raise TwinError(f"An update has remove={action.remove!r}; expected names, such as [{action.remove!r}].")
+        keys = self._schema.key_image(action.key)
+        old = self._items.get(self._schema.key_of(keys))
+        put, add, remove = encoded(action.put, "put"), encoded(action.add, "add"), tuple(action.remove)
+        self._check_names([*put, *add, *remove])
+        image = {**(keys if old is None else old.image), **put}
+        for name, amount in add.items():
+            image[name] = {"N": _sum(name, image.get(name, {"N": "0"}), amount)}
+        return self._schema.stored({name: value for name, value in image.items() if name not in remove})
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self.table.attributes:
+                raise WriteRefused(f"Attribute {name!r} is part of the key, which no update changes.")
+            if names.count(name) > 1:
+                raise WriteRefused(f"Attribute {name!r} is in the update twice: expected one of put, add and remove.")
+
+
+def _sum(name: str, before: AttributeValue, amount: AttributeValue) -> str:
+    if "N" not in before or "N" not in amount:
+        raise WriteRefused(
+            f"Attribute {name!r} cannot be added to: it holds {before!r:.80} and the amount is {amount!r:.80}; "
+            "expected two numbers."
+        )
+    total = WIDE.add(decode_number(before["N"]), decode_number(amount["N"]))
+    return str(encoded({name: total}, "The sum of")[name]["N"])
