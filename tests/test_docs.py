@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -97,6 +98,17 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
     assert done["rating"]["reviews"] == 30
     assert len(done["customers"]) == 5
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
+
+
+TESTING = [text for found, _, text in BLOCK.findall((ROOT / "docs/testing.md").read_text("utf-8")) if found == "python"]
+
+
+@pytest.mark.parametrize("text", TESTING, ids=range(len(TESTING)))
+def test_the_tests_on_testing_pass(text: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(text, "docs/testing.md", "exec"), names)
+    for name in [name for name in names if name.startswith("test_")]:
+        names[name]()
 
 
 def test_the_command_lines_page_is_what_help_says() -> None:
