@@ -48,6 +48,19 @@ def test_rows_state_and_stream_are_there_when_the_file_is_opened_again(opened):
     assert [record.record["eventName"] for record in again.pending(10)] == ["INSERT"]
 
 
+def test_record_that_another_process_put_back_is_not_dropped_with_those_that_are_done(opened):
+    engine, other = opened(), opened()
+    for number in "12":
+        engine.transact([PutRow((*ROW.key[:1], number, *ROW.key[2:]), {})], 0)
+    first, second = engine.pending(10)
+    engine.advance(first.sequence, [])  # the first failed
+    assert engine.pending(10) == [second]
+    other.retry()
+    engine.advance(second.sequence, [second.sequence])
+    engine.retry()
+    assert engine.pending(10) == [first]
+
+
 def test_refused_transaction_leaves_no_record_of_its_rows(opened):
     engine = opened()
     engine.transact([CLAIM], 5)
@@ -102,7 +115,7 @@ WRITES = {
     "remove empty rows": lambda engine: engine.remove_empty([ROW.key]),
     "swap state": lambda engine: engine.swap_state(CLAIM.key, {}, 0),
     "put sources": lambda engine: engine.put_sources([]),
-    "advance": lambda engine: engine.advance(1),
+    "advance": lambda engine: engine.advance(1, [1]),
 }
 
 

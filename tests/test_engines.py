@@ -1,10 +1,11 @@
-"""The engine contract on the embedded engine, in memory and in a file, and on moto."""
+"""The engine contract on the embedded engine, in memory and in a file, on the engine of proofs, and on moto."""
 
 import boto3
 import pytest
 from moto import mock_aws
 
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.testing.memory import MemoryEngine
 from tests.engine_contract import (
     TABLES,
     EngineContract,
@@ -58,10 +59,13 @@ def moto_store(request, moto_client):
         moto_client.delete_table(TableName=name)
 
 
-@pytest.fixture(params=["embedded", "embedded file", "dynamodb on moto"])
+@pytest.fixture(params=["embedded", "embedded file", "memory", "dynamodb on moto"])
 def store(request, tmp_path):
     if request.param == "dynamodb on moto":
         yield request.getfixturevalue("moto_store")
+        return
+    if request.param == "memory":
+        yield Store(MemoryEngine(TABLES))
         return
     engine = EmbeddedEngine(TABLES, None if request.param == "embedded" else tmp_path / "state.db")
     yield Store(engine)

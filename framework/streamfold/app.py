@@ -78,18 +78,18 @@ class App:
         """Processes an event in this process and returns the failures, none when all went well.
 
         ``event`` is a Lambda event, a list of records, or one record. External handlers are called only with
-        ``external=True``. Chains are run to their end on the embedded engine. Raises ``RecordError`` for an unknown
-        envelope, ``EngineError`` when the store is missing, ``ManifestError`` when the application does not fit the
-        state.
+        ``external=True``. Chains are run to their end where the engine keeps its own stream, as the embedded one does.
+        Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the store is missing, ``ManifestError``
+        when the application does not fit the state.
         """
         from streamfold.chains import run_chains
-        from streamfold.engines.embedded import EmbeddedEngine
+        from streamfold.engines import OwnStream
         from streamfold.process import process_event
         from streamfold.world import World
 
         world = World(settings or Settings.from_environment(os.environ), external=external)
         failures = process_event(self, event, engine, world).failures
-        if isinstance(engine, EmbeddedEngine):
+        if isinstance(engine, OwnStream):
             engine.retry()
             failures += run_chains(self, engine, world).failures
         return failures

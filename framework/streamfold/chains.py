@@ -1,9 +1,9 @@
-"""Chains in a local replay: the embedded engine's own stream of derived rows, processed to its end."""
+"""Chains without AWS: an engine's own stream of derived rows, processed to its end."""
 
 from dataclasses import replace
 
 from streamfold.app import App
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import ChainEngine
 from streamfold.envelope import Origins
 from streamfold.process import process_changes
 from streamfold.report import Report, merge
@@ -13,7 +13,7 @@ BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
 
 
-def run_chains(app: App, engine: EmbeddedEngine, world: World) -> Report:
+def run_chains(app: App, engine: ChainEngine, world: World) -> Report:
     """Processes what the engine's own stream holds until it holds no more.
 
     Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the
@@ -27,5 +27,6 @@ def run_chains(app: App, engine: EmbeddedEngine, world: World) -> Report:
         batch = process_changes(app, changes, engine, world)
         failed = {failure.sequence for failure in batch.failures}
         merge(report, batch)
-        engine.advance(pending[-1].sequence, [each.sequence for each in pending if str(each.sequence) in failed])
+        done = [record.sequence for record in pending if str(record.sequence) not in failed]
+        engine.advance(pending[-1].sequence, done)
     return report

@@ -3,8 +3,8 @@
 One contract test runs over both (``tests/test_engines.py``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from streamfold.change import ItemKey
 from streamfold.table import Table
@@ -57,3 +57,31 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class OwnRecord(NamedTuple):
+    """A record of an engine's own stream of derived rows, with its place in it."""
+
+    sequence: int
+    record: dict[str, Any]
+
+
+@runtime_checkable
+class OwnStream(Protocol):
+    """An engine that keeps the stream records of its own derived rows, so that chains run without AWS."""
+
+    def pending(self, limit: int) -> list[OwnRecord]:
+        """The first records that nobody has processed."""
+        ...
+
+    def advance(self, sequence: int, done: Collection[int]) -> None:
+        """Stores the place up to which records were read, and drops those that are done; the rest is for ``retry``."""
+        ...
+
+    def retry(self) -> None:
+        """Makes the records that failed pending again."""
+        ...
+
+
+class ChainEngine(Engine, OwnStream, Protocol):
+    """A store with an own stream."""

@@ -9,11 +9,11 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.engines import StoredItem
+from streamfold.engines import OwnRecord, StoredItem
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
 from streamfold.engines.sortable import sortable
 from streamfold.errors import EngineError, HandlerError, SettingsError
@@ -63,13 +63,6 @@ LETTER_BYTES_MAX = 4
 HIGHEST = "\U0010ffff"
 
 Row = dict[str, Any]
-
-
-class Record(NamedTuple):
-    """A record of the engine's own stream, with its place in it."""
-
-    sequence: int
-    record: dict[str, Any]
 
 
 class EmbeddedEngine:
@@ -179,24 +172,22 @@ class EmbeddedEngine:
                 ),
             )
 
-    def pending(self, limit: int) -> list[Record]:
+    def pending(self, limit: int) -> list[OwnRecord]:
         """The first records of the own stream that nobody has processed."""
         rows = self._connection.execute(
             "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) "
             "ORDER BY sequence LIMIT ?",
             (limit,),
         )
-        return [Record(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
+        return [OwnRecord(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
 
-    def advance(self, sequence: int, failed: Collection[int] = ()) -> None:
-        """Stores that the own stream is processed up to here; records that failed are kept for ``retry``."""
-        kept = ",".join("?" * len(failed))
+    def advance(self, sequence: int, done: Collection[int]) -> None:
+        """Stores the place up to which the own stream was read, and drops what is done; the rest is for ``retry``.
+
+        Only what was processed here is dropped: another process may have put records back in the meantime.
+        """
         with self._transaction():
-            self._connection.execute(
-                "DELETE FROM stream WHERE sequence > (SELECT sequence FROM cursor) AND sequence <= ? "  # noqa: S608
-                f"AND sequence NOT IN ({kept})",  # placeholders only
-                (sequence, *failed),
-            )
+            self._connection.executemany("DELETE FROM stream WHERE sequence = ?", ((each,) for each in done))
             self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
 
     def retry(self) -> None:

@@ -1,0 +1,200 @@
+"""One call that proves an application: histories are drawn, run under faults, and compared with an oracle."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.change import Change
+from streamfold.key import Key
+from streamfold.testing.choices import Choices, Drawn, Script, Scripted
+from streamfold.testing.determinism import check_deterministic
+from streamfold.testing.driver import Driver
+from streamfold.testing.errors import TwinError
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, shape
+from streamfold.testing.names import chosen
+from streamfold.testing.oracle import Rows, expected_rows
+from streamfold.testing.shorten import Budget, shortened
+
+HISTORIES = 500
+CHANGES = 16
+"""Writes in a history."""
+RATES = (0.01, 0.05, 0.2)
+"""How many of the points of choice deviate: from a single fault to hardly a call that works."""
+SHARDS = (1, 2, 3)
+ACTIONS = (2, 10, 25, 100)
+EXAMPLES = 20
+"""Items that are drawn from a strategy."""
+DIFFERENCES_SHOWN_MAX = 10
+
+NOTHING: Script = MappingProxyType({})
+
+
+class Scenario(NamedTuple):
+    """One run, whole: what is written, over how many shards, in how large transactions, and what goes wrong where."""
+
+    writes: tuple[Write, ...]
+    shards: int = 1
+    actions: int = 25
+    script: Script = NOTHING
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was tried, and held. ``faults`` counts by kind."""
+
+    seed: int
+    histories: int = 0
+    changes: int = 0
+    deliveries: int = 0
+    seconds: float = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        kinds = "\n".join(f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items()))
+        return (
+            f"{self.histories:,} histories of {self.changes:,} changes, {self.deliveries:,} deliveries, "
+            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s):\n{kinds}"
+        )
+
+
+class Diverged(AssertionError):  # noqa: N818 - what it says
+    """Rows are not what the declarations say. ``scenario`` is the shortest history found that leads there."""
+
+    def __init__(self, problem: str, story: Sequence[str], scenario: Scenario, seed: int) -> None:
+        self.problem = problem
+        self.scenario = scenario
+        steps = "\n".join(f"  {step}" for step in (*map(str, scenario.writes), *story))
+        super().__init__(f"{problem}\n\nThe shortest history that was found (seed {seed}):\n{steps}")
+
+
+def check(
+    app: App,
+    items: "Mapping[Key, Any] | None" = None,
+    *,
+    writes: Sequence[Write] | None = None,
+    histories: int = HISTORIES,
+    changes: int = CHANGES,
+    seed: int = 0,
+    faults: Collection[str] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Proof:
+    """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
+
+    ``items`` says for each source key what its items look like: an example (attributes, and fields of the key by name
+    if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``writes`` is
+    one history instead, of which only the faults are drawn. ``faults`` are the names of those to inject, all if not
+    given. The same seed gives the same run.
+
+    Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
+    for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
+    ``TwinError`` for items or names that do not fit the application.
+    """
+    only = chosen(faults)
+    shapes = [] if writes is not None else accepted(app, _shapes(app, items or {}))
+    handlers, proof, random = FaultyHandlers(app), Proof(seed), Random(seed)  # noqa: S311 - drawn from a seed
+    begin = time.perf_counter()
+    probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
+    check_deterministic(app, _all(changes_of(app, writes or probes)))
+    for number in range(histories):
+        history = tuple(writes or drawn(random, shapes, changes))
+        scenario = Scenario(history, random.choice(SHARDS), random.choice(ACTIONS))
+        choices = Drawn(random, random.choice(RATES), only)
+        _run_and_count(handlers, scenario, choices, proof)
+        progress(number + 1)
+    proof.seconds = time.perf_counter() - begin
+    return proof
+
+
+def check_scenario(app: App, scenario: Scenario) -> None:
+    """Runs one scenario again, as a saved test does. Raises ``Diverged`` where it still fails."""
+    handlers = FaultyHandlers(app)
+    problem = _problem(handlers, scenario, Scripted(scenario.script))
+    if problem:
+        raise Diverged(problem, _story(handlers, scenario), scenario, 0)
+
+
+def _shapes(app: App, items: Mapping[Key, Any]) -> list[Shape]:
+    sources = {key for route in app.routes for key in route.sources}
+    for key in items:
+        if not any(source.overlaps(key) for source in sources):
+            raise TwinError(
+                f"items= names {key!r}, which no handler reads: expected some of {', '.join(map(repr, sources))}."
+            )
+    if not items:
+        raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
+    return [shape(key, _examples(given)) for key, given in items.items()]
+
+
+def _examples(given: Any) -> list[Mapping[str, Any]]:
+    if isinstance(given, Mapping):
+        return [given]
+    if hasattr(given, "example"):
+        from streamfold.testing.strategies import examples_of
+
+        return examples_of(given, EXAMPLES)
+    return list(given)
+
+
+def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof) -> None:
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards)
+    driver = Driver(handlers, shards, choices, scenario.actions)
+    problem = difference_of(driver, expected_rows(handlers.app, _all(shards)))
+    proof.histories += 1
+    proof.changes += sum(map(len, shards))
+    proof.deliveries += driver.deliveries
+    proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
+    if problem:
+        raise _shortest(handlers, scenario._replace(script=choices.script), problem, proof.seed)
+
+
+def _shortest(handlers: FaultyHandlers, scenario: Scenario, problem: str, seed: int) -> Diverged:
+    def again(writes: Sequence[Write], script: Script) -> bool:
+        shorter = scenario._replace(writes=tuple(writes))
+        return _problem(handlers, shorter, Scripted(script)) is not None
+
+    writes, script = shortened(again, scenario.writes, scenario.script, Budget())
+    scenario = scenario._replace(writes=tuple(writes), script=script)
+    story = _story(handlers, scenario)
+    return Diverged(_problem(handlers, scenario, Scripted(script)) or problem, story, scenario, seed)
+
+
+def _story(handlers: FaultyHandlers, scenario: Scenario) -> list[str]:
+    story: list[str] = []
+    _problem(handlers, scenario, Scripted(scenario.script), story.append)
+    return story
+
+
+def _problem(
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
+) -> str | None:
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards)
+    driver = Driver(handlers, shards, choices, scenario.actions, tell)
+    return difference_of(driver, expected_rows(handlers.app, _all(shards)))
+
+
+def difference_of(driver: Driver, expected: Rows) -> str | None:
+    """Runs the driver; what is wrong with the rows that it leads to, or with what held on the way, in words."""
+    try:
+        found = driver.run()
+    except AssertionError as broken:
+        return f"{type(broken).__name__}: {broken}"
+    if found == expected:
+        return None
+    keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
+    lines = [f"  {_name(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
+    more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
+    return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
+
+
+def _name(key: Iterable[Any]) -> str:
+    return " / ".join(str(part) for part in key if part is not None)
+
+
+def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:
+    return [change for shard in shards for change in shard]

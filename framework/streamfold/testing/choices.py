@@ -1,0 +1,73 @@
+"""Every deviation from an undisturbed run is a choice: drawn from a seed, given by a script, or enumerated.
+
+The points of choice of a run are numbered in the order in which the run meets them. What was chosen at which point is
+a ``Script``: a run with the same script meets the same points and goes the same way, so a failing one can be repeated,
+shortened and written down.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+Script = Mapping[int, str]
+"""What is chosen at which point; nothing at all others."""
+
+
+class Taken(NamedTuple):
+    """A deviation that was chosen: the number of its point, what kind of point that was, and the option."""
+
+    number: int
+    point: str
+    option: str
+
+
+class Choices:
+    """Chooses nothing, ever, and numbers the points."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.taken: list[Taken] = []
+
+    def choose(self, point: str, options: Sequence[str]) -> str | None:
+        """One of the options, or None for the undisturbed way."""
+        self.number += 1
+        option = self._choice(point, options)
+        if option is not None:
+            self.taken.append(Taken(self.number, point, option))
+        return option
+
+    @property
+    def script(self) -> dict[int, str]:
+        """What was chosen so far."""
+        return {taken.number: taken.option for taken in self.taken}
+
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - what others decide by
+        return None
+
+
+class Drawn(Choices):
+    """Chooses at random, at ``rate`` of the points; only options of these names where ``only`` is given."""
+
+    def __init__(self, random: Random, rate: float, only: Collection[str] | None = None) -> None:
+        super().__init__()
+        self.random = random
+        self.rate = rate
+        self.only = only
+
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - any point is as good
+        if self.random.random() >= self.rate:
+            return None
+        left = options if self.only is None else [option for option in options if option.partition(" ")[0] in self.only]
+        return self.random.choice(left) if left else None
+
+
+class Scripted(Choices):
+    """Chooses what a script says, where the point offers it."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__()
+        self._script = script
+
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - the number says it
+        option = self._script.get(self.number)
+        return option if option in options else None

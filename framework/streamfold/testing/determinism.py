@@ -1,0 +1,124 @@
+"""Whether a handler is a function of its input: called again, and at another time, it has to give the same."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date, datetime, timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from streamfold.app import App
+from streamfold.change import Change
+from streamfold.route import Route
+
+SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
+"""More than a year and not a whole number of hours: whatever is read of a clock differs."""
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+
+
+class NotDeterministic(AssertionError):  # noqa: N818 - what it says
+    """A handler gave two things for one input: it reads a clock, draws at random, or remembers something."""
+
+
+def check_deterministic(app: App, changes: Iterable[Change]) -> None:
+    """Calls every handler on these changes, again, and more than a year later. Raises ``NotDeterministic``."""
+    for change in changes:
+        for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:]):
+            for route in entry.routes:
+                if route.function is not None and not route.external:
+                    for subject in [image for image in (change.old, change.new) if image] if route.ledger else [change]:
+                        _check(route, subject, {name: fields[name] for name in route.wants}, change)
+
+
+def _check(route: Route, subject: Any, fields: dict[str, Any], change: Change) -> None:
+    function = route.function
+    assert function is not None
+    first = _given(function, subject, fields)
+    if first is None:
+        return
+    if _given(function, subject, fields) != first:
+        raise NotDeterministic(_message(route, change, "called twice it gives two things"))
+    with _later(function):
+        later = _given(function, subject, fields)
+    if later != first:
+        raise NotDeterministic(_message(route, change, "it reads a clock: a year later it gives another thing"))
+
+
+def _given(function: Callable[..., Any], subject: Any, fields: dict[str, Any]) -> list[str] | None:
+    """What a handler yields, in words; None where it raises, which is no matter of time."""
+    try:
+        return [repr(effect) for effect in function(subject, **fields)]
+    except Exception:  # noqa: BLE001 - said elsewhere, with the item
+        return None
+
+
+def _message(route: Route, change: Change, what: str) -> str:
+    return (
+        f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
+        "A redelivery would then write something else than the first delivery. Take times from the item, or from "
+        "change.at; take ids from the key."
+    )
+
+
+@contextmanager
+def _later(function: Callable[..., Any]) -> Iterator[None]:
+    """Shifts every clock that the handler's package can see."""
+    with ExitStack() as stack:
+        shifted = {getattr(time, name): _shifted_clock(name) for name in CLOCKS}
+        for name in CLOCKS:
+            stack.enter_context(patch.object(time, name, shifted[getattr(time, name)]))
+        for module in _modules_near(function):
+            for name, value in list(vars(module).items()):
+                if (replacement := _replacement(value, shifted)) is not None:
+                    stack.enter_context(patch.object(module, name, replacement))
+        yield
+
+
+def _modules_near(function: Callable[..., Any]) -> list[ModuleType]:
+    """The modules of the handler's own package."""
+    package = function.__module__.partition(".")[0]
+    return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]
+
+
+def _replacement(value: Any, shifted: dict[Any, Any]) -> Any:
+    if value is datetime:
+        return _LaterDatetime
+    if value is date:
+        return _LaterDate
+    if isinstance(value, ModuleType) and value.__name__ == "datetime":
+        return SimpleNamespace(**{**vars(value), "datetime": _LaterDatetime, "date": _LaterDate})
+    return shifted.get(value) if callable(value) and getattr(value, "__module__", "") == "time" else None
+
+
+def _shifted_clock(name: str) -> Callable[[], float]:
+    clock, shift = getattr(time, name), SHIFT_SECONDS * (1_000_000_000 if name.endswith("_ns") else 1)
+    return lambda: clock() + shift
+
+
+class _Instances(type):
+    """``isinstance(x, datetime)`` goes on to work while the name is bound to the shifted class."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+class _LaterDatetime(datetime, metaclass=_Instances):
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(seconds=SHIFT_SECONDS)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
+
+    @classmethod
+    def today(cls) -> Any:
+        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
+
+
+class _LaterDate(date, metaclass=_Instances):
+    @classmethod
+    def today(cls) -> Any:
+        return date.today() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ011 - as the original gives it

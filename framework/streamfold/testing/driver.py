@@ -1,0 +1,282 @@
+"""Delivers changes as badly as Lambda may, while the store and the handlers fail; then sets everything right.
+
+What is delivered, when and to how many invocations at once is chosen point by point. At the end nothing fails any more:
+late writes land, the rest is delivered, records that were given up are redriven, and the rows have to be right.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from streamfold.chains import run_chains
+from streamfold.change import Change
+from streamfold.commit import Held, NotStarted
+from streamfold.errors import EngineUnavailable
+from streamfold.ledger import BEFORE_ALL
+from streamfold.process import process_changes
+from streamfold.repair import Repair
+from streamfold.report import Failure
+from streamfold.settings import Settings
+from streamfold.testing.choices import Choices
+from streamfold.testing.faults import Died, FaultyEngine
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.invariants import Invariants
+from streamfold.testing.memory import MemoryEngine
+from streamfold.testing.oracle import Rows, stored_rows
+from streamfold.world import World
+
+if TYPE_CHECKING:
+    from streamfold.change import ItemKey
+    from streamfold.repair import Repaired
+
+BATCH_RECORDS = 100
+BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
+DELIVERY = (
+    "each-record-twice",
+    "rewound",
+    "checkpoint-lost",
+    "skipped",
+    "shuffled",
+    "out-of-time",
+    "repair",
+)
+MEANWHILE = ("overlap", "other-shard", "repair")
+REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
+END = ("late-writes-land-last", "all-delivered-again")
+REWIND_RECORDS = 3
+INSIDE_MAX = 2
+"""How deep invocations and repairs may be nested, each running between two calls of the one outside."""
+CALLS_IN_TIME = 2
+"""Calls of the store that an invocation makes before its time is nearly over, where it is short of it."""
+ATTEMPTS_MAX = 3
+"""Attempts without progress after which the first record is given up, as Lambda does when its retries are spent."""
+INVOCATIONS_MAX = 50
+"""Invocations per shard after which nothing fails any more."""
+NOW = 1_772_355_600.0
+
+
+class HandlerFails(AssertionError):  # noqa: N818 - what it says
+    """A handler cannot process a change although nothing was made to fail."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One shard: its changes in order, the place up to which they are through, and those that were given up."""
+
+    name: str
+    changes: Sequence[Change]
+    position: int = 0
+    attempts: int = 0
+    invocations: int = 0
+    given_up: list[Change] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return self.position >= len(self.changes)
+
+
+class Driver:
+    """One run over a new store. ``tell`` takes the story of the run, line by line."""
+
+    def __init__(
+        self,
+        handlers: FaultyHandlers,
+        shards: Sequence[Sequence[Change]],
+        choices: Choices,
+        actions: int,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.handlers = handlers
+        self.app = handlers.app
+        self.lanes = [Lane(f"shard {number}", changes) for number, changes in enumerate(shards, 1) if changes]
+        self.choices = choices
+        self.tell = tell
+        self.settings = Settings(chunk_actions=actions)
+        self.store = MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.engine = FaultyEngine(
+            self.store, choices, self._meanwhile, Invariants(self.app, self.store).check, self.tell
+        )
+        self.deliveries = 0
+        self._written: dict[ItemKey, str] = {}
+        self._running: list[Lane | None] = []
+        self._batch: list[Change] = []
+        self._repairs_failed: list[Repaired] = []
+        self._overtaken: int | None = None
+
+    def run(self) -> Rows:
+        """Delivers everything, sets everything right, and returns the rows."""
+        self.handlers.mend()
+        while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
+            self._invoke(min(lanes, key=lambda lane: lane.invocations))
+        self._settle()
+        return stored_rows(self.app, self.store.rows.items())
+
+    def _invoke(self, lane: Lane) -> None:
+        lane.invocations += 1
+        how = self.choices.choose("delivery", DELIVERY)
+        if how == "repair":
+            self._repair(lane.changes[lane.position])
+            if lane.done:  # it was delivered meanwhile
+                return
+        size = BATCHES.get(self.choices.choose("batch", tuple(BATCHES)) or "", BATCH_RECORDS)
+        batch = list(lane.changes[lane.position : lane.position + size])
+        self._write(batch)
+        if how == "skipped":
+            self._give_up(lane)
+            return
+        through = self._deliver(lane, batch, how)
+        lane.attempts = 0 if through else lane.attempts + 1
+        lane.position += through
+        if lane.attempts >= ATTEMPTS_MAX:
+            self._give_up(lane)
+        if how in ("rewound", "checkpoint-lost"):
+            lane.position = max(0, lane.position - REWIND_RECORDS) if how == "rewound" else 0
+            self.tell(f"{lane.name}: {how}, back to record {lane.position + 1}")
+
+    def _write(self, batch: Sequence[Change]) -> None:
+        """The table has what its stream delivers; a batch that comes again does not lead it back."""
+        for change in batch:
+            if self._written.get(change.item, "") < change.version_text:
+                self._written[change.item] = change.version_text
+                self.store.sources[change.item] = change.new.raw or None
+
+    def _deliver(self, lane: Lane, batch: list[Change], how: str | None) -> int:
+        """Delivers a batch, and returns how many of its records are through."""
+        first = lane.position + 1
+        self.tell(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
+        if option := self.choices.choose("handler", self.handlers.options):
+            self.tell(f"  {option.partition(' ')[2]}: {option.partition(' ')[0]}")
+            self.handlers.break_down(option)
+        delivered = [change for change in batch for _ in range(2)] if how == "each-record-twice" else batch
+        if how == "shuffled":
+            delivered = _shuffled(batch)
+        self._running.append(lane)
+        outside, self._batch = self._batch, batch
+        failed = self._attempt(delivered, CALLS_IN_TIME if how == "out-of-time" else None)
+        self._running.pop()
+        self._batch = outside
+        if self._overtaken is not None and not self._running:
+            overtaken, self._overtaken = self._overtaken, None
+            return overtaken  # this invocation had timed out, and its answer was not waited for
+        return _through(batch, failed)
+
+    def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
+        """One invocation: the failures that it reports, None where it died."""
+        self.deliveries += 1
+        try:
+            world = self._world(calls)
+            failures = process_changes(self.app, batch, self.engine, world).failures
+            if self.app.chained:
+                self.engine.retry()
+                failures = [*failures, *run_chains(self.app, self.engine, world).failures]
+        except (Died, EngineUnavailable) as died:
+            self.tell(f"  the invocation ends: {type(died).__name__}")
+            self.app.checked_engines.discard(self.engine)
+            return None
+        return failures
+
+    def _world(self, calls: int | None = None) -> World:
+        """The world of one invocation, which has time for so many calls of the store; None: for any number."""
+        last = None if calls is None else self.engine.calls + calls
+        return World(
+            self.settings,
+            clock=lambda: NOW,
+            pause=lambda _: None,
+            seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
+        )
+
+    def _meanwhile(self) -> None:
+        """What others do at this moment: the same batch once more, a batch of another shard, a repair."""
+        if not 0 < len(self._running) <= INSIDE_MAX:
+            return
+        others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
+        first = len(self._running) == 1 and isinstance(self._running[0], Lane)
+        possible = {"overlap": first, "other-shard": bool(others), "repair": first}
+        option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
+        if option is None:
+            return
+        self.tell("  (")
+        if option == "other-shard":
+            overtaken, self._overtaken = self._overtaken, None
+            self._invoke(others[0])
+            self._overtaken = overtaken
+        elif option == "overlap":
+            self._running.append(None)
+            self._overtaken = _through(self._batch, self._attempt(self._batch))
+            self._running.pop()
+        else:
+            self._repair(self._batch[0])
+        self.tell(f"  ) {option} meanwhile")
+
+    def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
+        """Leads what an item's ledger handlers keep to what the table says now; a repair that dies is left."""
+        self.tell(f"  repair of {change.name}")
+        self._running.append(None)
+        try:
+            repairs = Repair(self.app, self.engine, self._world()).item(change.item, version=version, changes=[change])
+        except Died:
+            repairs = []
+        self._running.pop()
+        self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
+
+    def _give_up(self, lane: Lane) -> None:
+        self.tell(f"{lane.name}: record {lane.position + 1} is given up")
+        lane.given_up.append(lane.changes[lane.position])
+        lane.position += 1
+        lane.attempts = 0
+
+    def _settle(self) -> None:
+        """From here on nothing fails: all that is left is delivered, and given up records are redriven."""
+        redrive = self.choices.choose("redrive", REDRIVE)
+        end = self.choices.choose("end", END)
+        for lane in self.lanes:
+            self._write(lane.changes)
+        self.engine.choices = self.choices = Choices()
+        self.handlers.mend()
+        if end != "late-writes-land-last":
+            self.engine.land_all()
+        rest = [partial(self._process, lane.changes[lane.position :]) for lane in self.lanes]
+        given_up = [change for lane in self.lanes for change in lane.given_up]
+        steps = [*rest, partial(self._redrive, given_up, redrive)]
+        for step in reversed(steps) if redrive == "redriven-early" else steps:
+            step()
+        self.engine.land_all()
+        again = [lane.changes for lane in self.lanes] if end == "all-delivered-again" else []
+        for changes in (*again, ()):  # the last are the chains of what landed late
+            self._process(changes)
+
+    def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
+        """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""
+        if changes:
+            self.tell(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
+        if how == "redriven-shuffled":
+            changes = _shuffled(changes)
+        for _ in range(2 if how == "redriven-twice" else 1):
+            for change in changes:
+                if how != "replayed":
+                    self._repair(change, change.version_text)
+                    for failed in self._repairs_failed:
+                        raise HandlerFails(str(failed)) from failed.error
+                self._process([change])
+
+    def _process(self, changes: Sequence[Change]) -> None:
+        failures = self._attempt(changes)
+        for failure in failures or ():
+            if not isinstance(failure.error, Held | NotStarted):
+                raise HandlerFails(str(failure)) from failure.error
+
+
+def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
+    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
+    if failed is None:
+        return 0
+    sequences = {change.sequence: place for place, change in reversed(list(enumerate(batch)))}
+    return min((sequences[failure.sequence] for failure in failed if failure.sequence in sequences), default=len(batch))
+
+
+def _shuffled(changes: Sequence[Change]) -> list[Change]:
+    shuffled = list(changes)
+    Random(len(shuffled)).shuffle(shuffled)  # noqa: S311 - any order does, the same every time
+    return shuffled

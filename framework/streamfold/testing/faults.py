@@ -1,0 +1,212 @@
+"""A store whose calls fail in every way that a real one's can, each way chosen at the call."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from streamfold.change import ItemKey
+from streamfold.engines import OwnRecord, StoredItem
+from streamfold.errors import EngineUnavailable
+from streamfold.testing.choices import Choices
+from streamfold.testing.memory import MemoryEngine
+from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
+
+ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
+"""What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
+call that was believed dead, while the caller goes on or after it died."""
+FAULTS: Mapping[str, tuple[str, ...]] = {
+    "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
+    "put_rows": ("half-applied", "applied-twice", *ANSWERS),
+    "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
+    "swap_state": ("applied-twice", *ANSWERS),
+    "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
+    "read_source": ("unavailable", "dies-before"),
+    "pending": ("dies-before",),
+    "advance": ("dies-before", "dies-after"),
+}
+"""The faults of each call of an engine."""
+LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
+LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
+"""Calls after which a late write lands: during the retry, after it, after a repair."""
+
+
+class Died(BaseException):
+    """The process ended here: nothing catches this but the driver."""
+
+
+class Late(NamedTuple):
+    """A call that was believed dead and lands when this many calls have been made; None for the end."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    at: int | None
+
+
+class FaultyEngine:
+    """Passes calls on to an engine or lets them fail, as ``choices`` say.
+
+    ``meanwhile`` is told before every call, and may do what another process would do at that moment. ``checked`` is
+    told after every call that was carried out. ``tell`` takes a line for each fault.
+    """
+
+    def __init__(
+        self,
+        engine: MemoryEngine,
+        choices: Choices,
+        meanwhile: Callable[[], None],
+        checked: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.choices = choices
+        self.meanwhile = meanwhile
+        self.checked = checked
+        self.tell = tell
+        self.calls = 0
+        self.late: list[Late] = []
+        self.before: dict[StateKey, dict[str, Any] | None] = {}
+
+    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+        return cast("Refused | None", self._call("transact", writes, expires_at))
+
+    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("put_rows", rows))
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("remove_empty", rows))
+
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        name = "read_state" if not consistent else "read_consistently"
+        return cast("dict[StateKey, dict[str, Any]]", self._call(name, list(keys)))
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        return cast("bool", self._call("swap_state", key, attributes, revision))
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        return cast("StoredItem | None", self._call("read_source", item))
+
+    def pending(self, limit: int) -> list[OwnRecord]:
+        return cast("list[OwnRecord]", self._call("pending", limit))
+
+    def advance(self, sequence: int, done: Collection[int]) -> None:
+        self._call("advance", sequence, done)
+
+    def retry(self) -> None:
+        self.engine.retry()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def land_all(self) -> None:
+        """Lets everything land that is still on its way."""
+        while self.late:
+            self._land(self.late.pop(0))
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self.calls += 1
+        self._land_what_is_due()
+        self.meanwhile()
+        kind = "read_state" if name == "read_consistently" else name
+        options = [fault for fault in FAULTS[kind] if fault != "stale-read" or name == "read_state"]
+        fault = self.choices.choose(kind, options)
+        if fault is None:
+            return self._carry_out(name, *arguments)
+        self.tell(f"  {_described(name, arguments)}: {fault}")
+        return getattr(self, "_" + fault.replace("-", "_"))(name, *arguments)
+
+    def _carry_out(self, name: str, *arguments: Any) -> Any:
+        if name in ("transact", "swap_state"):
+            self._remember(arguments)
+        answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
+        self.checked()
+        return answer
+
+    def _remember(self, arguments: tuple[Any, ...]) -> None:
+        """Keeps what state items held before this write, for reads that are not up to date."""
+        places = [arguments[0]] if isinstance(arguments[0], StateKey) else [write.key for write in arguments[0]]
+        for key in places:
+            if isinstance(key, StateKey):
+                self.before[key] = self.engine.state.get(key)
+
+    def _land_what_is_due(self) -> None:
+        for late in [late for late in self.late if late.at is not None and late.at <= self.calls]:
+            self.late.remove(late)
+            self._land(late)
+
+    def _land(self, late: Late) -> None:
+        self.tell(f"  {_described(late.name, late.arguments)}, believed dead, lands")
+        self._carry_out(late.name, *late.arguments)
+
+    def _refused(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((*(None,) * (len(writes) - 1), Reason(VALIDATION, None, "a fault")))
+
+    def _conflict(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((Reason(CONFLICT[0]), *(None,) * (len(writes) - 1)))
+
+    def _throttled(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((Reason(CONFLICT[1]), *(None,) * (len(writes) - 1)))
+
+    def _half_applied(self, name: str, rows: Sequence[Any]) -> list[RowKey]:
+        done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        answer = self._carry_out(name, done) if done else []
+        if name == "remove_empty":
+            raise EngineUnavailable("a fault")
+        return [*answer, *(row.key for row in left)]
+
+    def _applied_twice(self, name: str, *arguments: Any) -> Any:
+        self._carry_out(name, *arguments)
+        return self._carry_out(name, *arguments)
+
+    def _stale_read(self, name: str, keys: Sequence[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        found = self._carry_out(name, keys)
+        stale = {key: self.before.get(key, found.get(key)) for key in keys}
+        return {key: dict(item) for key, item in stale.items() if item is not None}
+
+    def _unavailable(self, name: str, *arguments: Any) -> None:  # noqa: ARG002
+        raise EngineUnavailable("a fault")
+
+    def _answer_lost(self, name: str, *arguments: Any) -> None:
+        self._carry_out(name, *arguments)
+        raise EngineUnavailable("a fault")
+
+    def _dies_before(self, name: str, *arguments: Any) -> None:  # noqa: ARG002
+        raise Died
+
+    def _dies_after(self, name: str, *arguments: Any) -> None:
+        self._carry_out(name, *arguments)
+        raise Died
+
+    def _lands_late(self, name: str, *arguments: Any) -> None:
+        self._send_late(name, arguments)
+        raise EngineUnavailable("a fault")
+
+    def _dies_and_lands_late(self, name: str, *arguments: Any) -> None:
+        self._send_late(name, arguments)
+        raise Died
+
+    def _send_late(self, name: str, arguments: tuple[Any, ...]) -> None:
+        calls = LANDING_CALLS[self.choices.choose("landing", LANDING)]
+        self.late.append(Late(name, arguments, None if calls is None else self.calls + calls))
+
+
+def _described(name: str, arguments: tuple[Any, ...]) -> str:
+    """A call in one line, without what is written: its place says enough."""
+    first = arguments[0]
+    if name == "transact":
+        places = ", ".join(_place(write.key) for write in first)
+        return f"transaction of {len(first)} writes ({places})"
+    if name == "put_rows":
+        return f"put of {', '.join(_place(row.key) for row in first)}"
+    if name == "remove_empty":
+        return f"removal of empty rows {', '.join(map(_place, first))}"
+    if name in ("read_state", "read_consistently"):
+        return f"read of {', '.join(map(_place, first))}"
+    if name == "read_source":
+        return f"read of source item {_place(first)}"
+    return {"swap_state": "write of the manifest", "pending": "read of the stream of derived rows"}.get(
+        name, "note of the place in the stream of derived rows"
+    )
+
+
+def _place(key: RowKey | StateKey) -> str:
+    parts = key if isinstance(key, StateKey) else key[1:]
+    return " / ".join(str(part) for part in parts if part is not None)

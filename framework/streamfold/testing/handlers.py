@@ -1,0 +1,87 @@
+"""An application whose handlers raise on purpose, and that remembers what each of them gave for which input."""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
+
+from streamfold.app import App
+from streamfold.change import Change
+from streamfold.route import Dispatch, Route, entries_of
+
+FAULTS = ("raises-once", "raises-for-one", "raises-always")
+"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended."""
+
+
+class InjectedError(Exception):
+    """A handler raised this because it was told to."""
+
+
+class FaultyHandlers:
+    """Decides at each call of a handler whether it raises. ``app`` is the application with these handlers."""
+
+    def __init__(self, app: App) -> None:
+        self.app = with_functions(app, self._wrapped)
+        self.once: set[str] = set()
+        self.always: set[str] = set()
+        self.for_one: dict[str, Any] = {}
+
+    def mend(self) -> None:
+        """From here on no handler raises."""
+        self.once.clear()
+        self.always.clear()
+        self.for_one.clear()
+
+    def break_down(self, option: str) -> None:
+        """Carries out an option: ``raises-once order_total``."""
+        fault, _, name = option.partition(" ")
+        if fault == "raises-once":
+            self.once.add(name)
+        elif fault == "raises-always":
+            self.always.add(name)
+        else:
+            self.for_one.setdefault(name, None)
+
+    @property
+    def options(self) -> list[str]:
+        names = [route.name for route in self.app.routes if route.function is not None and not route.external]
+        return [f"{fault} {name}" for name in names for fault in FAULTS]
+
+    def _wrapped(self, route: Route) -> Callable[..., Iterator[Any]]:
+        function, name = route.function, route.name
+        assert function is not None
+
+        def handler(subject: Any, **fields: Any) -> Iterator[Any]:
+            if self.once or self.always or self.for_one:
+                self._raise(name, subject, fields)
+            yield from function(subject, **fields)
+
+        return handler
+
+    def _raise(self, name: str, subject: Any, fields: Mapping[str, Any]) -> None:
+        if name in self.always:
+            raise InjectedError
+        if name in self.once:
+            self.once.discard(name)
+            raise InjectedError
+        if name in self.for_one:
+            mark = subject.version_text if isinstance(subject, Change) else (dict(subject), dict(fields))
+            if self.for_one[name] is None:
+                self.for_one[name] = mark
+            if self.for_one[name] == mark:
+                raise InjectedError
+
+
+def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> App:
+    """The application with other functions behind its handlers that yield rows; external ones stay."""
+    twin = copy(app)
+    twin.routes = tuple(
+        route if route.function is None or route.external else replace(route, function=wrapped(route))
+        for route in app.routes
+    )
+    twin.dispatch = {
+        name: Dispatch(entries_of(twin.routes, name), table.delimiter) for name, table in twin.tables.items()
+    }
+    twin.checked_engines = WeakSet()
+    return twin

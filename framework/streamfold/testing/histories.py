@@ -1,0 +1,166 @@
+"""Histories of an application's items: what is written to the table, drawn from what an item may look like."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamfold.change import TIME_TO_LIVE
+from streamfold.envelope import Origins
+from streamfold.field import Field
+from streamfold.key import Key
+from streamfold.settings import Settings
+from streamfold.testing.errors import TwinError
+from streamfold.testing.items import KeyType
+from streamfold.testing.stream import Record
+from streamfold.testing.table import TableTwin
+
+if TYPE_CHECKING:
+    from streamfold.app import App
+    from streamfold.change import Change
+    from streamfold.values import Item
+
+ITEMS_MAX = 4
+"""Different items of one key in a history: few, so that they are changed often."""
+FIELD_VALUES: Mapping[str, tuple[Any, ...]] = {"S": ("1", "2"), "N": (1, 2), "B": (b"\x01", b"\x02")}
+TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
+    int: (1, 2),
+    date: (date(2026, 3, 1), date(2026, 3, 2)),
+    datetime: (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)),
+}
+WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
+"""What a drawn write does: six puts to two removals keep most items alive."""
+
+
+class Write(NamedTuple):
+    """One write to the table: an item put whole, or removed (``item`` None), ``expired`` by its time to live."""
+
+    key: Key
+    fields: Mapping[str, Any]
+    item: Mapping[str, Any] | None
+    expired: bool = False
+
+    def __str__(self) -> str:
+        what = "expires" if self.expired else "delete" if self.item is None else "put"
+        name = " / ".join(str(value) for value in self.key.key(**self.fields).values())
+        return f"{what} {name}{'' if self.item is None else f' {dict(self.item)}'}"
+
+
+class Shape(NamedTuple):
+    """What the items of one key may look like: the values of its fields, and the attributes."""
+
+    key: Key
+    fields: Sequence[Mapping[str, Any]]
+    items: Sequence[Mapping[str, Any]]
+
+
+def shape(key: Key, examples: Iterable[Mapping[str, Any]]) -> Shape:
+    """The shape of a key's items after examples: attributes, and fields of the key by name if they matter."""
+    examples = list(examples)
+    if not examples:
+        raise TwinError(f"{key!r} has no example of an item: give one, {{{key!r}: {{'price': 3}}}}.")
+    values = {name: _field_values(field, examples) for name, field in key.types.items()}
+    fields = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())][:ITEMS_MAX]
+    items = [{name: value for name, value in example.items() if name not in key.types} for example in examples]
+    return Shape(key, fields, _varied(items))
+
+
+def _field_values(field: Field, examples: Sequence[Mapping[str, Any]]) -> list[Any]:
+    given = list(dict.fromkeys(example[field.name] for example in examples if field.name in example))
+    usual = TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
+    return (given + [value for value in usual if value not in given])[: max(2, len(given))]
+
+
+def _varied(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The examples, each with every one of its numbers changed, and each attribute as it is in another example."""
+    found = [dict(item) for item in items]
+    for item in items:
+        for name, value in item.items():
+            others = [other[name] for other in items if name in other and other[name] != value]
+            found += [{**item, name: other} for other in (*others, *_other_numbers(value))]
+    unique: list[Mapping[str, Any]] = []
+    for candidate in found:
+        if candidate not in unique:
+            unique.append(candidate)
+    return unique
+
+
+def _other_numbers(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return ()
+    return (value + 1, value * 2, 0)
+
+
+def accepted(app: "App", shapes: Iterable[Shape]) -> list[Shape]:
+    """The shapes without items on which a handler raises, as long as it takes the example itself."""
+    return [shape._replace(items=_accepted(app, shape) or shape.items[:1]) for shape in shapes]
+
+
+def _accepted(app: "App", shape: Shape) -> list[Mapping[str, Any]]:
+    good = []
+    for item in shape.items:
+        history = [Write(shape.key, shape.fields[0], item), Write(shape.key, shape.fields[0], None)]
+        try:
+            for change in changes_of(app, history)[0]:
+                _call_all(app, change)
+        except Exception:  # noqa: BLE001, S112 - this handler does not take what was made up
+            continue
+        good.append(item)
+    return good
+
+
+def _call_all(app: "App", change: "Change") -> None:
+    for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:]):
+        for route in entry.routes:
+            if route.function is None or route.external:
+                continue
+            subjects: list[Item | Change] = (
+                [image for image in (change.old, change.new) if image] if route.ledger else [change]
+            )
+            for subject in subjects:
+                list(route.function(subject, **{name: fields[name] for name in route.wants}))
+
+
+def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
+    """A history of so many writes."""
+    history = []
+    for _ in range(count):
+        shape = random.choice(shapes)
+        what, fields = random.choice(WHAT), random.choice(shape.fields)
+        item = random.choice(shape.items) if what == "put" else None
+        history.append(Write(shape.key, fields, item, what == "expire"))
+    return history
+
+
+def changes_of(app: "App", history: Iterable[Write], shards: int = 1) -> list[list["Change"]]:
+    """The changes that a history leads to, by shard."""
+    history = list(history)
+    tables = {write.key.table.name: write.key.table for write in history}
+    twins = {
+        name: TableTwin(table, shards=shards, key_types=key_types(history, name)) for name, table in tables.items()
+    }
+    for write in history:
+        carry_out(twins[write.key.table.name], write)
+    origins = Origins(app.source_tables, Settings())
+    streams = [twin.stream for twin in twins.values()]
+    return [[origins.change(record) for record in shard.records] for stream in streams for shard in stream.shards]
+
+
+def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:
+    """The types of those key attributes of a table that are not text."""
+    keys = {write.key for write in history if write.key.table.name == table}
+    parts = [pair for key in keys for pair in zip(key.table.attributes, key.parts, strict=True)]
+    return {name: part.attribute_type for name, part in parts if part.attribute_type != "S"}
+
+
+def carry_out(twin: TableTwin, write: Write) -> Record | None:
+    """Carries out one write on its table; its record, None where it changed nothing."""
+    key = write.key.key(**write.fields)
+    if write.item is not None:
+        return twin.put({**write.item, **key})
+    record = twin.delete(key)
+    if record is not None and write.expired:
+        record["userIdentity"] = dict(TIME_TO_LIVE)
+    return record

@@ -1,0 +1,135 @@
+"""What holds after every call of a store, looked at from outside: nothing of the planner is used.
+
+1. A derived row is the sum, or the content, of what the ledger items say was contributed to it.
+2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
+3. No guarded row is deleted: a removed one stays as a tombstone.
+4. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from streamfold.app import App
+from streamfold.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.testing.memory import MemoryEngine
+from streamfold.values import decode_number, digest
+from streamfold.writes import RowKey, StateKey
+
+Amounts = dict[str, Decimal | int]
+
+
+class InvariantBroken(AssertionError):  # noqa: N818 - what it says
+    """Something that always holds did not, after some call."""
+
+
+class Invariants:
+    """Looks at what a call touched, against what it saw before."""
+
+    def __init__(self, app: App, engine: MemoryEngine) -> None:
+        self.app = app
+        self.engine = engine
+        self.state: dict[StateKey, dict[str, Any]] = {}
+        self.parts: dict[StateKey, list[tuple[RowKey, Mapping[str, str], str]]] = {}
+        self.expected: dict[RowKey, Amounts] = defaultdict(lambda: defaultdict(int))
+        self.digests: dict[RowKey, str] = {}
+        self.versions: dict[RowKey, str] = {}
+
+    def check(self) -> None:
+        """Raises ``InvariantBroken`` when something that was touched is not as it must be."""
+        touched, self.engine.touched = self.engine.touched, set()
+        rows = {key for key in touched if not isinstance(key, StateKey)}
+        for key in touched:
+            if isinstance(key, StateKey):
+                rows |= self._check_state(key)
+        for key in rows:
+            self._check_row(key)
+
+    def _check_state(self, key: StateKey) -> set[RowKey]:
+        """Checks one state item, and returns the rows that it speaks of now or spoke of before."""
+        now, before = self.engine.state.get(key), self.state.get(key)
+        if key.pk.startswith("part#"):
+            owner = StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.rpartition("#")[0])
+            return self._check_state(owner) if owner in self.engine.state else set()
+        if not key.pk.startswith(("ledger#", "manifest#")):
+            return set()
+        if before is not None and before is not now:
+            _require(now is not None, f"state item {key} was deleted")
+            assert now is not None
+            _require(now["r"] == before["r"] + 1, f"the revision of {key} went from {before['r']} to {now['r']}")
+            for name, value in before.items():
+                fell = name.endswith(".v") and now[name] < value
+                _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
+        if now is not None:
+            self.state[key] = now
+        return self._contributions(key, now or {}) if key.pk.startswith("ledger#") else set()
+
+    def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
+        """Takes an item's contributions back as they were, and adds them as they are."""
+        touched = set()
+        for row, amounts, _ in self.parts.pop(key, []):
+            self._count(row, amounts, -1)
+            touched.add(row)
+        self.parts[key] = self._parts(key, item)
+        for row, amounts, text in self.parts[key]:
+            self._count(row, amounts, 1)
+            touched.add(row)
+            if text:
+                self.digests[row] = text
+        return touched
+
+    def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[tuple[RowKey, Mapping[str, str], str]]:
+        found = []
+        for name, text in item.items():
+            if name.endswith(".s") and text:
+                if text.startswith("@"):
+                    part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
+                    text = self.engine.state[part]["s"]  # noqa: PLW2901 - the text that stands there for it
+                for table, partition, sort, amounts, *rest in json.loads(text):
+                    row = (table, _key_value(partition), _key_value(sort))
+                    found.append((row, amounts, rest[0] if rest else ""))
+        return found
+
+    def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
+        expected = self.expected[row]
+        expected[CONTRIBUTORS] += factor
+        for name, amount in amounts.items():
+            expected[name] += factor * Decimal(amount)
+
+    def _check_row(self, key: RowKey) -> None:
+        row = self.engine.rows.get(key)
+        if key in self.versions:
+            _require(row is not None and VERSION in row, f"guarded row {key[1:]} was deleted")
+        if row is not None and VERSION in row:
+            version = row[VERSION]["S"]
+            _require(version >= self.versions.get(key, ""), f"guarded row {key[1:]} went back to {version}")
+            self.versions[key] = version
+        elif key in self.expected:
+            self._check_sums(key, row or {})
+
+    def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
+        expected = self.expected[key]
+        whole = key in self.digests and expected[CONTRIBUTORS] == 1
+        for name, amount in expected.items():
+            found = decode_number(row[name]["N"]) if name in row and "N" in row[name] else 0
+            if found != amount and not (whole and name != CONTRIBUTORS):
+                raise InvariantBroken(
+                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it"
+                )
+        if whole:
+            names = self.engine.tables[key[0]].attributes
+            own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
+            _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item speaks of")
+
+
+def _key_value(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode_number(value["N"])
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion with its text
+    if not holds:
+        raise InvariantBroken(otherwise)

@@ -1,0 +1,24 @@
+"""The names of all faults, as a user gives them."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from streamfold.testing import driver, faults, handlers
+from streamfold.testing.errors import TwinError
+
+STORE = tuple(dict.fromkeys(fault for options in faults.FAULTS.values() for fault in options))
+DELIVERY = (*driver.BATCHES, *driver.DELIVERY, *driver.MEANWHILE, *driver.REDRIVE, *driver.END)
+FAULTS = tuple(dict.fromkeys((*STORE, *faults.LANDING, *DELIVERY, *handlers.FAULTS)))
+"""Every fault: of the store's calls, of deliveries, of user code."""
+
+
+def chosen(names: Collection[str] | None) -> frozenset[str] | None:
+    """The options that stand for these faults; None for all. Raises ``TwinError`` for a name that is no fault."""
+    if names is None:
+        return None
+    for name in names:
+        if name not in FAULTS:
+            near = get_close_matches(name, FAULTS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TwinError(f"Fault {name!r} is not known.{hint} Expected some of: {', '.join(FAULTS)}.")
+    return frozenset(names)

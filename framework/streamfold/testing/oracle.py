@@ -1,0 +1,129 @@
+"""The rows that changes have to lead to, told from the declarations alone: what proofs compare with.
+
+Views and indexes are the fold of the last image of every item, an audit has one row per change, ``on`` takes every
+change once. Nothing of the planner, the ledger or a store is used: two pages that can be read beside the declarations.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import localcontext
+from typing import Any
+
+from streamfold.app import App
+from streamfold.change import Change, ItemKey, item_name
+from streamfold.effects import Add, Aggregate, Delete
+from streamfold.engines import StoredItem
+from streamfold.route import Route
+from streamfold.table import CONTRIBUTORS
+from streamfold.values import EXACT, encode, hidden
+from streamfold.writes import RowKey
+
+Fields = Mapping[str, Any]
+Values = dict[str, Any]
+Rows = dict[RowKey, dict[str, Any]]
+"""Derived rows by key: attribute names to DynamoDB attribute values, without key attributes and numbers that are 0."""
+
+
+def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
+    """The rows after these changes, each of which counts once however often it is given."""
+    items: dict[ItemKey, Mapping[str, Any]] = {}
+    rows: dict[RowKey, Values] = {}
+    with localcontext(EXACT):
+        for change in sorted({change.version_text: change for change in changes}.values(), key=_version):
+            items[change.item] = change.new
+            for route, fields in _routes(app, change.item, "audit", "on"):
+                _take(route, change, fields, rows)
+        folded = _folded(app, items)
+        for _ in app.chained:  # a chain is no longer than it has readers
+            folded = _folded(app, {**items, **folded})
+    return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
+
+
+def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
+    """The derived rows among stored items, as their readers see them, in the same form."""
+    rows = {}
+    for key, item in items:
+        if app.derived(key) and item.get(CONTRIBUTORS) != {"N": "0"}:
+            names = app.tables[key[0]].attributes
+            rows[key] = _shown({name: value for name, value in item.items() if name not in names})
+    return rows
+
+
+def _version(change: Change) -> str:
+    version: str = change.version_text
+    return version
+
+
+def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
+    rows: dict[RowKey, Values] = defaultdict(dict)
+    for item, image in items.items():
+        for route, fields in _routes(app, item, "view", "index") if image else ():
+            for key, values in _placed(route, _called(route, image, fields), fields):
+                _fold(rows[key], values)
+    return dict(rows)
+
+
+def _fold(row: Values, values: Values) -> None:
+    for name, value in values.items():
+        row[name] = row.get(name, 0) + value.amount if isinstance(value, Aggregate) else value
+
+
+def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
+    """Adds what one change leads to through an ``audit`` or ``on``."""
+    if route.kind == "audit":
+        _audit(route, change, fields, rows)
+        return
+    if not route.takes(change):
+        return
+    effects = _called(route, change, fields)
+    for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
+        if isinstance(effect, Add):
+            row = rows.setdefault(key, {})
+            row.update({name: row.get(name, 0) + amount for name, amount in values.items()})
+        elif isinstance(effect, Delete):
+            rows.pop(key, None)
+        else:
+            rows[key] = values
+
+
+def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
+    old, new = change.old, change.new
+    named = {"item": item_name(change.item), "version": change.version_text}
+    row = {**named, "event": change.event, "at": change.at, "changes": {}}
+    for name in {*old, *new} - {*change.keys}:
+        if (name in old, old.get(name)) != (name in new, new.get(name)):
+            sides = {side: image[name] for side, image in (("old", old), ("new", new)) if name in image}
+            row["changes"][name] = {"redacted": True} if name in route.redact else sides
+    if change.expired:
+        row["expired"] = True
+    target = next(key for key in route.into if len(route.into) == 1 or key.table.name == change.item[0])
+    own = {name: value for name, value in row.items() if name not in target.table.attributes}
+    rows[(target.table.name, *target.compose({**fields, **named}))] = own
+
+
+def _routes(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fields]]:
+    for route in app.routes:
+        if route.kind in kinds and not route.external:
+            keys = (key for key in route.sources if key.table.name == item[0])
+            matches = (key.match_values(*item[1:]) for key in keys)
+            fields = next((match for match in matches if match is not None), None)
+            if fields is not None:
+                yield route, fields
+
+
+def _called(route: Route, subject: Any, fields: Fields) -> list[Any]:
+    assert route.function is not None
+    return list(route.function(subject, **{name: fields[name] for name in route.wants}))
+
+
+def _placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:
+    for effect in effects:
+        target = effect.target or route.into[0]
+        values = {name: value for name, value in effect.values.items() if name not in target.types}
+        key = target.compose({**fields, **effect.values})
+        yield (target.table.name, *key), {**values, **(effect.attributes or {})}
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """0 and absent are alike, and the framework's own attributes are nobody's business."""
+    return {name: value for name, value in row.items() if value != {"N": "0"} and not hidden(name)}
