@@ -12,7 +12,8 @@ from streamfold.engines import OwnRecord, StoredItem
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
 from streamfold.engines.sortable import sortable
 from streamfold.errors import HandlerError
-from streamfold.limits import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
 from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text, same
 from streamfold.writes import (
@@ -66,6 +67,8 @@ class MemoryEngine:
         if len(writes) > ACTIONS_MAX or len({write.key for write in writes}) < len(writes):
             why = f"a transaction takes {ACTIONS_MAX} writes at most, and one of each item: found {len(writes)}"
             return Refused((Reason(VALIDATION, None, why),) * len(writes))
+        if too_large(writes):
+            return Refused((Reason(VALIDATION, None, f"a transaction takes {BYTES_MAX} bytes at most"),) * len(writes))
         done: Found = {}
         reasons = tuple(self._try(write, expires_at, done) for write in writes)
         if any(reasons):
@@ -148,7 +151,7 @@ class MemoryEngine:
             return Reason(VALIDATION, None, str(error))
         if isinstance(after, Reason):
             return after
-        if after is not None and (why := _too_large(write, after)):
+        if after is not None and (why := _item_too_large(write, after)):
             return why
         done[write.key] = after
         return None
@@ -192,7 +195,10 @@ class MemoryEngine:
         return item
 
     def _add(self, write: AddRow) -> Row | Reason:
-        row = dict(self.rows.get(write.key) or self._key_attributes(write.key))
+        before = self.rows.get(write.key)
+        if write.unversioned and before is not None and VERSION in before:
+            return Reason(CONDITION, decode({"M": before}))
+        row = dict(before or self._key_attributes(write.key))
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         for name, amount in amounts.items():
             stored = row.get(name, {"N": "0"})
@@ -245,7 +251,7 @@ class MemoryEngine:
         self._stream.append(OwnRecord(self._sequence, record))
 
 
-def _too_large(write: Write, after: Mapping[str, Any]) -> Reason | None:
+def _item_too_large(write: Write, after: Mapping[str, Any]) -> Reason | None:
     if len(repr(after)) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX:
         return None
     raw = encode(after)["M"] if isinstance(write.key, StateKey) else after
