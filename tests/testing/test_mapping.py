@@ -6,9 +6,11 @@ import pytest
 
 from streamfold.errors import SettingsError
 from streamfold.testing.destinations import BucketTwin, QueueTwin
+from streamfold.testing.errors import TwinError
 from streamfold.testing.invocations import Died, Throttled
 from streamfold.testing.mapping import INVOCATIONS_MAX, MappingTwin
 from streamfold.testing.mapping_settings import MappingSettings
+from streamfold.testing.table import TableTwin
 from tests.testing.streams import Function, Part, Stream, names, records, sequence, stream_of
 
 DAY = 24 * 60 * 60
@@ -410,6 +412,33 @@ def test_a_shard_is_read_after_its_parent_is_through():
     assert function.events == ["a", "a", "b", "c"]
 
 
+def test_items_of_a_table_whose_shards_split_keep_their_order():
+    table, seen = TableTwin(shards=2), {}
+    for number in range(40):
+        if number == 20:
+            table.stream.split(table.stream.shards[0].id)
+        table.put({"PK": f"ITEM#{number % 7}", "SK": "METADATA", "number": number})
+
+    def function(event, context):
+        for record in event["Records"]:
+            seen.setdefault(names([record]), []).append(int(record["dynamodb"]["NewImage"]["number"]["N"]))
+
+    made = mapping(table.stream, function, random=Random(1), batch_size=3, parallelization_factor=2).run()
+    assert len({one.shard_id for one in made}) == 4
+    assert seen == {str(item): list(range(item, 40, 7)) for item in range(7)}
+
+
+def test_records_that_were_trimmed_before_they_were_read_are_passed_over():
+    table, function = TableTwin(), Function()
+    twin = mapping(table.stream, function)
+    table.put({"PK": "ITEM#a", "SK": "METADATA"})
+    table.clock.advance(DAY + 1)
+    table.put({"PK": "ITEM#b", "SK": "METADATA"})
+    table.stream.trim()
+    twin.run()
+    assert function.events == ["b"]
+
+
 def test_a_shard_whose_parent_was_trimmed_is_read():
     function = Function()
     mapping(Stream([Part("child", "gone", records=records("c"))]), function).run()
@@ -516,7 +545,7 @@ def test_a_checkpoint_lost_during_an_invocation_outlives_its_answer(poison):
 
 
 def test_a_rewind_of_an_unknown_shard_is_refused_with_the_known():
-    with pytest.raises(SettingsError, match=r"Shard 'shard-9' is not read: expected one of shard-1\."):
+    with pytest.raises(TwinError, match=r"Shard 'shard-9' is not read: expected one of shard-1\."):
         mapping(stream_of("a"), Function()).rewind("shard-9")
 
 

@@ -1,12 +1,18 @@
-"""DynamoDB's table and stream in process, for tests: they behave as AWS documents, need no server and read no clock.
+"""DynamoDB's table and stream, and Lambda's event source mapping, in process, for tests: they behave as AWS documents,
+need no server and read no clock.
 
 ``TableTwin`` takes writes and refuses what DynamoDB refuses; its ``StreamTwin`` holds the records that come of them, in
-the form in which Lambda delivers them; ``Clock`` is the only time that they know.
+the form in which Lambda delivers them. ``MappingTwin`` delivers them to a function; what it gives up goes to a
+``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is the only time that they know.
 """
 
 from streamfold.testing.actions import CheckItem, DeleteItem, PutItem, UpdateItem
 from streamfold.testing.clock import Clock
+from streamfold.testing.destinations import BucketTwin, QueueTwin, TopicTwin
 from streamfold.testing.errors import ConditionFailed, RecordsTrimmed, TransactionCancelled, TwinError, WriteRefused
+from streamfold.testing.invocations import Died, Discarded, Invocation, Throttled
+from streamfold.testing.mapping import MappingTwin
+from streamfold.testing.mapping_settings import MappingSettings
 from streamfold.testing.stream import Shard, StreamTwin
 from streamfold.testing.table import TableTwin
 
@@ -15,6 +21,10 @@ __all__ = [
     "TableTwin", "StreamTwin", "Shard", "Clock",
     # what a transaction is made of
     "PutItem", "UpdateItem", "DeleteItem", "CheckItem",
+    # the mapping, what it tells, and where it leaves what it gives up
+    "MappingTwin", "MappingSettings", "Invocation", "Discarded", "BucketTwin", "QueueTwin", "TopicTwin",
+    # what a function under test may raise
+    "Died", "Throttled",
     # what is raised
     "TwinError", "WriteRefused", "ConditionFailed", "TransactionCancelled", "RecordsTrimmed",
 ]  # fmt: skip

@@ -13,12 +13,12 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from streamfold.errors import SettingsError
+from streamfold.testing.stream import ACCOUNT, REGION
 
 Condition = Literal["RetryAttemptsExhausted", "RecordAgeExceeded"]
 
 CONTENT_TYPE = "application/octet-stream"
 """Content type of the objects in a bucket, which have no extension either."""
-REGION_AND_ACCOUNT = "us-east-1:123456789012"
 FIFO_SUFFIX = ".fifo"
 """Ends the names of queues and topics that Lambda refuses here (API Reference, OnFailure)."""
 PLAIN_BELOW = 10_000_000
@@ -134,7 +134,7 @@ class TopicTwin:
 
     def __init__(self, name: str = "failures", *, denied: bool = False) -> None:
         _check_standard("topic", name)
-        self.arn = f"arn:aws:sns:{REGION_AND_ACCOUNT}:{name}"
+        self.arn = f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"
         self.messages: list[str] = []
         self.denied = denied
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from streamfold.testing.clock import Clock
 from streamfold.testing.destinations import Condition
-from streamfold.testing.lanes import Clock, Record
+from streamfold.testing.stream import Record
 
 Outcome = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
 """How an invocation ended: all records through; some through; none through, by its response; the function raised; it

@@ -3,62 +3,21 @@
 import json
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 from zlib import crc32
 
 from streamfold.testing.filters import Filters
 from streamfold.testing.mapping_settings import MappingSettings
-
-Record = Mapping[str, Any]
+from streamfold.testing.stream import RETENTION_SECONDS, Record, Shard, sequence_of
 
 POLLED = "PolledEventCount"
 FILTERED_OUT = "FilteredOutEventCount"
 EVENT_BYTES_MAX = 6 * 1024 * 1024
 """Size of a batch as JSON: what an invocation takes (Developer Guide, with-ddb)."""
 ENVELOPE_BYTES = len('{"Records":[]}')
-RETENTION_SECONDS = 24 * 60 * 60
-"""How long a stream keeps a record (Developer Guide, Streams)."""
-
-
-class Clock(Protocol):
-    """The time of the twins, in seconds since 1970."""
-
-    @property
-    def now(self) -> float: ...
-
-    def advance(self, seconds: float) -> None: ...
-
-
-class Shard(Protocol):
-    """A part of a stream: records in the order of their sequence numbers."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def parent(self) -> str | None: ...
-
-    @property
-    def closed(self) -> bool: ...
-
-    @property
-    def records(self) -> Sequence[Record]: ...
-
-
-class Stream(Protocol):
-    """A stream, of which shards may come and go."""
-
-    @property
-    def arn(self) -> str: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def shards(self) -> Sequence[Shard]: ...
 
 
 class Polled(NamedTuple):
@@ -219,11 +178,6 @@ class Reader:
             return self.lanes[0]
         keys = json.dumps(record["dynamodb"]["Keys"], sort_keys=True)
         return self.lanes[crc32(keys.encode()) % len(self.lanes)]
-
-
-def sequence_of(record: Record) -> int:
-    """A record's sequence number as a number: as texts they do not sort, since they differ in length."""
-    return int(record["dynamodb"]["SequenceNumber"])
 
 
 def size_bytes(text: str) -> int:

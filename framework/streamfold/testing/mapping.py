@@ -13,12 +13,15 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from streamfold.errors import SettingsError
-from streamfold.testing.destinations import REGION_AND_ACCOUNT, Condition, Destination, FailedBatch
+from streamfold.testing.clock import Clock
+from streamfold.testing.destinations import Condition, Destination, FailedBatch
+from streamfold.testing.errors import TwinError
 from streamfold.testing.filters import Filters
 from streamfold.testing.invocations import Context, Died, Discarded, Invocation, Next, Outcome, Throttled
-from streamfold.testing.lanes import RETENTION_SECONDS, Batch, Clock, Lane, Reader, Record, Stream
+from streamfold.testing.lanes import Batch, Lane, Reader
 from streamfold.testing.mapping_settings import FOREVER, MappingSettings
 from streamfold.testing.responses import first_failed
+from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Record, StreamTwin
 
 BACKOFF_SECONDS = 0.2
 """Wait before the first retry of a batch; it doubles with each. On AWS first retries came after 0.2 to 0.4 seconds."""
@@ -48,7 +51,7 @@ class MappingTwin:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamTwin,
         function: Callable[[Any, Context], Any],
         settings: MappingSettings | None = None,
         *,
@@ -66,9 +69,9 @@ class MappingTwin:
         self.stream = stream
         self.function = function
         self.settings = settings or MappingSettings()
-        self.clock: Clock = clock or stream.clock
+        self.clock = clock or stream.clock
         self.destination = destination
-        self.function_arn = f"arn:aws:lambda:{REGION_AND_ACCOUNT}:function:{name}"
+        self.function_arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
         self.id = str(uuid5(NAMESPACE_URL, f"{self.function_arn} {stream.arn}"))
         self.enabled = True
         self.metrics: Counter[str] = Counter()
@@ -112,12 +115,10 @@ class MappingTwin:
         """Loses the checkpoint of a shard, or of all: records come again, batched anew, from ``sequence`` on.
 
         Without ``sequence``, from the oldest that the stream holds. A rewind never skips records. Raises
-        ``SettingsError`` for a shard that the mapping does not read.
+        ``TwinError`` for a shard that the mapping does not read.
         """
         if shard_id is not None and shard_id not in self._readers:
-            raise SettingsError(
-                f"Shard {shard_id!r} is not read: expected one of {', '.join(self._readers) or 'none'}."
-            )
+            raise TwinError(f"Shard {shard_id!r} is not read: expected one of {', '.join(self._readers) or 'none'}.")
         for reader in self._readers.values():
             if shard_id in (None, reader.shard.id):
                 reader.go_back(-1 if sequence is None else int(sequence) - 1)
