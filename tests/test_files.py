@@ -110,6 +110,22 @@ def test_compressed_file_is_read_line_by_line(read):
     assert read(gzip.compress(lines(*RECORDS).encode()), "records.jsonl.gz")[4] == (5, 5)
 
 
+def test_compressed_file_is_known_by_how_it_begins_whatever_its_name(read):
+    assert read(gzip.compress(lines(*RECORDS).encode()), "records.jsonl")[4] == (5, 5)
+
+
+def test_compressed_standard_input_is_known_by_how_it_begins(monkeypatch):
+    packed = gzip.compress(lines(*RECORDS).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert found(RecordedFiles(["-"])) == [(number, number) for number in range(1, 6)]
+
+
+def test_compressed_standard_input_that_is_cut_off_is_bad(monkeypatch):
+    packed = gzip.compress(lines(*RECORDS).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed[:20])))
+    assert "its compression is damaged or cut off" in found(RecordedFiles(["-"]))[-1][1]
+
+
 def test_file_that_is_not_compressed_though_its_name_says_so_is_bad(read):
     ((number, why),) = read(lines(*RECORDS), "records.jsonl.gz")
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import boto3
 import pytest
@@ -232,6 +233,12 @@ def test_what_is_odd_is_logged_once_for_all_batches(local, caplog):
         del record["eventSourceARN"]
         local(event(record), Context(60_000))
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_setting_for_a_table_that_is_not_declared_is_logged(app, client, caplog):
+    Function(app, replace(QUIET, tables={"mian": "orders-prod"}), client)
+    assert "STREAMFOLD_TABLE_MIAN names no table of the application" in caplog.text
+    assert "Did you mean STREAMFOLD_TABLE_MAIN?" in caplog.text
 
 
 def test_external_handler_is_called_once_with_the_time_that_is_left(client):

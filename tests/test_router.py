@@ -166,6 +166,34 @@ def test_a_function_without_a_name_needs_one():
 DECORATORS = [Router().view(ORDER, into=TOTAL), Router().index(ORDER, into=TOTAL), Router().on(ORDER, into=LOG)]
 
 
+@pytest.mark.parametrize(("kind", "handler"), [("view", order_total), ("index", order_total), ("on", logged)])
+def test_a_decorator_without_parentheses_is_a_type_error_with_the_corrected_line(kind, handler):
+    router = Router()
+    with pytest.raises(TypeError) as caught:
+        getattr(router, kind)(handler)
+    assert f"Handler {handler.__name__} at {__file__}:" in str(caught.value)
+    assert str(caught.value).endswith(f"write\n    @router.{kind}(SOURCE, into=TARGET)")
+    assert router.routes == []
+
+
+def test_a_decorator_without_a_target_is_a_type_error_with_the_corrected_line():
+    router = Router()
+    with pytest.raises(TypeError, match=rf"^view at {re.escape(__file__)}:\d+ has no into=, the Key or Keys") as caught:
+
+        @router.view(ORDER, name="total")
+        def order_total(item):
+            yield Row()
+
+    assert str(caught.value).endswith('write\n    @router.view(ORDER, name="total", into=TARGET)')
+
+
+@pytest.mark.parametrize("kind", ["view", "index"])
+def test_a_call_without_a_target_shows_the_sources_themselves(kind):
+    with pytest.raises(TypeError) as caught:
+        getattr(Router(), kind)(ORDER, ORDER_ITEM)
+    assert str(caught.value).endswith(f"\n    @router.{kind}({ORDER!r}, {ORDER_ITEM!r}, into=TARGET)")
+
+
 def test_a_forgotten_yield_is_refused_by_every_decorator():
     for decorator in DECORATORS:
         with pytest.raises(DeclarationError, match="never yields"):

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.settings import READERS, Settings, environment_name
+from streamfold.settings import READERS, Settings, environment_name, undeclared_tables
 
 read = Settings.from_environment
 
@@ -99,3 +99,22 @@ def test_every_setting_is_described_with_value_origin_and_meaning():
     assert rows["STREAMFOLD_STATE_TABLE"] == ("-", "default")
     assert rows["STREAMFOLD_METRICS"] == ("on", "default")
     assert all(meaning for *_, meaning in described)
+
+
+@pytest.mark.parametrize(
+    ("variable", "declared", "message"),
+    [
+        ("SHPO", ["shop", "music"], "Did you mean STREAMFOLD_TABLE_SHOP?"),
+        ("SHPO", ["shop", "music"], "expected STREAMFOLD_TABLE_SHOP for table 'shop', STREAMFOLD_TABLE_MUSIC for"),
+        ("ARCHIVE", ["old-shop"], "expected STREAMFOLD_TABLE_OLD_SHOP for table 'old-shop'. It has no effect."),
+    ],
+)
+def test_a_table_that_is_not_declared_is_told_with_the_nearest_name(variable, declared, message):
+    (text,) = undeclared_tables(read({f"STREAMFOLD_TABLE_{variable}": "x"}), declared)
+    assert text.startswith(f"STREAMFOLD_TABLE_{variable} names no table of the application: expected ")
+    assert message in text
+
+
+@pytest.mark.parametrize("logical", ["Old-Shop", "old_shop", "OLD.SHOP"])
+def test_a_declared_table_is_found_whatever_its_case_and_punctuation(logical):
+    assert undeclared_tables(read({"STREAMFOLD_TABLE_OLD_SHOP": "x"}), [logical]) == []

@@ -132,6 +132,12 @@ def _check_audit(route: Route, target: Target) -> None:
             f"{who} writes {key!r}: expected a template with {{version:rest}} and either {{item:rest}} or every field "
             "of the source's key, so that each change has a row of its own."
         )
+    keys = {name for source in route.sources for name in source.table.attributes}
+    if redacted := sorted(route.redact & keys):
+        raise DeclarationError(
+            f"{who} has redact={redacted!r}: key attributes never stand among the changes, but an item's key is part "
+            "of its rows' keys, in clear. Leave them out, and keep what is to be redacted out of keys."
+        )
     filled = set.intersection(*(set(source.types) for source in route.sources))
     if unknown := sorted(key.types.keys() - filled - set(AUDIT_FIELDS)):
         raise DeclarationError(f"{who}: nothing fills {', '.join(unknown)} of {key!r}.")

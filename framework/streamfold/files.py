@@ -6,12 +6,16 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.envelope import EXPECTED, RawRecord, records_of
 from streamfold.errors import RecordError, SettingsError
+
+if TYPE_CHECKING:
+    from io import RawIOBase
 
 STANDARD_INPUT = "-"
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -21,6 +25,8 @@ DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 HALF_SURROGATE = b"\\ud"
 """Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+"""The first two bytes of gzip (RFC 1952, 2.3.1)."""
 OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
 """A first line that can only be the beginning of a document."""
 
@@ -81,9 +87,18 @@ class RecordedFiles:
 
 
 def _open(path: str) -> IO[bytes]:
+    """The file as plain bytes: gzip is known by how it begins, whatever the file's name."""
     if path == STANDARD_INPUT:
-        return sys.stdin.buffer
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.endswith(".gz") else Path(path).open("rb")
+        given = sys.stdin.buffer
+        stream = given if isinstance(given, BufferedReader) else BufferedReader(cast("RawIOBase", given))
+        packed = stream.peek(len(GZIP)).startswith(GZIP)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_packed(path) else Path(path).open("rb")
+
+
+def _is_packed(path: str) -> bool:
+    with Path(path).open("rb") as stream:
+        return path.endswith(".gz") or stream.read(len(GZIP)) == GZIP
 
 
 def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine]:

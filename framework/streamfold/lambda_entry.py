@@ -15,7 +15,7 @@ from streamfold.envelope import Origins, records_of
 from streamfold.errors import SettingsError
 from streamfold.process import process_changes, read_changes
 from streamfold.report import Report
-from streamfold.settings import Settings
+from streamfold.settings import Settings, undeclared_tables
 from streamfold.table import MAIN
 from streamfold.world import World
 
@@ -40,6 +40,8 @@ class Function:
         self.origins = Origins(app.source_tables, settings, log.warning)
         self.warned: set[object] = set()
         self.observe = _observer(app.name, settings)
+        for text in undeclared_tables(settings, app.tables):
+            log.warning(text)
 
     def __call__(self, event: Any, context: Any) -> Response:
         world = World(self.settings, external=True, warn=log.warning, warned=self.warned, context=context)

@@ -1,8 +1,11 @@
 """The decorators: each checks what it can where it stands and adds a route. The function stays a plain function."""
 
+import inspect
+import linecache
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, overload
 
 from streamfold.change import EVENTS, Event
 from streamfold.effects import Add, Delete, Put, Row
@@ -27,6 +30,36 @@ AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
 """
 
 
+def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Concatenate["Router", P], T]:
+    """A decorator's method that says with the corrected line what is missing, as Python's own words do not."""
+
+    @wraps(method)
+    def checked(router: "Router", /, *sources: P.args, **options: P.kwargs) -> T:
+        _check_parentheses(method.__name__, sources)
+        if "into" not in options:
+            frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
+            at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            if not (line.startswith("@") and line.endswith(")")):
+                line = f"@router.{method.__name__}({', '.join(map(repr, sources))})"
+            raise TypeError(
+                f"{method.__name__} at {at} has no into=, the Key or Keys that the handler may write: write\n"
+                f"    {line[:-1]}, into=TARGET)"
+            )
+        return method(router, *sources, **options)
+
+    return checked
+
+
+def _check_parentheses(kind: str, sources: tuple[object, ...]) -> None:
+    """Refuses ``@router.view`` for ``@router.view(...)``, which would take the handler for a source."""
+    if len(sources) == 1 and inspect.isroutine(handler := sources[0]):
+        raise TypeError(
+            f"Handler {handler.__name__} at {place(handler)} is decorated without source and target: write\n"
+            f"    @router.{kind}(SOURCE, into=TARGET)"
+        )
+
+
 class Router:
     """Collects derivations; ``App`` joins routers to an application.
 
@@ -38,6 +71,7 @@ class Router:
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
+    @_with_targets
     def view(
         self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
     ) -> Callable[[Rows[P]], Rows[P]]:
@@ -48,6 +82,7 @@ class Router:
         """
         return self._ledger("view", sources, into, name, function)
 
+    @_with_targets
     def index(
         self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
     ) -> Callable[[Rows[P]], Rows[P]]:
@@ -124,6 +159,7 @@ class Router:
         plain one with a side effect: at least once by nature, and guarded by Powertools' idempotency utility; a replay
         does not call it unless asked to.
         """
+        _check_parentheses("on", sources)
 
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
             at = place(handler)

@@ -1,6 +1,6 @@
 """The settings of a deployed application: one frozen value, read once from ``STREAMFOLD_*``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -71,6 +71,22 @@ class Settings:
             for setting in fields(self)
             if setting.name != "origins"
         ]
+
+
+def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
+    """What to say of each setting that gives the real name of a table that is not declared."""
+    names = {environment_name(logical): logical for logical in declared}
+    unknown = [name for name in settings.tables if environment_name(name) not in names]
+    return [_undeclared(environment_name(name), names) for name in unknown]
+
+
+def _undeclared(name: str, names: Mapping[str, str]) -> str:
+    import difflib  # only needed where a name is wrong
+
+    near = difflib.get_close_matches(name, names, n=1)
+    known = ", ".join(f"{TABLE_PREFIX}{known} for table {logical!r}" for known, logical in names.items())
+    hint = f"Did you mean {TABLE_PREFIX}{near[0]}?" if near else "It has no effect."
+    return f"{TABLE_PREFIX}{name} names no table of the application: expected {known}. {hint}"
 
 
 def environment_name(logical: str) -> str:

@@ -103,7 +103,9 @@ def test_line_of_the_handler_is_shown(folder, source, mistake):
         ),
         ("@router.index(ITEM, into=TOTAL)", "which it does not own"),
         ("@router.view(TOTAL, into=TOTAL)", "would read what comes of its own rows"),
-        ("@router.view(ITEM)", "missing 1 required keyword-only argument: 'into'"),
+        ("@router.view(ITEM)", "that the handler may write: write\n    @router.view(ITEM, into=TARGET)\n"),
+        ("@router.view", "is decorated without source and target: write\n    @router.view(SOURCE, into=TARGET)"),
+        ("@router.on", "is decorated without source and target: write\n    @router.on(SOURCE, into=TARGET)"),
     ],
 )
 def test_declaration_that_cannot_work_is_refused_with_its_line(folder, decorators, message):

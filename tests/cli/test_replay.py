@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from streamfold.engines.embedded import EmbeddedEngine
+
 STATE = ("--state", "state.db")
 WITH_EXTERNAL = """
 from pathlib import Path
@@ -405,6 +407,34 @@ def test_fresh_refuses_to_remove_a_file_that_is_no_state(folder, records):
         "Error: --fresh would remove state.db, which is no streamfold state. Name another file with --state.\n"
     )
     assert (folder.path / "state.db").read_text() == "my only novel"
+
+
+def test_fresh_leaves_a_state_alone_that_another_process_has_open(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    other = EmbeddedEngine([], folder.path / "state.db")
+
+    ran = folder.run("replay", folder.records(records[0]), *STATE, "--fresh")
+
+    assert ran.code == 2
+    assert ran.err == (
+        "Error: --fresh would remove state.db, but another process has it open (database is locked). Let that end "
+        "first, or name another file with --state.\n"
+    )
+    other.close()
+    assert folder.totals().items() > {"ORDER#1": 1}.items()
+    assert folder.run("replay", folder.records(records[0]), *STATE, "--fresh").code == 0
+
+
+def test_setting_for_a_table_that_is_not_declared_is_warned_about(folder, records, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_TABLE_MIAN", "orders-prod")
+
+    ran = folder.run("replay", folder.records(*records))
+
+    assert ran.code == 0
+    assert ran.err == (
+        "Warning: STREAMFOLD_TABLE_MIAN names no table of the application: expected STREAMFOLD_TABLE_MAIN for table "
+        "'main'. Did you mean STREAMFOLD_TABLE_MAIN?\n"
+    )
 
 
 def test_fresh_without_a_state_names_the_option(folder, records):

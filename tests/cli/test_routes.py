@@ -111,8 +111,25 @@ def test_key_of_a_derived_row_is_told(folder):
     assert "This is the key of a derived row" in folder.run("routes", "--key", "ORDER#000012", "TOTAL").out
 
 
-def test_key_that_is_far_from_all_is_told(folder):
-    assert folder.run("routes", "--key", "PROFILE#1", "METADATA").out == "No route takes this key.\n"
+def test_templates_that_a_key_begins_like_are_named(folder):
+    ran = folder.run("routes", "--key", "ORDER#000012", "ITEMS#a")
+
+    assert ran.out == "It begins most like ORDER#{number:06d} / ITEM#{sku}.\nNo route takes this key.\n"
+
+
+def test_templates_that_a_key_begins_like_are_json(folder):
+    (found,) = lines(folder.run("routes", "--key", "ORDER", "X", "--json"))
+
+    assert found == {"nearest": ["ORDER#{number:06d} / METADATA", "ORDER#{number:06d} / ITEM#{sku}"]}
+
+
+def test_key_that_is_far_from_all_is_told_with_all_templates(folder):
+    ran = folder.run("routes", "--key", "PROFILE#1", "METADATA")
+
+    assert ran.out == (
+        "It begins like none of the templates ORDER#{number:06d} / METADATA, ORDER#{number:06d} / ITEM#{sku}.\n"
+        "No route takes this key.\n"
+    )
 
 
 def test_number_key_of_a_table_without_a_sort_key_is_given_alone(folder):

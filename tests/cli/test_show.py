@@ -98,6 +98,13 @@ def test_one_partition_of_the_state_items_is_shown(state):
     assert item["pk"] == {"S": "manifest#shop"}
 
 
+def test_source_items_and_state_items_together_are_refused(state):
+    ran = state.run("show", *STATE, "--source", "--state-items")
+
+    assert ran.code == 2
+    assert ran.err == "Error: --source and --state-items show different items: give one of them.\n"
+
+
 def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
     monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 2)
 

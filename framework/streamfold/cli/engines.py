@@ -16,7 +16,7 @@ from streamfold.app import App
 from streamfold.engines.embedded import APPLICATION_ID, EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.errors import SettingsError
-from streamfold.settings import Settings
+from streamfold.settings import Settings, undeclared_tables
 from streamfold.table import MAIN
 
 DEFAULT_STATE = ".streamfold/replay.db"
@@ -96,6 +96,12 @@ def check_tables(app: App, tables: tuple[str, ...]) -> None:
             )
 
 
+def warn_of_tables(app: App, settings: Settings) -> None:
+    """Says on standard error which settings name a table that the application does not have."""
+    for text in undeclared_tables(settings, app.tables):
+        click.echo(f"Warning: {text}", err=True)
+
+
 def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a file, or in memory without one."""
     if path and must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
@@ -116,13 +122,25 @@ def _make_folder(folder: Path) -> None:
 
 
 def remove_state(path: str) -> None:
-    """Removes a state file for ``--fresh``; refuses a file that streamfold did not make."""
+    """Removes a state file for ``--fresh``; refuses one that streamfold did not make, or that another process uses."""
     file = Path(path)
-    if file.is_file():
-        if file.stat().st_size and not _is_state(file):
+    if not file.is_file():
+        return
+    if file.stat().st_size and not _is_state(file):
+        raise SettingsError(
+            f"--fresh would remove {path}, which is no streamfold state. Name another file with --state."
+        )
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
+        try:
+            # Leaving the mode WAL needs the file for oneself: whoever has it open, though idle, is in the way
+            # (SQLite, "Write-Ahead Logging", Use of WAL Without Shared-Memory and Persistence of WAL mode).
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
             raise SettingsError(
-                f"--fresh would remove {path}, which is no streamfold state. Name another file with --state."
-            )
+                f"--fresh would remove {path}, but another process has it open ({error}). Let that end first, or name "
+                "another file with --state."
+            ) from None
         for suffix in STATE_SUFFIXES:
             Path(path + suffix).unlink(missing_ok=True)
 

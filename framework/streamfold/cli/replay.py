@@ -26,6 +26,7 @@ from streamfold.cli.engines import (
     remove_state,
     state_table,
     store_options,
+    warn_of_tables,
 )
 from streamfold.cli.summary import (
     Advice,
@@ -138,7 +139,7 @@ def command(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """Replay recorded records: Lambda events, lists or JSON Lines of records, plain or .gz, - for standard input.
+    """Replay recorded records: Lambda events, lists or JSON Lines of records, plain or gzip, - for standard input.
 
     \b
     Examples:
@@ -166,6 +167,7 @@ def command(
     app = load_application(application)
     settings = make_settings(tables)
     check_tables(app, tables)
+    warn_of_tables(app, settings)
     gc.set_threshold(GARBAGE_THRESHOLD)  # a batch keeps many small values for a moment, and hardly any cycles
     run = _run if engine == "embedded" else _run_on_dynamodb
     sys.exit(run(app, settings, files, options))

@@ -3,6 +3,7 @@
 import os
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from streamfold.route import Route
 from streamfold.table import Table
 from streamfold.values import decode_number
 
+NEAREST_MAX = 3
+TEMPLATES_SHOWN_MAX = 12
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """From the text of a key on the command line to its value, by the type of the key attribute."""
 
@@ -77,10 +80,42 @@ def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -
             f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}."
         )
     found = [line for table in tables for line in _explained(app, table, (partition, sort))]
+    taken = any("handlers" in value for value, _ in found)
+    if not found:
+        nearest, text = _nearest([key for key in _sources(app) if key.table in tables], (partition, sort))
+        found = [({"nearest": nearest}, text)]
     for value, text in found:
         click.echo(as_json(value) if json_output else text)
-    if not any("handlers" in value for value, _ in found) and not json_output:
+    if not taken and not json_output:
         click.echo("No route takes this key.")
+
+
+def _sources(app: App) -> list[Key]:
+    return list(dict.fromkeys(key for route in app.routes for key in route.sources))
+
+
+def _nearest(keys: list[Key], texts: tuple[str, str | None]) -> tuple[list[str], str]:
+    """The templates that a key begins like; where it begins like none, those that there are."""
+    likeness = {key: _common(key, texts) for key in keys}
+    most = max(likeness.values(), default=(0, 0))
+    near = [_place(key) for key in keys if likeness[key] == most][:NEAREST_MAX] if most > (0, 0) else []
+    if near:
+        return near, f"It begins most like {', '.join(near)}."
+    places = [_place(key) for key in keys]
+    shown = ", ".join(places[:TEMPLATES_SHOWN_MAX]) + (", ..." if len(places) > TEMPLATES_SHOWN_MAX else "")
+    return [], f"It begins like none of the templates {shown}."
+
+
+def _common(key: Key, texts: tuple[str, str | None]) -> tuple[int, int]:
+    """How many characters of a partition key, and behind an equal beginning of a sort key, a template shares."""
+    pairs = zip(key.parts, texts, strict=False)
+    lengths = [_shared(part.text.partition("{")[0], text or "") for part, text in pairs]
+    return lengths[0], sum(lengths[1:]) if lengths[0] else 0
+
+
+def _shared(one: str, other: str) -> int:
+    """The length of the beginning that two texts share."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterator[tuple[dict[str, Any], str]]:

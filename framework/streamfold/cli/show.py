@@ -15,6 +15,7 @@ from streamfold.cli.engines import (
     real_tables,
     state_table,
     store_options,
+    warn_of_tables,
 )
 from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key
 from streamfold.engines import Engine, StoredItem
@@ -69,6 +70,8 @@ def command(
       streamfold show SALES#2026-03-01 SKU# --json
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
     """
+    if source and state_items:
+        raise SettingsError("--source and --state-items show different items: give one of them.")
     app = load_application(application)
     chosen, settings = _chosen(app, tables)
     store = _open(app, settings, engine, state, endpoint_url)
@@ -93,6 +96,7 @@ def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
     given = tuple(pair for pair in tables if pair not in app.tables)
     settings = make_settings(given)
     check_tables(app, given)
+    warn_of_tables(app, settings)
     return [app.tables[name] for name in named or app.tables], settings
 
 
