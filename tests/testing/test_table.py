@@ -39,6 +39,14 @@ def images(record):
     return [record["dynamodb"].get(name) for name in ("OldImage", "NewImage")]
 
 
+def nested(levels):
+    """A list in a list in a list."""
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 @pytest.fixture
 def table():
     return TableTwin(Table("main", ttl="expires"))
@@ -220,6 +228,7 @@ def test_key_is_one_byte_or_more_and_within_its_limit(table, partition, sort, fi
         (Decimal("1E+126"), "38 digits"),
         (Decimal("NaN"), "finite"),
         ({"": 1}, "text that is not empty"),
+        (nested(32), "nested deeper than the 32 levels"),
     ],
 )
 def test_value_that_dynamodb_has_not_is_refused(table, value, why):
@@ -228,6 +237,10 @@ def test_value_that_dynamodb_has_not_is_refused(table, value, why):
     with pytest.raises(WriteRefused, match=why):
         table.update(ONE, put={"value": value})
     assert table.items() == []
+
+
+def test_value_of_32_levels_is_taken(table):
+    assert table.put(row(value=nested(31)))["dynamodb"]["NewImage"]["value"]["L"]
 
 
 def test_item_of_400_kilobytes_is_taken_and_one_byte_more_refused(table):
@@ -355,6 +368,12 @@ def test_transaction_holds_each_item_once_a_check_counts(table):
     table.put(row(1))
     with pytest.raises(WriteRefused, match="twice"):
         table.transact(CheckItem(ONE), PutItem(row(1, total=1)))
+
+
+def test_update_of_a_transaction_has_to_change_something(table):
+    with pytest.raises(WriteRefused, match="in a transaction it has to change something"):
+        table.transact(PutItem(row(2)), UpdateItem(ONE))
+    assert table.items() == []
 
 
 @pytest.mark.parametrize("count", [0, 101])

@@ -137,7 +137,8 @@ class TableTwin:
         """All of the actions or none: 100 at most, 4 MB, each item once (API Reference, TransactWriteItems).
 
         Nothing in the records tells that they belong together (Developer Guide, transaction-apis). Raises
-        ``TransactionCancelled`` when a condition does not hold.
+        ``TransactionCancelled`` when a condition does not hold, ``WriteRefused`` for an action that cannot be done at
+        all, which AWS tells as a cancellation too, for some with the reason ValidationError.
         """
         if not 1 <= len(actions) <= ACTIONS_MAX:
             raise WriteRefused(f"A transaction of {len(actions)} actions was refused: expected 1 to {ACTIONS_MAX}.")
@@ -205,6 +206,11 @@ class TableTwin:
             return new.key, new
         if isinstance(action, UpdateItem):
             new = self._updated(action)
+            if not (action.put or action.add or action.remove):
+                raise WriteRefused(
+                    f"The update of {key_name(new.key)} was refused: in a transaction it has to change something (API "
+                    "Reference, Update). Say what to put, add or remove, or use CheckItem or PutItem."
+                )
             return new.key, new
         key = self._schema.key_of(self._schema.key_image(action.key))
         return key, self._items.get(key) if isinstance(action, CheckItem) else None
