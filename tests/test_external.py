@@ -168,6 +168,7 @@ def test_store_that_does_not_answer_fails_the_record_without_a_call(mails, recor
     (failure,) = mails.deliver(record).failures
 
     assert failure.handler == "send_mail"
+    assert isinstance(failure.error, EngineUnavailable)
     assert mails.sent == []
 
 

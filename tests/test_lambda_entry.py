@@ -272,3 +272,24 @@ def test_the_app_is_the_lambda_handler(app, client, monkeypatch):
     assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
     assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
     assert rows(client)[0]["total"] == {"N": "3"}
+
+
+def test_file_on_the_function_s_own_disk_is_refused_as_a_parking_place(app, tmp_path):
+    path = str(tmp_path / "parked.jsonl")
+    with pytest.raises(SettingsError) as raised:
+        Function(app, Settings(logger=False, metrics=False, park=path), client=object())
+    assert str(raised.value) == (
+        f"STREAMFOLD_PARK={path!r} is a file, which goes when the function's environment does: expected "
+        "s3://BUCKET/PREFIX or the URL of an SQS queue."
+    )
+
+
+def test_function_parks_a_record_in_its_bucket_and_acknowledges_it(app, client):
+    boto3.client("s3").create_bucket(Bucket="failures")
+    function = Function(app, Settings(logger=False, metrics=False, state_table="state", park="s3://failures"), client)
+    record = Source().put("ORDER#1", customer="ana", total=1)
+    record["dynamodb"]["NewImage"]["total"] = {"N": "many"}
+
+    assert function({"Records": [record]}, None) == {"batchItemFailures": []}
+    listed = boto3.client("s3").list_objects_v2(Bucket="failures")["Contents"]
+    assert sorted(each["Key"].split("/")[1] for each in listed) == ["state", "total"]

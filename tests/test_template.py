@@ -197,6 +197,12 @@ def test_environment_names_every_table_and_is_understood(template):
     assert (settings.real_name("main"), settings.state_table) == ("some", "some")
 
 
+def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, statements):
+    place = properties(template, "Projector")["Environment"]["Variables"]["STREAMFOLD_PARK"]
+    assert place == {"Fn::Sub": "s3://${FailureBucket}/parked"}
+    assert statements["KeepFailures"]["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
+
+
 def test_function_is_found_and_has_a_build_target(template):
     resource = template["Resources"]["Projector"]
     module, _, name = resource["Properties"]["Handler"].rpartition(".")

@@ -3,7 +3,7 @@
 from streamfold.app import App
 from streamfold.change import Change, Version
 from streamfold.effects import Add, Count, Delete, Put, Row, Sum
-from streamfold.errors import StreamfoldError
+from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.key import Key
 from streamfold.router import AUDIT, Router
 from streamfold.table import Table
@@ -16,6 +16,8 @@ __all__ = [
     "Change", "Item", "Version",
     # what a handler yields
     "Row", "Sum", "Count", "Put", "Add", "Delete",
+    # what a handler raises for a record that it will never process
+    "Unprocessable",
     # the rest
     "AUDIT", "StreamfoldError",
 ]  # fmt: skip

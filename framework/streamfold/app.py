@@ -84,10 +84,12 @@ class App:
         """
         from streamfold.chains import run_chains
         from streamfold.engines import OwnStream
+        from streamfold.parking import open_parking
         from streamfold.process import process_event
         from streamfold.world import World
 
-        world = World(settings or Settings.from_environment(os.environ), external=external)
+        settings = settings or Settings.from_environment(os.environ)
+        world = World(settings, external=external, parking=open_parking(settings.park) if settings.park else None)
         failures = process_event(self, event, engine, world).failures
         if isinstance(engine, OwnStream):
             engine.retry()

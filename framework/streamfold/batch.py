@@ -12,11 +12,23 @@ from streamfold.checks import lacking
 from streamfold.commit import Failed, Held, NotStarted, filled
 from streamfold.derive import Contribution, audit_rows, contribution, effects
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
+from streamfold.errors import (
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    ImageError,
+    ManifestError,
+    RecordError,
+    SettingsError,
+    StreamfoldError,
+    SwitchedOff,
+    Unprocessable,
+)
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
-from streamfold.route import Route
+from streamfold.route import LEDGER_KINDS, Route
+from streamfold.triage import Triage
 from streamfold.world import World
 from streamfold.writes import PutRow, RowKey
 
@@ -31,17 +43,26 @@ class ItemWork:
     item: ItemKey
     ledger: dict[str, list[Work]]
     others: list[Work]
+    off: list[Route] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
 
 class Batch:
-    """One batch on its way from changes to a plan."""
+    """One batch on its way from changes to a plan. Without a ``triage`` (a dry run) every failure is reported."""
 
-    def __init__(self, app: App, changes: Sequence[Change], engine: Engine, world: World) -> None:
+    def __init__(
+        self,
+        app: App,
+        changes: Sequence[Change],
+        engine: Engine,
+        world: World,
+        triage: Triage | None = None,
+    ) -> None:
         self.app = app
         self.engine = engine
         self.world = world
         self.actions = world.actions or world.settings.chunk_actions
+        self.triage = triage
         self.report = Report()
         self.failed: list[Failed] = []
         self.external: list[tuple[Route, Change, Fields]] = []
@@ -66,6 +87,8 @@ class Batch:
                     units += self._ledger_unit(work, group, steps, None)
         units += self._read_units(unread)
         for work in self.work.values():
+            for route in dict.fromkeys(work.off):
+                self._put_aside(route, work)
             for route, fields in work.others:
                 if route.kind == "audit":
                     puts += self._audit(route, fields, work)
@@ -103,9 +126,8 @@ class Batch:
                 )
             elif not self.world.enough_time():
                 self.failed.append(Failed(change, route, NotStarted("The invocation's time is nearly over.")))
-            elif (error := calls.call(route, change, fields)) is not None:
+            elif (error := calls.call(route, change, fields)) is not None and self._fails(change, route, error):
                 held.add((route.name, change.item))
-                self.failed.append(Failed(change, route, error))
 
     def _route(self, change: Change) -> ItemWork:
         """Finds the routes of an item's key, once for all of its changes in the batch."""
@@ -113,12 +135,14 @@ class Batch:
         dispatch = self.app.dispatch.get(item[0])
         found = dispatch.find(*item[1:]) if dispatch else []
         work = self.work[item] = ItemWork(item, {}, [])
-        group = self.world.settings.function
+        group, off = self.world.settings.function, self.world.settings.handlers_off
         for entry, fields in found:
             for route in entry.routes:
                 if group is not None and route.group != group:
                     continue
-                if route.ledger:
+                if route.name in off:
+                    work.off.append(route)
+                elif route.ledger:
                     works = work.ledger.setdefault(route.group, [])
                     if all(known is not route for known, _ in works):
                         works.append((route, fields))
@@ -169,7 +193,7 @@ class Batch:
                 after, version = contribution(route, change.new, fields), change.version_text
                 break
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
-                self.failed.append(Failed(change, route, _explained(route, error)))
+                self._fails(change, route, error)
         if after is None:
             return None
         oldest = work.changes[0]
@@ -224,7 +248,7 @@ class Batch:
                     KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)
                 ]
             except Exception as error:  # noqa: BLE001 - fails this record only
-                self.failed.append(Failed(change, route, _explained(route, error)))
+                self._fails(change, route, error)
         return puts
 
     def _on(self, route: Route, fields: Fields, work: ItemWork) -> list[Unit]:
@@ -246,13 +270,39 @@ class Batch:
                         )
                     )
             except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
-                self.failed.append(Failed(change, route, _explained(route, error)))
+                if not self._fails(change, route, error):
+                    continue
                 held = Held(
                     "An earlier change of the same item failed for this handler; the record comes again after it."
                 )
                 self.failed += [Failed(later, route, held) for later in work.changes[index + 1 :]]
                 break
         return units
+
+    def _put_aside(self, route: Route, work: ItemWork) -> None:
+        """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
+        if route.kind not in LEDGER_KINDS and self.app.derived(work.item):
+            return
+        changes = [change for change in work.changes if route.kind != "on" or _may_take(route, change)]
+        if self.triage is not None and self.world.parking is not None:
+            for change in changes:
+                self._fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
+            return
+        self.report.off[route.name] += len(changes)
+        self.world.warn_once(
+            ("off", route.name),
+            f"Handler {route.name!r} is switched off, and without a parking place (STREAMFOLD_PARK) its records are "
+            "skipped.",
+        )
+
+    def _fails(self, change: Change, route: Route, error: Exception) -> bool:
+        """Whether a failure is reported; a record that is parked is not, and holds no other."""
+        failed: Failed | None = Failed(change, route, explained(route, error))
+        if failed is not None and self.triage is not None:
+            failed = self.triage(failed)
+        if failed is not None:
+            self.failed.append(failed)
+        return failed is not None
 
     def _note_external(self, route: Route, change: Change, fields: Fields) -> None:
         if self.world.external:
@@ -266,7 +316,21 @@ def _check_view(route: Route, change: Change) -> None:
         raise HandlerError(f"{route.kind} {route.name!r} {why}")
 
 
-def _explained(route: Route, error: Exception) -> Exception:
+def _may_take(route: Route, change: Change) -> bool:
+    try:
+        return route.takes(change)
+    except RecordError:  # an image that cannot be read: the handler would have failed on it
+        return True
+
+
+def explained(route: Route, error: Exception) -> Exception:
+    """What a handler raised, as it is reported. Raises what is no record's fault, so that the invocation stops."""
+    if isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable):
+        raise error
+    if isinstance(error, RecordError) and not isinstance(error, ImageError):
+        unprocessable = Unprocessable(f"The record is malformed: {error}")
+        unprocessable.__cause__ = error
+        return unprocessable
     if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):
         return HandlerError(
             f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__})."

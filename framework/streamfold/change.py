@@ -77,7 +77,19 @@ class Change:
     changes.
     """
 
-    __slots__ = ("_at", "_new", "_old", "event", "expired", "item", "sequence", "table", "version_text", "view")
+    __slots__ = (
+        "_at",
+        "_new",
+        "_old",
+        "event",
+        "expired",
+        "item",
+        "record",
+        "sequence",
+        "table",
+        "version_text",
+        "view",
+    )
 
     def __init__(self, record: Mapping[str, Any], origin: Origin) -> None:
         try:
@@ -93,6 +105,7 @@ class Change:
         old, new = body.get("OldImage"), body.get("NewImage")
         if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
             raise RecordError(f"Record {self.sequence} has an image that is no object of attributes.")
+        self.record = record
         self.table = table = origin.table
         self.item: ItemKey = _item_key(keys, table)
         self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)

@@ -109,12 +109,22 @@ class World(NamedTuple):
 
 
 class Committer:
-    """Carries out one plan on one engine. ``departed`` gives the rows that a done item may have left empty."""
+    """Carries out one plan on one engine. ``departed`` gives the rows that a done item may have left empty.
 
-    def __init__(self, engine: Engine, world: World, departed: Callable[[Unit], Iterable[RowKey]]) -> None:
+    ``triage`` is asked about every failure, and returns what is left of it: a record that is parked holds no other.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        world: World,
+        departed: Callable[[Unit], Iterable[RowKey]],
+        triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
+    ) -> None:
         self.engine = engine
         self.world = world
         self.departed = departed
+        self.triage = triage
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.lowered: dict[RowKey, Lowered] = {}
@@ -173,7 +183,8 @@ class Committer:
         if CONDITION in codes:
             if attempt.rounds >= ROUNDS_MAX:
                 self._fail(
-                    attempt.chunk.units, HandlerError(f"Refused {ROUNDS_MAX} times in a row; the record comes again.")
+                    attempt.chunk.units,
+                    EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row; the record comes again."),
                 )
             else:
                 self._decide(attempt, refused)
@@ -235,7 +246,8 @@ class Committer:
         parts = by_handler(units[0]) if len(units) == 1 else units
         if len(parts) == 1:
             reason = next(iter(places.values()))
-            self._fail(parts, HandlerError(f"The store refused the write with {reason.code}: {reason.message}"))
+            kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
+            self._fail(parts, kind(f"The store refused the write with {reason.code}: {reason.message}"))
             return
         attempts: list[Attempt] = []
         for guilty, run in [(guilty, list(run)) for guilty, run in groupby(parts, lambda unit: _writes(unit, places))]:
@@ -337,9 +349,7 @@ class Committer:
             return
         try:
             unwritten = set(self.engine.put_rows([put.row for put in puts]))
-            error: Exception = HandlerError(
-                "The store did not take the row; it is written when the record comes again."
-            )
+            error = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
         except EngineUnavailable as unavailable:
             unwritten, error = {put.row.key for put in puts}, unavailable
         for put in puts:
@@ -379,8 +389,10 @@ class Committer:
 
     def _fail(self, units: Iterable[Unit], error: Exception) -> None:
         for unit in units:
-            self.outcome.failed += [Failed(change, route, error) for route in unit.routes for change in unit.changes]
-            if not unit.steps:
+            failed = [Failed(change, route, error) for route in unit.routes for change in unit.changes]
+            left = [each for each in map(self.triage, failed) if each is not None]
+            self.outcome.failed += left
+            if left and not unit.steps:
                 self.held.add((unit.routes[0].name, unit.item))
 
     def _tallies(self, name: str) -> Tallies:

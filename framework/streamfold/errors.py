@@ -6,6 +6,8 @@ StreamfoldError
 +-- ManifestError        the application does not fit the state it is run over; nothing was written
 +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
 +-- HandlerError         one handler cannot process one record; only that record is reported
++-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
++-- ParkingError         the parking place did not take a record: it is reported, and comes again
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
 """
@@ -41,6 +43,20 @@ class KeyValueError(StreamfoldError, ValueError):
 
 class HandlerError(StreamfoldError):
     """Raised when a handler yields something that cannot be written as declared."""
+
+
+class Unprocessable(StreamfoldError):  # noqa: N818 - says what the record is
+    """Raised by a handler for a record that it will never process: the record is parked at once, and nothing of it
+    tried again.
+    """
+
+
+class SwitchedOff(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
+    """Why a record is parked that its handler was never called for."""
+
+
+class ParkingError(StreamfoldError):
+    """Raised when a record is to be parked and the parking place, if there is one, did not take it."""
 
 
 class EngineError(StreamfoldError):

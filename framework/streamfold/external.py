@@ -8,19 +8,25 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.idempotency import BasePersistenceLayer, IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyAlreadyInProgressError,
+    IdempotencyInconsistentStateError,
     IdempotencyItemAlreadyExistsError,
     IdempotencyItemNotFoundError,
+    IdempotencyPersistenceLayerError,
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from streamfold.batch import Fields
 from streamfold.change import Change
 from streamfold.engines import Engine
+from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.ledger import external_key
 from streamfold.route import Route
 from streamfold.world import SECONDS_A_DAY, World
 from streamfold.writes import StateKey
 
+UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
+"""What the utility raises when the note of a call cannot be made or another call is running: the record comes again."""
 IN_PROGRESS_SECONDS = 60
 """Outside of Lambda: how long a call that was begun and not finished is taken to be still running."""
 
@@ -52,6 +58,9 @@ class ExternalCalls:
         )
         try:
             guarded(event=f"{key.pk}/{key.sk}")
+        except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
+            cause = error.__cause__
+            return cause if isinstance(cause, EngineError) else EngineUnavailable(str(error))
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
             return error
         return None

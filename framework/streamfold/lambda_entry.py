@@ -13,6 +13,7 @@ from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine, make_client
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import SettingsError
+from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.process import process_changes, read_changes
 from streamfold.report import Report
 from streamfold.settings import Settings, undeclared_tables
@@ -39,12 +40,14 @@ class Function:
         self.engine: DynamoEngine | None = None
         self.origins = Origins(app.source_tables, settings, log.warning)
         self.warned: set[object] = set()
+        self.parking = _parking(settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             log.warning(text)
 
     def __call__(self, event: Any, context: Any) -> Response:
         world = World(self.settings, external=True, warn=log.warning, warned=self.warned, context=context)
+        world.parking = self.parking
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
@@ -82,6 +85,19 @@ def handle(app: App, event: Any, context: Any) -> Response:
     return function(event, context)
 
 
+def _parking(settings: Settings) -> Parking | None:
+    """The parking place. A function's own disk goes with its environment: a file there would lose what it takes."""
+    if settings.park is None:
+        return None
+    parking = open_parking(settings.park)
+    if isinstance(parking, FileParking):
+        raise SettingsError(
+            f"STREAMFOLD_PARK={settings.park!r} is a file, which goes when the function's environment does: expected "
+            "s3://BUCKET/PREFIX or the URL of an SQS queue."
+        )
+    return parking
+
+
 def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
@@ -95,6 +111,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "records": records,
             "failed": len({failure.sequence for failure in report.failures}),
             "known": report.known,
+            "parked": sum(report.parked.values()),
             "unrouted": sum(report.unrouted.values()),
         }
         log.info("batch processed", extra=counts)
@@ -108,6 +125,8 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
                     "held": failure.held,
                 },
             )
+        for handler, parked in report.parked.items():
+            log.error("records were parked", extra={"handler": handler, "parked": parked})
         if metrics is not None:
             metrics(counts, report)
 

@@ -106,6 +106,11 @@ def external_key(application: str, handler: str, item: ItemKey, version: str) ->
     return _state_key(f"external#{application}#{handler}", item, f"#{version}")
 
 
+def attempt_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the count of attempts that a handler made at a change."""
+    return _state_key(f"attempt#{application}#{handler}", item, f"#{version}")
+
+
 def part_key(key: StateKey, handler: str) -> StateKey:
     """The key of the item that holds a handler's large contribution."""
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")

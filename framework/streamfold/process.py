@@ -13,8 +13,11 @@ from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord, records_of
 from streamfold.errors import RecordError, SettingsError
 from streamfold.manifest import check_manifest
+from streamfold.names import unknown_handler
 from streamfold.plan import Plan
 from streamfold.report import Failure, Report, add_failures
+from streamfold.settings import Settings
+from streamfold.triage import Triage
 from streamfold.values import EXACT
 from streamfold.world import SECONDS_A_DAY, World
 
@@ -49,12 +52,13 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
 
 def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> Report:
     """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them."""
-    _check_group(app, world.settings.function)
+    _check_handlers(app, world.settings)
     if engine not in app.checked_engines:
         check_manifest(app.name, app.routes, app.retired, engine)
         app.checked_engines.add(engine)
     with localcontext(EXACT):
-        batch = Batch(app, changes, engine, world)
+        triage = Triage(app.name, engine, world)
+        batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
         outcome = Committer(
             engine,
@@ -65,18 +69,24 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
                 world.enough_time,
             ),
             batch.departed,
+            triage,
         ).run(plan)
         batch.failed += outcome.failed
         batch.call_external()
     report = batch.report
     report.tallies = outcome.tallies
+    report.parked = triage.parked
     report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)
     return report
 
 
-def _check_group(app: App, group: str | None) -> None:
-    """A group that no handler is of would acknowledge every record unprocessed."""
+def _check_handlers(app: App, settings: Settings) -> None:
+    """A group that no handler is of would acknowledge every record unprocessed; a wrong name would switch off none."""
+    names, group = {route.name for route in app.routes}, settings.function
+    for name in settings.handlers_off:
+        if name not in names:
+            raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
     groups = sorted({route.group for route in app.routes})
     if group is not None and group not in groups:
         raise SettingsError(
@@ -86,7 +96,7 @@ def _check_group(app: App, group: str | None) -> None:
 
 def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> tuple[Plan, Report]:
     """What would be written for a batch, without writing it (``replay --dry-run``)."""
-    _check_group(app, world.settings.function)
+    _check_handlers(app, world.settings)
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, world)
         plan = batch.plan()

@@ -9,16 +9,16 @@ before the repair can no longer land after it.
 import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import DecimalException, localcontext
+from decimal import localcontext
 from typing import NamedTuple
 
 from streamfold.app import App
-from streamfold.batch import Fields
+from streamfold.batch import Fields, explained
 from streamfold.change import ABSENT, Change, ItemKey, image_of
 from streamfold.commit import CONFLICT_SECONDS, THROTTLE_FACTOR, filled, not_the_owner
 from streamfold.derive import contribution
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, ManifestError, SettingsError
+from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.route import Route
 from streamfold.values import EXACT
@@ -27,8 +27,6 @@ from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused,
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
-STOPPING = (EngineError, ManifestError, SettingsError)
-"""Errors that are about no item: they end the run, but for ``EngineUnavailable``."""
 
 
 class Repaired(NamedTuple):
@@ -88,10 +86,8 @@ class Repair:
     def _part(self, work: Work, changes: Iterable[Change]) -> Repaired:
         try:
             return self._carried_out(work, changes)
-        except Exception as error:
-            if isinstance(error, STOPPING) and not isinstance(error, EngineUnavailable):
-                raise
-            return Repaired(work.item, work.route.name, error=_explained(work.route, error))
+        except Exception as error:  # noqa: BLE001 - whatever user code raises leaves its part as it was
+            return Repaired(work.item, work.route.name, error=explained(work.route, error))
 
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
         written, removed, lowered = 0, 0, _named(work, changes)
@@ -183,10 +179,3 @@ def _named(work: Work, changes: Iterable[Change]) -> set[RowKey]:
                 continue
             rows.update(key for key, part in parts.items() if not part.digest)
     return rows
-
-
-def _explained(route: Route, error: Exception) -> Exception:
-    if isinstance(error, DecimalException):
-        what = type(error).__name__
-        return HandlerError(f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({what}).")
-    return error

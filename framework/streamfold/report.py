@@ -31,7 +31,10 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix."""
+    """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix.
+
+    By handler: ``parked`` are records that were put aside, ``off`` those skipped because it is switched off.
+    """
 
     failures: list[Failure] = field(default_factory=list)
     records: Counter[str] = field(default_factory=Counter)
@@ -40,6 +43,8 @@ class Report:
     unrouted: Counter[str] = field(default_factory=Counter)
     known: int = 0
     external_skipped: Counter[str] = field(default_factory=Counter)
+    parked: Counter[str] = field(default_factory=Counter)
+    off: Counter[str] = field(default_factory=Counter)
 
 
 def merge(report: Report, other: Report) -> None:
@@ -50,6 +55,8 @@ def merge(report: Report, other: Report) -> None:
     for prefix, count in other.unrouted.items():
         report.unrouted[prefix if prefix in report.unrouted or len(report.unrouted) < PREFIXES_MAX else OTHERS] += count
     report.external_skipped += other.external_skipped
+    report.parked += other.parked
+    report.off += other.off
     report.known += other.known
     for name, tallies in other.tallies.items():
         mine = report.tallies.setdefault(name, Tallies())

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamfold.change import EVENTS, Change, Event
 from streamfold.key import Key, KeyValue, NearMiss, Part
+from streamfold.policy import RETRY, Policy
 
 Kind = Literal["view", "index", "audit", "on"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
@@ -49,6 +50,7 @@ class Route:
     external: bool = False
     redact: frozenset[str] = frozenset()
     targets: tuple[Target, ...] = field(default=())
+    policy: Policy = RETRY
 
     @property
     def ledger(self) -> bool:

@@ -11,6 +11,7 @@ from streamfold.change import EVENTS, Event
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
+from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.route import Kind, Route
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
 from streamfold.table import NAME
@@ -65,7 +66,9 @@ class Router:
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
     ``name`` its identity in ledger, claims and metrics (the function's name by default; it must stay when code moves),
-    ``function`` the group that says which deployed function runs it.
+    ``function`` the group that says which deployed function runs it. ``on_error`` says what becomes of a record that
+    the handler cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
+    ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
 
     def __init__(self) -> None:
@@ -73,24 +76,38 @@ class Router:
 
     @_with_targets
     def view(
-        self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
+        self,
+        *sources: Key,
+        into: Into,
+        name: str | None = None,
+        function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
     ) -> Callable[[Rows[P]], Rows[P]]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
         The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
         target: one whose template holds every field of the source's key.
         """
-        return self._ledger("view", sources, into, name, function)
+        return self._ledger("view", sources, into, name, function, Policy(on_error, attempts_max, age_seconds_max))
 
     @_with_targets
     def index(
-        self, *sources: Key, into: Into, name: str | None = None, function: str = GROUP
+        self,
+        *sources: Key,
+        into: Into,
+        name: str | None = None,
+        function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
     ) -> Callable[[Rows[P]], Rows[P]]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key.
         """
-        return self._ledger("index", sources, into, name, function)
+        return self._ledger("index", sources, into, name, function, Policy(on_error, attempts_max, age_seconds_max))
 
     def audit(
         self,
@@ -99,6 +116,9 @@ class Router:
         redact: Collection[str] = (),
         name: str = "audit",
         function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
     ) -> None:
         """Declares an append-only history: one row per change with each field's old and new value.
 
@@ -113,7 +133,8 @@ class Router:
         targets = _audit_targets(keys, at) if into is None else _targets(into, at)
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
-        self._add(Route(name, "audit", keys, targets, None, at, function, redact=frozenset(redact)))
+        policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
+        self._add(Route(name, "audit", keys, targets, None, at, function, redact=frozenset(redact), policy=policy))
 
     @overload
     def on(
@@ -125,6 +146,9 @@ class Router:
         expired: bool | None = ...,
         name: str | None = ...,
         function: str = ...,
+        on_error: OnError = ...,
+        attempts_max: int | None = ...,
+        age_seconds_max: int | None = ...,
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     @overload
@@ -138,9 +162,12 @@ class Router:
         expired: bool | None = ...,
         name: str | None = ...,
         function: str = ...,
+        on_error: OnError = ...,
+        attempts_max: int | None = ...,
+        age_seconds_max: int | None = ...,
     ) -> Callable[[Effects[P]], Effects[P]]: ...
 
-    def on(
+    def on(  # noqa: PLR0913 - each option is a sentence of its own where a handler is declared
         self,
         *sources: Key,
         into: Into = (),
@@ -150,6 +177,9 @@ class Router:
         expired: bool | None = None,
         name: str | None = None,
         function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
 
@@ -160,6 +190,7 @@ class Router:
         does not call it unless asked to.
         """
         _check_parentheses("on", sources)
+        policy = Policy(on_error, attempts_max, age_seconds_max)
 
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
             at = place(handler)
@@ -178,6 +209,7 @@ class Router:
                 _names(changed, "changed", at),
                 expired,
                 external,
+                policy=checked_policy(policy, "@router.on", at),
             )
             self._add(route)
             return handler
@@ -185,14 +217,15 @@ class Router:
         return declare
 
     def _ledger(
-        self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str
+        self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str, policy: Policy
     ) -> Callable[[Rows[P]], Rows[P]]:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
             check_generator(handler, kind)
             keys = _keys(sources, kind, at)
             targets, wants = _targets(into, at), wanted_fields(handler, keys)
-            self._add(Route(name or _name(handler), kind, keys, targets, handler, at, group, wants))
+            checked = checked_policy(policy, f"@router.{kind}", at)
+            self._add(Route(name or _name(handler), kind, keys, targets, handler, at, group, wants, policy=checked))
             return handler
 
         return declare

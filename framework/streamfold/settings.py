@@ -30,6 +30,8 @@ class Settings:
     chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
     retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
     stop_seconds: int = _setting(5, "no new transaction is started when the invocation has less time left")
+    park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
+    handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
     logger: bool = _setting(True, "Powertools Logger in the Lambda function")
     metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
     tracer: bool = _setting(False, "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]")
@@ -97,6 +99,8 @@ def environment_name(logical: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "-"
     if isinstance(value, bool):
         return "on" if value else "off"
     return "-" if value is None else str(value)
@@ -125,6 +129,13 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _names(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(names):
+        raise SettingsError(f"Setting {name}={text!r} is no list: expected names of handlers, NAME,NAME.")
+    return names
+
+
 READERS: dict[str, Callable[[str, str], Any]] = {
     "state_table": _text,
     "function": _text,
@@ -132,6 +143,8 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "chunk_actions": _whole(2, ACTIONS_MAX),
     "retention_days": _whole(1, 3650),
     "stop_seconds": _whole(0, 900),
+    "park": _text,
+    "handlers_off": _names,
     "logger": _switch,
     "metrics": _switch,
     "tracer": _switch,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamfold.parking import Parking
 from streamfold.settings import Settings
 
 SECONDS_A_DAY = 24 * 60 * 60
@@ -17,7 +18,7 @@ class World:
     """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
 
     ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
-    for a store without DynamoDB's limit.
+    for a store without DynamoDB's limit. ``parking`` takes records that are given up, None where there is no place.
     """
 
     settings: Settings
@@ -29,6 +30,7 @@ class World:
     warned: set[object] = field(default_factory=set)
     context: Any = None
     actions: int | None = None
+    parking: Parking | None = None
 
     def enough_time(self) -> bool:
         """Whether something new may be started."""

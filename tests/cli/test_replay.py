@@ -692,3 +692,61 @@ def test_state_that_another_process_writes_is_an_error_that_says_so(folder, reco
     assert ran.code == 2
     assert "state.db cannot be written" in ran.err
     assert "does another process use it?" in ran.err
+
+
+PARKING = """
+from streamfold import App, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL, on_error="park")
+def order_total(item):
+    if item["price"] == 3:
+        raise LookupError("no price 3")
+    yield Row(total=Sum(item["price"]))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_record_that_a_handler_gives_up_is_parked_in_the_file_that_is_named(folder, records):
+    folder.app(PARKING)
+
+    ran = folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
+
+    assert ran.code == 1
+    assert "1 records were parked for handler order_total." in ran.err
+    (parked,) = [json.loads(line) for line in (folder.path / "parked.jsonl").read_text().splitlines()]
+    assert (parked["item"], parked["error"]) == ("ORDER#3 / ITEM#a", "no price 3")
+    assert folder.totals() == {f"ORDER#{number}": number for number in (1, 2, 4, 5, 6, 7)}
+
+
+def test_parked_record_is_an_ordinary_record_that_can_be_replayed(folder, records):
+    folder.app(PARKING)
+    folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
+    parked = json.loads((folder.path / "parked.jsonl").read_text())
+    folder.app(PARKING.replace("== 3", "== 4"))
+
+    assert folder.run("replay", "-", *STATE, stdin=json.dumps(parked["record"]).encode()).code == 0
+    assert folder.totals()["ORDER#3"] == 3
+
+
+def test_dry_run_parks_nothing(folder, records):
+    folder.app(PARKING)
+
+    folder.run("replay", folder.records(*records), "--dry-run", "--park", "parked.jsonl")
+
+    assert not (folder.path / "parked.jsonl").exists()
+
+
+def test_handler_that_is_switched_off_is_skipped_and_counted(folder, records, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_HANDLERS_OFF", "order_total")
+
+    ran = folder.run("replay", folder.records(*records), *STATE, "--json")
+
+    assert ran.code == 0
+    assert (summary(ran)["off"], summary(ran)["parked"]) == ({"order_total": 7}, {})

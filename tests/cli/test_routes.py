@@ -55,6 +55,7 @@ def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder
         "kind": "view",
         "targets": ["ORDER#{number:06d} / TOTAL"],
         "guard": "ledger",
+        "on_error": "retry",
         "declared_at": "handlers.py:12",
     }
     assert (routes["send_mail"]["group"], routes["send_mail"]["kind"], routes["send_mail"]["guard"]) == (
@@ -76,6 +77,8 @@ def test_table_for_a_person_has_the_same(folder):
         "kind",
         "targets",
         "guard",
+        "on",
+        "error",
         "declared",
         "at",
     ]

@@ -40,6 +40,7 @@ from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError
 from streamfold.files import BadLine, Line, RecordedFiles, check_files
+from streamfold.parking import open_parking
 from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.settings import Settings
 from streamfold.table import MAIN
@@ -71,6 +72,7 @@ class Options(NamedTuple):
     dry_run: bool
     keep_going: bool
     external: bool
+    park: str | None
     put_sources: bool
     create_tables: bool
     yes: bool
@@ -110,6 +112,11 @@ class Opened(NamedTuple):
 )
 @click.option("--external", is_flag=True, help="Call external handlers too.")
 @click.option(
+    "--park",
+    metavar="PLACE",
+    help="Where records go that are given up: a file, s3://BUCKET/PREFIX or a queue's URL (default: STREAMFOLD_PARK).",
+)
+@click.option(
     "--put-sources", is_flag=True, help="Put source items as well (--engine dynamodb, loopback endpoint only)."
 )
 @click.option(
@@ -134,6 +141,7 @@ def command(
     dry_run: bool,
     keep_going: bool,
     external: bool,
+    park: str | None,
     put_sources: bool,
     create_tables: bool,
     yes: bool,
@@ -157,6 +165,7 @@ def command(
         dry_run,
         keep_going,
         external,
+        park,
         put_sources,
         create_tables,
         yes,
@@ -202,6 +211,8 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
     warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
     world = World(settings, external=options.external, warn=warn, actions=actions)
+    place = options.park or settings.park
+    world.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)
     recorded = RecordedFiles(files)
     with _progress(recorded, shown=not options.json_output and not options.dry_run) as lines:
@@ -222,7 +233,7 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
     if not_run:
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
-    return 0 if summary.clean and not not_run else REPORTED
+    return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
 
 
 def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:

@@ -35,7 +35,9 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
 @click.argument("sort", required=False, metavar="")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
 def command(application: str, partition: str | None, sort: str | None, json_output: bool) -> None:
-    """Show the routes: source, handler, group, kind, target, guard, and where each is declared."""
+    """Show the routes: source, handler, group, kind, target, guard, what becomes of a failing record, and where each
+    is declared.
+    """
     app = load_application(application)
     if partition is not None:
         _explain(app, partition, sort, json_output=json_output)
@@ -47,7 +49,7 @@ def command(application: str, partition: str | None, sort: str | None, json_outp
         for row in rows:
             click.echo(as_json(row))
         return
-    names = ("sources", "handler", "group", "kind", "targets", "guard", "declared_at")
+    names = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "declared_at")
     print_grid([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
 
 
@@ -59,6 +61,7 @@ def _described(route: Route) -> dict[str, Any]:
         "kind": "external" if route.external else route.kind,
         "targets": [_place(key) for key in route.into],
         "guard": route.guard,
+        "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
     }
 

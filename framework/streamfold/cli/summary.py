@@ -44,6 +44,8 @@ def print_json(summary: Summary, app: App, engine: Engine | None) -> None:
                 "handlers": as_counts(summary, app),
                 "unrouted": dict(report.unrouted),
                 "external_skipped": dict(report.external_skipped),
+                "parked": dict(report.parked),
+                "off": dict(report.off),
                 "failures": [_failure(failed) for failed in summary.failures],
                 "failure_count": summary.failure_count,
                 "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -121,6 +123,10 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"{count} records of {prefix} are wanted by no route.")
     for name, count in summary.report.external_skipped.items():
         click.echo(f"External handler {name} was not called for {count} records; --external calls it.")
+    for name, count in summary.report.off.items():
+        click.echo(f"Handler {name} is switched off: {count} records were skipped.")
+    for name, count in summary.report.parked.items():
+        click.echo(f"{count} records were parked for handler {name}.", err=True)
 
 
 def _print_troubles(summary: Summary, app: App) -> None:

@@ -1,0 +1,212 @@
+"""The parking place: where records go that a handler cannot process, with their contents, until they are redriven.
+
+A place is an S3 prefix, an SQS queue or, locally, a JSON Lines file. One document a record and handler; parking the
+same twice does no harm: in S3 it overwrites, elsewhere it leaves a second document of the same record.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.values import CANONICAL, to_json
+
+FORMAT = 1
+"""The version of a parked record's document, under the name ``parked``."""
+MESSAGE_BYTES_MAX = 1024 * 1024
+"""Size of an SQS message: 1 MiB (SQS API Reference, SendMessage). A queue may be set to less."""
+ERROR_LETTERS_MAX = 2000
+"""An error's text is cut: what a handler raises may hold a whole item, and the record holds it already."""
+NOT_IN_MESSAGES = ("\ufffe", "\uffff")
+"""Characters that JSON leaves as they are and SQS refuses (SQS API Reference, SendMessage)."""
+CONNECT_SECONDS_MAX = 2
+READ_SECONDS_MAX = 6
+ATTEMPTS_MAX = 3
+FIFO = ".fifo"
+
+Clients = Callable[[str], Any]
+"""Makes a low-level boto3 client for a service."""
+
+
+class Parked(NamedTuple):
+    """A record that is put aside for one handler.
+
+    ``item`` is the item's key as one text, ``attempts`` None where they were not counted, ``at`` the time of parking
+    (ISO text, UTC), ``record`` the stream record as it was delivered.
+    """
+
+    application: str
+    handler: str
+    table: str
+    item: str
+    version: str
+    error_type: str
+    error: str
+    attempts: int | None
+    at: str
+    record: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """A name that is the same whenever this record is parked for this handler, and never another's."""
+        digest = sha256(f"{self.table}#{self.item}".encode(errors="replace")).hexdigest()[:16]
+        return f"{self.application}/{self.handler}/{self.version.replace('/', '_')}-{digest}.json"
+
+    def text(self) -> str:
+        """The document: one line of JSON, binary values as base64 text."""
+        document = {"parked": FORMAT, **self._asdict()}
+        text = to_json(document)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half a surrogate pair, which may be why the handler failed
+            return CANONICAL.encode(document)
+        return text
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Parked":
+        """Reads a document. Raises ``RecordError`` for one of another format."""
+        if document.get("parked") != FORMAT:
+            raise RecordError(
+                f"A parked record has the format {document.get('parked')!r}: this version reads {FORMAT}. "
+                "It was parked by another version of streamfold."
+            )
+        try:
+            parked = cls(**{name: document[name] for name in cls._fields})
+        except KeyError as missing:
+            raise RecordError(f"A parked record has no {missing}: expected {', '.join(cls._fields)}.") from None
+        if not isinstance(document["record"], Mapping) or not isinstance(document["handler"], str):
+            raise RecordError("A parked record is damaged: expected 'record' to be an object and 'handler' text.")
+        return parked
+
+
+class Parking(Protocol):
+    """A parking place. ``park`` raises ``ParkingError`` unless the record is safe there."""
+
+    def park(self, parked: Parked) -> None: ...
+
+
+class FileParking:
+    """A JSON Lines file: each record is on disk before it is taken for parked."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def park(self, parked: Parked) -> None:
+        try:
+            with self.path.open("ab") as file:
+                file.write(parked.text().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ParkingError(f"File {self.path} cannot be written: {error.strerror or error}.") from error
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+class S3Parking:
+    """A prefix in an S3 bucket, one object a record and handler."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self.client = client
+        self.bucket = bucket
+        self.prefix = prefix
+
+    def park(self, parked: Parked) -> None:
+        with_prefix, body = self.prefix + parked.name, parked.text().encode()
+        arguments = {"Bucket": self.bucket, "Key": with_prefix, "Body": body, "ContentType": "application/json"}
+        _called(f"{self}", "s3:PutObject", self.client.put_object, **arguments)
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+class SqsParking:
+    """A standard SQS queue, one message a record and handler."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self.client = client
+        self.url = url
+
+    def park(self, parked: Parked) -> None:
+        body = parked.text()
+        for character in NOT_IN_MESSAGES:
+            body = body.replace(character, f"\\u{ord(character):04x}")
+        if (size := len(body.encode())) > MESSAGE_BYTES_MAX:
+            raise ParkingError(
+                f"The record has {size} bytes, and a message of {self} {MESSAGE_BYTES_MAX} at most. A bucket takes "
+                "records of any size: STREAMFOLD_PARK=s3://BUCKET/PREFIX."
+            )
+        _called(f"{self}", "sqs:SendMessage", self.client.send_message, QueueUrl=self.url, MessageBody=body)
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def open_parking(place: str, clients: Clients | None = None) -> Parking:
+    """The parking place of a setting. Raises ``SettingsError`` for text that names none."""
+    make = clients or make_client
+    if place.startswith("s3://"):
+        bucket, prefix = s3_place(place)
+        return S3Parking(make("s3"), bucket, prefix)
+    if place.startswith(("https://", "http://")):
+        if place.endswith(FIFO):
+            raise SettingsError(
+                f"The parking place {place!r} is a FIFO queue, which would hold records behind one another: expected "
+                "the URL of a standard queue."
+            )
+        return SqsParking(make("sqs"), place)
+    if place.startswith("arn:") or "://" in place:
+        raise SettingsError(
+            f"The parking place {place!r} is not known: expected s3://BUCKET/PREFIX, the URL of an SQS queue "
+            "(https://sqs.REGION.amazonaws.com/ACCOUNT/NAME), or the path of a JSON Lines file."
+        )
+    if not Path(place).parent.is_dir() or Path(place).is_dir():
+        raise SettingsError(
+            f"The parking place {place!r} cannot be a file: expected the path of a JSON Lines file in a folder that "
+            "is there."
+        )
+    return FileParking(place)
+
+
+def s3_place(place: str) -> tuple[str, str]:
+    """Bucket and prefix of ``s3://bucket/prefix``; the prefix ends with a slash or is empty."""
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise SettingsError(f"{place!r} names no bucket: expected s3://BUCKET/PREFIX.")
+    prefix = prefix.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def make_client(service: str) -> Any:
+    """A client with bounded time-outs and retries. Raises ``SettingsError`` where boto3 cannot make one."""
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=CONNECT_SECONDS_MAX,
+        read_timeout=READ_SECONDS_MAX,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+    )
+    try:
+        return boto3.client(service, config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise SettingsError(f"The client of {service} cannot be made: {error}") from None
+
+
+def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        call(**arguments)
+    except ClientError as error:
+        refusal = error.response["Error"]
+        raise ParkingError(
+            f"{place} did not take it ({refusal['Code']}: {refusal.get('Message', '')}). The function needs {action} "
+            "there."
+        ) from error
+    except BotoCoreError as error:
+        raise ParkingError(f"{place} could not be reached ({error}).") from error
