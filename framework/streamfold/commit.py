@@ -171,7 +171,7 @@ class Committer:
                 total.unchanged += not (tally.written or tally.removed)
             for effect in unit.effects:
                 if isinstance(effect, AddRow) and effect.contributors:
-                    lowered = self.lowered.setdefault(effect.key, Lowered())
+                    lowered = self.lowered.get(effect.key) or self.lowered.setdefault(effect.key, Lowered())
                     lowered.contributors += effect.contributors
                     lowered.units.append(unit)
         pages = [unit for unit in attempt.chunk.units if unit.partial]

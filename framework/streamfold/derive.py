@@ -125,8 +125,9 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{effect!r} gives {', '.join(sorted(twice))} twice.")
         values.update(effect.attributes)
+    own = table.attributes
     for name in values:
-        if name.startswith(HIDDEN) or name in table.attributes:
+        if name in own or name.startswith(HIDDEN):
             raise HandlerError(
                 f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} "
                 "are the framework's."
@@ -291,10 +292,13 @@ def _owner(target: Target | None, item: ItemKey) -> str | None:
 
 
 def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
-    names = before.keys() | after.keys()
-    deltas = {name: _minus(after.get(name, 0), before.get(name, 0)) for name in sorted(names)}
-    entering = {name for name in after if name not in before}
-    return AddRow(key, {name: delta for name, delta in deltas.items() if delta or name in entering}, contributors)
+    amounts: dict[str, Number] = {}
+    for name in sorted({**before, **after}):
+        if name not in before:
+            amounts[name] = after[name]  # also where it is 0: the row then has the attribute
+        elif delta := _minus(after.get(name, 0), before[name]):
+            amounts[name] = delta
+    return AddRow(key, amounts, contributors)
 
 
 def _minus(after: Number, before: Number) -> Number:

@@ -77,7 +77,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, handler: str, rows: Sequence[RowWrite]) -> "Tally":
-        removed = sum(isinstance(row, DeleteRow) for row in rows)
+        removed = len([row for row in rows if isinstance(row, DeleteRow)])
         return cls(handler, len(rows) - removed, removed)
 
 

@@ -162,14 +162,14 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     touched: Counter[Place] = Counter(
         effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
     )
-    names = {key: " ".join(map(str, key)) for key in touched}
-    yield from sorted(ledger, key=lambda unit: _anchor(unit, touched, names))
+    shared = {key: (count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
+    yield from sorted(ledger, key=lambda unit: _anchor(unit, shared))
     yield from (unit for unit in units if not unit.steps)
 
 
-def _anchor(unit: Unit, touched: Counter[Place], names: Mapping[Place, str]) -> tuple[int, str]:
-    shared = [(touched[effect.key], names[effect.key]) for effect in unit.effects if isinstance(effect, AddRow)]
-    return (0, max(shared)[1]) if shared else (1, "")
+def _anchor(unit: Unit, shared: Mapping[Place, tuple[int, str]]) -> tuple[int, str]:
+    rows = [shared[effect.key] for effect in unit.effects if effect.key in shared]
+    return (0, max(rows)[1]) if rows else (1, "")
 
 
 class _ChunkBuilder:
@@ -184,8 +184,10 @@ class _ChunkBuilder:
 
     def add(self, unit: Unit) -> bool:
         """Takes the unit, or leaves the chunk as it was and says no; the first is taken whatever its size."""
-        size = sum(estimated_bytes(effect) for effect in unit.effects) + estimated_bytes(unit.guard)
-        new = sum(1 for effect in unit.effects if effect.key not in self.rows)
+        size, new = estimated_bytes(unit.guard), 0
+        for effect in unit.effects:
+            size += estimated_bytes(effect)
+            new += effect.key not in self.rows
         full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and (full or unit.guard.key in self.guards):
             return False

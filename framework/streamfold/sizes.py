@@ -5,7 +5,7 @@ from typing import Any
 
 from streamfold.limits import BYTES_MAX
 from streamfold.values import ITEM_BYTES_MAX, encode, item_bytes
-from streamfold.writes import GuardedPut, LedgerWrite, PutRow, PutState, Write
+from streamfold.writes import AddRow, GuardedPut, LedgerWrite, PutRow, PutState, Write
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2
 """Sizes are estimated from text lengths, so chunks are cut well below the limit."""
@@ -19,9 +19,12 @@ ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
 
 def estimated_bytes(write: Write) -> int:
     """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
+    if isinstance(write, AddRow):
+        return ACTION_BYTES
     if isinstance(write, LedgerWrite):
         expected = write.revision is None  # only then it is sent
-        return ACTION_BYTES + sum(len(part.contribution) + len(part.expected) * expected for part in write.parts) * 2
+        texts = [len(part.contribution) + len(part.expected) * expected for part in write.parts]
+        return ACTION_BYTES + sum(texts) * 2
     if isinstance(write, PutState):
         return len(write.contribution) * 2
     if isinstance(write, PutRow | GuardedPut) and write.attributes:

@@ -57,7 +57,7 @@ NO_STREAM = (
     "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
     "switch it on, and replay onto empty tables."
 )
-GARBAGE_THRESHOLD = 50_000
+GARBAGE_THRESHOLD = 200_000
 """Allocations between two collections; Python's default of 700 collects a hundred times within one batch."""
 
 
