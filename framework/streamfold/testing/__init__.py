@@ -1,22 +1,36 @@
-"""DynamoDB's table and stream, and Lambda's event source mapping, in process, for tests: they behave as AWS documents,
-need no server and read no clock.
+"""Proof without AWS: an application under faults on purpose, and DynamoDB's table, stream and mapping in process.
 
+``check`` proves handlers in one call, ``Twin`` tests single steps. Beneath them are twins that behave as AWS documents,
+need no server and read no clock:
 ``TableTwin`` takes writes and refuses what DynamoDB refuses; its ``StreamTwin`` holds the records that come of them, in
 the form in which Lambda delivers them. ``MappingTwin`` delivers them to a function; what it gives up goes to a
 ``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is the only time that they know.
 """
 
 from streamfold.testing.actions import CheckItem, DeleteItem, PutItem, UpdateItem
+from streamfold.testing.check import Diverged, Proof, Scenario, check, check_scenario
 from streamfold.testing.clock import Clock
 from streamfold.testing.destinations import BucketTwin, QueueTwin, TopicTwin
-from streamfold.testing.errors import ConditionFailed, RecordsTrimmed, TransactionCancelled, TwinError, WriteRefused
+from streamfold.testing.determinism import NotDeterministic
+from streamfold.testing.errors import (
+    ConditionFailed,
+    HandlerFails,
+    RecordsTrimmed,
+    TransactionCancelled,
+    TwinError,
+    WriteRefused,
+)
+from streamfold.testing.histories import Write
 from streamfold.testing.invocations import Died, Discarded, Invocation, Throttled
 from streamfold.testing.mapping import MappingTwin
 from streamfold.testing.mapping_settings import MappingSettings
 from streamfold.testing.stream import Shard, StreamTwin
 from streamfold.testing.table import TableTwin
+from streamfold.testing.twin import Twin
 
 __all__ = [
+    # an application, step by step and as a whole
+    "Twin", "check", "Proof", "Write", "Scenario", "check_scenario", "Diverged", "NotDeterministic", "HandlerFails",
     # the table, its stream and their time
     "TableTwin", "StreamTwin", "Shard", "Clock",
     # what a transaction is made of

@@ -2,21 +2,25 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.change import Change
+from streamfold.envelope import Origins
+from streamfold.files import BadLine, RecordedFiles
 from streamfold.key import Key
+from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.errors import TwinError
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, shape
+from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shape
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_rows
 from streamfold.testing.shorten import Budget, shortened
@@ -72,11 +76,18 @@ class Diverged(AssertionError):  # noqa: N818 - what it says
         steps = "\n".join(f"  {step}" for step in (*map(str, scenario.writes), *story))
         super().__init__(f"{problem}\n\nThe shortest history that was found (seed {seed}):\n{steps}")
 
+    def save(self, path: Path, app: str = "handlers:app") -> None:
+        """Writes a test file that runs the scenario again; ``app`` is where it finds the application."""
+        from streamfold.testing.saved import save
 
-def check(
+        save(self.scenario, path, app)
+
+
+def check(  # noqa: PLR0913 - one call says it all, by name
     app: App,
     items: "Mapping[Key, Any] | None" = None,
     *,
+    recorded: str | Path | None = None,
     writes: Sequence[Write] | None = None,
     histories: int = HISTORIES,
     changes: int = CHANGES,
@@ -87,8 +98,9 @@ def check(
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
 
     ``items`` says for each source key what its items look like: an example (attributes, and fields of the key by name
-    if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``writes`` is
-    one history instead, of which only the faults are drawn. ``faults`` are the names of those to inject, all if not
+    if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is
+    a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
+    drawn. ``faults`` are the names of those to inject, all if not
     given. The same seed gives the same run.
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
@@ -96,7 +108,7 @@ def check(
     ``TwinError`` for items or names that do not fit the application.
     """
     only = chosen(faults)
-    shapes = [] if writes is not None else accepted(app, _shapes(app, items or {}))
+    shapes = [] if writes is not None else _shapes(app, items or {}, recorded)
     handlers, proof, random = FaultyHandlers(app), Proof(seed), Random(seed)  # noqa: S311 - drawn from a seed
     begin = time.perf_counter()
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
@@ -119,7 +131,9 @@ def check_scenario(app: App, scenario: Scenario) -> None:
         raise Diverged(problem, _story(handlers, scenario), scenario, 0)
 
 
-def _shapes(app: App, items: Mapping[Key, Any]) -> list[Shape]:
+def _shapes(app: App, items: Mapping[Key, Any], recorded: str | Path | None) -> list[Shape]:
+    if recorded is not None:
+        return recorded_shapes(app, recorded_changes(app, [str(recorded)]))
     sources = {key for route in app.routes for key in route.sources}
     for key in items:
         if not any(source.overlaps(key) for source in sources):
@@ -128,7 +142,16 @@ def _shapes(app: App, items: Mapping[Key, Any]) -> list[Shape]:
             )
     if not items:
         raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
-    return [shape(key, _examples(given)) for key, given in items.items()]
+    return accepted(app, [shape(key, _examples(given)) for key, given in items.items()])
+
+
+def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
+    """The changes of recorded files. Raises ``TwinError`` for a line that is no record."""
+    origins = Origins(app.source_tables, Settings(), others=app.tables)
+    for entry in RecordedFiles(paths):
+        if isinstance(entry, BadLine):
+            raise TwinError(f"{entry.line}: {entry.why}")
+        yield origins.change(entry[1])
 
 
 def _examples(given: Any) -> list[Mapping[str, Any]]:
@@ -154,9 +177,11 @@ def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choice
 
 
 def _shortest(handlers: FaultyHandlers, scenario: Scenario, problem: str, seed: int) -> Diverged:
+    kind = problem.partition(":")[0]  # a shorter history that fails in another way is another failure
+
     def again(writes: Sequence[Write], script: Script) -> bool:
-        shorter = scenario._replace(writes=tuple(writes))
-        return _problem(handlers, shorter, Scripted(script)) is not None
+        found = _problem(handlers, scenario._replace(writes=tuple(writes)), Scripted(script))
+        return found is not None and found.partition(":")[0] == kind
 
     writes, script = shortened(again, scenario.writes, scenario.script, Budget())
     scenario = scenario._replace(writes=tuple(writes), script=script)

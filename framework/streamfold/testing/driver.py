@@ -16,20 +16,21 @@ from streamfold.commit import Held, NotStarted
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger import BEFORE_ALL
 from streamfold.process import process_changes
-from streamfold.repair import Repair
+from streamfold.repair import Repair, Repaired
 from streamfold.report import Failure
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
-from streamfold.testing.faults import Died, FaultyEngine
+from streamfold.testing.errors import HandlerFails
+from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.invariants import Invariants
+from streamfold.testing.invocations import Died
+from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.oracle import Rows, stored_rows
 from streamfold.world import World
 
 if TYPE_CHECKING:
     from streamfold.change import ItemKey
-    from streamfold.repair import Repaired
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
@@ -55,10 +56,6 @@ ATTEMPTS_MAX = 3
 INVOCATIONS_MAX = 50
 """Invocations per shard after which nothing fails any more."""
 NOW = 1_772_355_600.0
-
-
-class HandlerFails(AssertionError):  # noqa: N818 - what it says
-    """A handler cannot process a change although nothing was made to fail."""
 
 
 @dataclass(slots=True)
@@ -95,9 +92,9 @@ class Driver:
         self.tell = tell
         self.settings = Settings(chunk_actions=actions)
         self.store = MemoryEngine(self.app.tables.values(), self.app.chains)
-        self.engine = FaultyEngine(
-            self.store, choices, self._meanwhile, Invariants(self.app, self.store).check, self.tell
-        )
+        self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
+        self._invariants = Invariants(self.app, self.store)
+        self._broken: InvariantBroken | None = None
         self.deliveries = 0
         self._written: dict[ItemKey, str] = {}
         self._running: list[Lane | None] = []
@@ -111,7 +108,16 @@ class Driver:
         while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
             self._invoke(min(lanes, key=lambda lane: lane.invocations))
         self._settle()
+        if self._broken is not None:
+            raise self._broken
         return stored_rows(self.app, self.store.rows.items())
+
+    def _check(self) -> None:
+        """Notes the first invariant that broke; what it was raised inside might take it for an error of its own."""
+        try:
+            self._invariants.check()
+        except InvariantBroken as broken:
+            self._broken = self._broken or broken
 
     def _invoke(self, lane: Lane) -> None:
         lane.invocations += 1
@@ -258,7 +264,7 @@ class Driver:
                 if how != "replayed":
                     self._repair(change, change.version_text)
                     for failed in self._repairs_failed:
-                        raise HandlerFails(str(failed)) from failed.error
+                        raise HandlerFails(_unrepaired(failed)) from failed.error
                 self._process([change])
 
     def _process(self, changes: Sequence[Change]) -> None:
@@ -274,6 +280,11 @@ def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
         return 0
     sequences = {change.sequence: place for place, change in reversed(list(enumerate(batch)))}
     return min((sequences[failure.sequence] for failure in failed if failure.sequence in sequences), default=len(batch))
+
+
+def _unrepaired(failed: Repaired) -> str:
+    name = " / ".join(str(part) for part in failed.item[1:] if part is not None)
+    return f"handler {failed.handler!r}, repair of item {name}: {type(failed.error).__name__}: {failed.error}"
 
 
 def _shuffled(changes: Sequence[Change]) -> list[Change]:

@@ -39,3 +39,7 @@ class TransactionCancelled(WriteRefused):
 
 class RecordsTrimmed(TwinError):  # noqa: N818 - says what became of the records
     """Raised when records are asked for that the stream no longer holds."""
+
+
+class HandlerFails(AssertionError):  # noqa: N818 - says what the handler does
+    """Raised when a handler cannot process an item although nothing was made to fail."""

@@ -7,6 +7,7 @@ from streamfold.change import ItemKey
 from streamfold.engines import OwnRecord, StoredItem
 from streamfold.errors import EngineUnavailable
 from streamfold.testing.choices import Choices
+from streamfold.testing.invocations import Died
 from streamfold.testing.memory import MemoryEngine
 from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
 
@@ -27,10 +28,6 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
 LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
 LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
 """Calls after which a late write lands: during the retry, after it, after a repair."""
-
-
-class Died(BaseException):
-    """The process ended here: nothing catches this but the driver."""
 
 
 class Late(NamedTuple):

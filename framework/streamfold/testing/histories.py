@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ITEMS_MAX = 4
 """Different items of one key in a history: few, so that they are changed often."""
+IMAGES_MAX = 40
+"""Different images that are taken of a recorded file, for each key."""
 FIELD_VALUES: Mapping[str, tuple[Any, ...]] = {"S": ("1", "2"), "N": (1, 2), "B": (b"\x01", b"\x02")}
 TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
     int: (1, 2),
@@ -65,6 +67,26 @@ def shape(key: Key, examples: Iterable[Mapping[str, Any]]) -> Shape:
     fields = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())][:ITEMS_MAX]
     items = [{name: value for name, value in example.items() if name not in key.types} for example in examples]
     return Shape(key, fields, _varied(items))
+
+
+def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
+    """The shapes of source items in recorded changes: a few of their keys, and some of their images."""
+    keys = dict.fromkeys(key for route in app.routes for key in route.sources)
+    fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
+    items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
+    for change in changes:
+        if change.has_new and change.new and not app.derived(change.item):
+            image = {name: value for name, value in change.new.items() if name not in change.table.attributes}
+            for key in keys:
+                if key.table == change.table and (found := key.match_values(*change.item[1:])) is not None:
+                    _add_new(fields[key], found, ITEMS_MAX)
+                    _add_new(items[key], image, IMAGES_MAX)
+    return [Shape(key, fields[key], items[key]) for key in keys if items[key]]
+
+
+def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> None:
+    if len(found) < count_max and one not in found:
+        found.append(one)
 
 
 def _field_values(field: Field, examples: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -15,6 +15,7 @@ from streamfold.effects import Add, Aggregate, Delete
 from streamfold.engines import StoredItem
 from streamfold.route import Route
 from streamfold.table import CONTRIBUTORS
+from streamfold.testing.errors import HandlerFails
 from streamfold.values import EXACT, encode, hidden
 from streamfold.writes import RowKey
 
@@ -58,7 +59,7 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
     rows: dict[RowKey, Values] = defaultdict(dict)
     for item, image in items.items():
         for route, fields in _routes(app, item, "view", "index") if image else ():
-            for key, values in _placed(route, _called(route, image, fields), fields):
+            for key, values in _placed(route, _called(route, image, fields, item), fields):
                 _fold(rows[key], values)
     return dict(rows)
 
@@ -75,7 +76,7 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
         return
     if not route.takes(change):
         return
-    effects = _called(route, change, fields)
+    effects = _called(route, change, fields, change.item)
     for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
         if isinstance(effect, Add):
             row = rows.setdefault(key, {})
@@ -111,9 +112,13 @@ def _routes(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Field
                 yield route, fields
 
 
-def _called(route: Route, subject: Any, fields: Fields) -> list[Any]:
+def _called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
-    return list(route.function(subject, **{name: fields[name] for name in route.wants}))
+    try:
+        return list(route.function(subject, **{name: fields[name] for name in route.wants}))
+    except Exception as error:
+        name = " / ".join(str(part) for part in item[1:] if part is not None)
+        raise HandlerFails(f"handler {route.name!r}, item {name}: {type(error).__name__}: {error}") from error
 
 
 def _placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:

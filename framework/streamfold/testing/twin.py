@@ -1,0 +1,77 @@
+"""An application over tables in process, for tests of single steps: a write comes through the stream at once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.app import App
+from streamfold.key import Key
+from streamfold.read import rows as present
+from streamfold.settings import Settings
+from streamfold.testing.clock import Clock
+from streamfold.testing.errors import HandlerFails
+from streamfold.testing.histories import Write, carry_out, key_types
+from streamfold.testing.memory import MemoryEngine
+from streamfold.testing.table import TableTwin
+from streamfold.values import decode
+
+
+class Twin:
+    """The tables of an application, their streams, and its handlers behind them.
+
+    ``put``, ``delete`` and ``expire`` write to a table; the record that comes of it is processed before they return,
+    chains included. ``rows`` and ``row`` read what was derived. External handlers are not called.
+
+        twin = Twin(app)
+        twin.put(ORDER_ITEM, order_id="1", sku="a", price=2, quantity=3)
+        assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 6
+    """
+
+    def __init__(self, app: App, *, clock: Clock | None = None) -> None:
+        self.app = app
+        self.clock = clock or Clock()
+        self.engine = MemoryEngine(app.tables.values(), app.chains)
+        self.tables = {
+            name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
+            for name, table in app.source_tables.items()
+        }
+
+    def put(self, key: Key, /, *, attributes: Mapping[str, Any] | None = None, **values: Any) -> None:
+        """Puts an item: names of the key's template fill the key, all others are attributes.
+
+        ``attributes`` is for attributes whose names collide with fields. Raises ``HandlerFails`` with the error of a
+        handler that cannot process the change, and ``WriteRefused`` for what DynamoDB would not take.
+        """
+        fields = {name: value for name, value in values.items() if name in key.types}
+        item = {name: value for name, value in values.items() if name not in key.types} | dict(attributes or {})
+        self._write(Write(key, fields, item))
+
+    def delete(self, key: Key, /, **fields: Any) -> None:
+        """Deletes an item. Raises as ``put``."""
+        self._write(Write(key, fields, None))
+
+    def expire(self, key: Key, /, **fields: Any) -> None:
+        """Removes an item as its time to live does. Raises as ``put``."""
+        self._write(Write(key, fields, None, expired=True))
+
+    def rows(self, key: Key) -> list[dict[str, Any]]:
+        """The derived rows of a target, sorted by key: plain items, as a reader with boto3 sees them."""
+        items = (decode({"M": item}) for item in self.engine.items(self.app.tables[key.table.name]))
+        return [row for row in present(items) if key.match(row) is not None]
+
+    def row(self, key: Key, /, **fields: Any) -> dict[str, Any] | None:
+        """One derived row, or None."""
+        wanted = key.key(**fields)
+        return next((row for row in self.rows(key) if wanted.items() <= row.items()), None)
+
+    def _write(self, write: Write) -> None:
+        self.clock.advance(1)
+        record = carry_out(self.tables[write.key.table.name], write)
+        if record is None:
+            return
+        for failure in self.app.process([record], engine=self.engine, settings=Settings()):
+            raise HandlerFails(str(failure)) from failure.error
+
+
+def _types(app: App, table: str) -> Any:
+    keys = (key for route in app.routes for key in route.sources)
+    return key_types([Write(key, {}, None) for key in keys], table)

@@ -1,0 +1,174 @@
+"""One call proves an application: bugs that are planted are found, named, and made short."""
+
+import itertools
+import random
+import runpy
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import strategies as st
+
+from streamfold import Add, App, Count, Key, Router, Row, Sum
+from streamfold.testing import (
+    Diverged,
+    HandlerFails,
+    NotDeterministic,
+    Scenario,
+    TwinError,
+    Write,
+    check,
+    check_scenario,
+)
+from tests import everything
+
+ORDER_ITEM, ORDER_TOTAL = everything.ORDER_ITEM, everything.ORDER_TOTAL
+ITEM = {"price": 3, "quantity": 2}
+COUNTER = Key("COUNTER", "TOTAL")
+
+
+def app_with(function, *, kind="view", into=ORDER_TOTAL):
+    router = Router()
+    getattr(router, kind)(ORDER_ITEM, into=into)(function)
+    return App("planted", routers=[router])
+
+
+def total(item):
+    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
+
+
+@pytest.fixture
+def app():
+    return app_with(total)
+
+
+def test_right_application_passes_and_the_report_counts_what_was_tried(app):
+    proof = check(app, {ORDER_ITEM: ITEM}, histories=50)
+    assert proof.histories == 50
+    assert proof.faults.total() > 0
+    assert str(proof).startswith("50 histories of ")
+    assert "0 diverged (seed 0" in str(proof)
+
+
+def test_same_seed_tries_the_same(app):
+    first, again, other = (check(app, {ORDER_ITEM: ITEM}, histories=20, seed=seed) for seed in (7, 7, 8))
+    assert first.faults == again.faults != other.faults
+
+
+def test_items_may_be_several_examples_or_a_strategy(app):
+    numbers = st.integers(0, 5)
+    strategy = st.fixed_dictionaries({"price": numbers, "quantity": numbers})
+    for items in ([ITEM, {"price": 1, "quantity": 1}], strategy):
+        assert check(app, {ORDER_ITEM: items}, histories=10).changes
+
+
+def test_items_may_come_from_a_recorded_file():
+    from handlers import app
+
+    assert check(app, recorded="events/sessions.jsonl", histories=10).changes
+
+
+def test_writes_may_be_given_one_by_one(app):
+    fields = {"order_id": "1", "sku": "a"}
+    writes = [Write(ORDER_ITEM, fields, ITEM), Write(ORDER_ITEM, fields, None)]
+    assert check(app, writes=writes, histories=10).changes == 20
+
+
+def test_only_the_named_faults_are_injected(app):
+    proof = check(app, {ORDER_ITEM: ITEM}, histories=50, faults=["answer-lost", "raises-once"])
+    assert set(proof.faults) == {"answer-lost", "raises-once"}
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        lambda: int(time.time()),
+        lambda: int(datetime.now(UTC).timestamp()),
+        lambda: datetime.now(UTC).year,
+    ],
+)
+def test_handler_that_reads_a_clock_is_named_as_such(clock):
+    def stamped(item):
+        yield Row(at=Sum(clock()))
+
+    with pytest.raises(NotDeterministic, match=r"Handler 'stamped' \(.*test_check.py:\d+\) .* reads a clock"):
+        check(app_with(stamped), {ORDER_ITEM: ITEM})
+
+
+def test_handler_that_draws_at_random_is_named_as_such():
+    def lottery(item):
+        yield Row(total=Sum(random.randrange(10**9)))
+
+    with pytest.raises(NotDeterministic, match=r"'lottery'.*called twice it gives two things"):
+        check(app_with(lottery), {ORDER_ITEM: ITEM})
+
+
+def test_handler_that_remembers_is_named_as_such():
+    calls = itertools.count()
+
+    def remembering(item):
+        yield Row(total=Sum(next(calls)))
+
+    with pytest.raises(NotDeterministic, match="'remembering'"):
+        check(app_with(remembering), {ORDER_ITEM: ITEM})
+
+
+def test_handler_that_cannot_take_an_item_is_named_with_it():
+    def picky(item):
+        yield Row(total=Sum(item["missing"]))
+
+    with pytest.raises(HandlerFails, match=r"handler 'picky', item ORDER#1 / ITEM#[12]: KeyError: 'missing'"):
+        check(app_with(picky), {ORDER_ITEM: ITEM})
+
+
+def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
+    from streamfold.testing.memory import MemoryEngine
+
+    add = MemoryEngine._add
+
+    def forgetful(self, write):  # a retraction is not carried out
+        return add(self, write._replace(amounts={name: max(0, amount) for name, amount in write.amounts.items()}))
+
+    monkeypatch.setattr(MemoryEngine, "_add", forgetful)
+    with pytest.raises(Diverged) as raised:
+        check(app, {ORDER_ITEM: ITEM})
+    assert len(raised.value.scenario.writes) <= 3
+    assert not raised.value.scenario.script
+    assert "InvariantBroken: row ('ORDER#1', 'TOTAL') has total=" in str(raised.value)
+    assert "put ORDER#1 / ITEM#1 {'price': " in str(raised.value)
+
+
+def test_scenario_that_failed_is_saved_as_a_test_that_runs(tmp_path, app, monkeypatch):
+    fields = {"order_id": "1", "sku": "a"}
+    scenario = Scenario((Write(ORDER_ITEM, fields, ITEM), Write(ORDER_ITEM, fields, None)), 2, 10, {3: "answer-lost"})
+    path = tmp_path / "test_saved.py"
+    Diverged("rows differ", [], scenario, 0).save(path, "tests.everything:without_chains")
+
+    module = runpy.run_path(str(path))
+
+    assert module["SCENARIO"] == scenario
+    with pytest.raises(FileExistsError):
+        Diverged("rows differ", [], scenario, 0).save(path)
+    check_scenario(app, module["SCENARIO"])
+
+
+def test_key_that_no_handler_reads_is_refused(app):
+    with pytest.raises(TwinError, match=r"items= names Key\('SESSION#\{session_id\}', 'METADATA'\), which no handler"):
+        check(app, {everything.SESSION: {}})
+
+
+def test_no_items_are_refused(app):
+    with pytest.raises(TwinError, match="was given no items"):
+        check(app)
+
+
+def test_unknown_fault_is_refused_with_a_near_name(app):
+    with pytest.raises(TwinError, match=r"Fault 'answer_lost' is not known. Did you mean 'answer-lost'\?"):
+        check(app, {ORDER_ITEM: ITEM}, faults=["answer_lost"])
+
+
+def test_counter_of_changes_is_proved_too():
+    def counted(change):
+        yield Add(changes=1)
+
+    check(app_with(counted, kind="on", into=COUNTER), {ORDER_ITEM: ITEM}, histories=50)

@@ -1,0 +1,65 @@
+"""Single steps of an application over tables in process."""
+
+import pytest
+
+from streamfold import App, Key, Router, Row, Sum, Table
+from streamfold.testing import HandlerFails, Twin
+from tests.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app
+
+ITEM = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}
+
+
+@pytest.fixture
+def twin():
+    return Twin(app)
+
+
+def test_put_is_seen_in_the_rows_at_once(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    assert twin.rows(ORDER_TOTAL) == [{"PK": "ORDER#1", "SK": "TOTAL", "total": 6, "lines": 1}]
+
+
+def test_amended_item_is_taken_back_before_it_is_added(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **{**ITEM, "quantity": 1})
+    assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 2
+
+
+def test_row_without_contributors_is_gone(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    twin.delete(ORDER_ITEM, order_id="1", sku="a")
+    assert twin.row(ORDER_TOTAL, order_id="1") is None
+
+
+def test_chains_are_run(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    assert [row["orders"] for row in twin.rows(BAND)] == [1]
+
+
+def test_expiry_is_told_from_deletion(twin):
+    twin.put(SESSION, session_id="1", user="ana", day="2026-03-01", devices=1)
+    twin.expire(SESSION, session_id="1")
+    assert [row["state"] for row in twin.rows(SEEN)] == ["expired"]
+
+
+def test_attribute_named_as_a_field_is_given_apart(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", attributes={"sku": "other"}, **ITEM)
+    assert twin.tables["main"].items()[0]["sku"] == "other"
+
+
+def test_error_of_a_handler_is_raised_with_its_name_and_item(twin):
+    with pytest.raises(HandlerFails, match=r"handler 'order_total', item ORDER#1 / ITEM#a: KeyError: 'price'"):
+        twin.put(ORDER_ITEM, order_id="1", sku="a")
+
+
+def test_number_keys_are_written_as_numbers():
+    router = Router()
+    reading = Key("SENSOR#{sensor}", "{at:number}", table=Table("sensors", sort="at"))
+
+    @router.view(reading, into=Key("SENSOR#{sensor}", "TOTAL"))
+    def total(item):
+        yield Row(value=Sum(item["value"]))
+
+    twin = Twin(App("sensors", routers=[router]))
+    twin.put(reading, sensor="a", at=5, value=7)
+    assert twin.rows(Key("SENSOR#{sensor}", "TOTAL")) == [{"PK": "SENSOR#a", "SK": "TOTAL", "value": 7}]
