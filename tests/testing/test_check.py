@@ -133,7 +133,7 @@ def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
     with pytest.raises(Diverged) as raised:
         check(app, {ORDER_ITEM: ITEM})
     assert len(raised.value.scenario.writes) <= 3
-    assert not raised.value.scenario.script
+    assert len(raised.value.scenario.script) <= 1
     assert "InvariantBroken: row ('ORDER#1', 'TOTAL') has total=" in str(raised.value)
     assert "put ORDER#1 / ITEM#1 {'price': " in str(raised.value)
 
