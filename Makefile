@@ -37,7 +37,7 @@ replay: $(VENV)/.run ## fold the recorded events into a fresh local state (EVENT
 	@$(VENV)/bin/streamfold replay $(EVENTS) --state "$(STATE)" --fresh
 
 test: $(VENV)/.dev ## run the tests that need no server (PYTEST_FLAGS="-k key")
-	@$(IN_VENV) -m pytest -n 2 -m "not engine and not nightly" $(PYTEST_FLAGS)
+	@$(IN_VENV) -m pytest -n 2 -m "not engine and not nightly and not ci" $(PYTEST_FLAGS)
 
 check: $(VENV)/.dev ## lint, formatting, types, and which room may import what
 	@$(IN_VENV) -m ruff check .

@@ -23,8 +23,8 @@ from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.invocations import Died
 from streamfold.testing.invariants import InvariantBroken, Invariants
+from streamfold.testing.invocations import Died
 from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.oracle import Rows, stored_rows
 from streamfold.world import World
