@@ -201,7 +201,7 @@ def test_a_field_may_have_the_name_of_a_parameter():
             {"x": "a", "day": date(2026, 3, 1), "y": "2026-99-99-z"},
             (
                 "Key('{x}-{day:date}-{y}', 'A') could not read back the key that "
-                "{'x': 'a', 'day': datetime.date(2026, 3, 1), 'y': '2026-99-99-z'} makes."
+                "{'day': datetime.date(2026, 3, 1), 'x': 'a', 'y': '2026-99-99-z'} makes."
             ),
         ),
     ],

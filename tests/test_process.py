@@ -11,6 +11,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
 from streamfold.process import plan_changes, process_event, read_changes
+from streamfold.report import Failure
 from streamfold.settings import Settings
 from streamfold.world import World
 from tests.counting import CountingEngine
@@ -94,7 +95,16 @@ def test_poison_record_fails_alone(app, engine, source):
 def test_failure_names_handler_item_and_error(app, engine, source):
     (failure,) = process(app, engine, source.put("ORDER#1", "ITEM#a", price=13)).failures
 
-    assert str(failure) == "handler 'order_total', item ORDER#1 / ITEM#a: LookupError: no price 13"
+    at = app.routes[0].declared_at
+    assert at.startswith(f"{__file__}:")
+    assert str(failure) == f"handler 'order_total' ({at}), item ORDER#1 / ITEM#a: LookupError: no price 13"
+
+
+def test_failure_of_an_error_with_a_long_text_leaves_out_its_middle():
+    text = str(Failure("1", "ORDER#" + "1" * 3000, "order_total", ValueError("a" * 5000 + "z"), False, "shop.py:1"))
+    assert len(text) < 2500
+    assert text.startswith("handler 'order_total' (shop.py:1), item ORDER#1")
+    assert text.endswith("az")
 
 
 def test_change_that_fails_an_on_handler_holds_the_later_changes_of_its_item_only(app, engine, source):

@@ -23,6 +23,7 @@ from streamfold.errors import (
     StreamfoldError,
     SwitchedOff,
     Unprocessable,
+    shown,
 )
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
@@ -161,8 +162,8 @@ class Batch:
             self.world.warn_once(
                 (miss.template, miss.value),
                 f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for "
-                f"{miss.field!r}: "
-                f"{miss.value!r} is no {miss.template.types[miss.field]}. It is not processed by that key's handlers.",
+                f"{miss.field!r}: {shown(miss.value)} is no {miss.template.types[miss.field]}. "
+                "It is not processed by that key's handlers.",
             )
 
     def _settle(self, work: ItemWork) -> None:

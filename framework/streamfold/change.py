@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
-from streamfold.errors import ImageError, RecordError
+from streamfold.errors import ImageError, RecordError, shown
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, number_text, same
@@ -164,7 +164,8 @@ class Change:
             return datetime.fromtimestamp(float(self._at), UTC)
         except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
-                f"Record {self.sequence} has ApproximateCreationDateTime={self._at!r}: expected seconds since 1970."
+                f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: "
+                "expected seconds since 1970."
             ) from None
 
     @property
@@ -226,9 +227,9 @@ def missing_parts(record: object) -> str:
         return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {found}."
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
-        return f"A record has eventName={event!r}: expected INSERT, MODIFY or REMOVE."
+        return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
     if not (isinstance(sequence, str) and SEQUENCE.fullmatch(sequence)):
-        return f"A record has SequenceNumber={sequence!r}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
+        return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
 
@@ -255,7 +256,7 @@ def _key_value(value: AttributeValue) -> KeyValue:
     if "N" in value or "B" in value:
         number_or_bytes: KeyValue = decode(value)
         return number_or_bytes
-    raise RecordError(f"A record has the key value {value!r}: expected text (S), a number (N) or bytes (B).")
+    raise RecordError(f"A record has the key value {shown(value)}: expected text (S), a number (N) or bytes (B).")
 
 
 def image_of(raw: RawImage | None) -> Image:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey, item_name
 from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
-from streamfold.errors import HandlerError, KeyValueError
+from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValue, KeyValues
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
@@ -75,7 +75,7 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded {effect!r}: a handler of kind {route.kind} yields {names}."
+                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} yields {names}."
                 )
             found.append(effect)
             if len(found) > EFFECTS_MAX:
@@ -105,11 +105,11 @@ def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
         declared = ", ".join(repr(known.key) for known in route.targets)
         if effect.target is None:
             raise HandlerError(
-                f"Handler {route.name!r} yielded {effect!r}: with several targets the first argument says which "
+                f"Handler {route.name!r} yielded {shown(effect)}: with several targets the first argument says which "
                 f"of {declared}."
             )
         raise HandlerError(
-            f"Handler {route.name!r} yielded {effect!r}, which writes outside of into={declared}. "
+            f"Handler {route.name!r} yielded {shown(effect)}, which writes outside of into={declared}. "
             "Add the target to into=."
         )
     return target
@@ -123,13 +123,13 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
     keyed = len(values) != len(given)
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
-            raise HandlerError(f"{effect!r} gives {', '.join(sorted(twice))} twice.")
+            raise HandlerError(f"{shown(effect)} gives {', '.join(sorted(twice))} twice.")
         values.update(effect.attributes)
     own = table.attributes
     for name in values:
         if name in own or name.startswith(HIDDEN):
             raise HandlerError(
-                f"{effect!r} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} "
+                f"{shown(effect)} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} "
                 "are the framework's."
             )
     try:
@@ -138,9 +138,9 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
         missing = [name for name in template.types if name not in fields and name not in given]
         if missing:
             raise HandlerError(
-                f"{effect!r} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
+                f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
             ) from None
-        raise HandlerError(f"{effect!r}: {error}") from None
+        raise HandlerError(f"{shown(effect)}: {error}") from None
     if keyed and target.whole and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values
@@ -152,9 +152,9 @@ def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: 
     if twice and key != target.key.compose({**effect.values, **fields}):
         name = next(name for name in twice if effect.values[name] != fields[name])
         raise HandlerError(
-            f"{effect!r} gives {name}={effect.values[name]!r}, but the source's key says {fields[name]!r}: two items "
-            f"could then write one row of {target.key!r}. Leave {name} out, or give the target's field a name that the "
-            "source's key does not have."
+            f"{shown(effect)} gives {name}={shown(effect.values[name])}, but the source's key says "
+            f"{shown(fields[name])}: two items could then write one row of {target.key!r}. "
+            f"Leave {name} out, or give the target's field a name that the source's key does not have."
         )
 
 
@@ -338,12 +338,12 @@ def _write(
         return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
     if not target.owned:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {effect!r}, but does not own {target.key!r}: its template does not hold "
-            "every field of the source's key, and versions of different items do not compare. "
+            f"Handler {route.name!r} yielded {shown(effect)}, but does not own {target.key!r}: its template does not "
+            "hold every field of the source's key, and versions of different items do not compare. "
             "Use a view, or a target of its own for each item."
         )
     if isinstance(effect, Delete) and values:
-        raise HandlerError(f"{effect!r} has attributes: a Delete takes the fields of the target's key only.")
+        raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
     owner = _owner(target, change.item)
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
@@ -355,12 +355,13 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
-                f"Handler {route.name!r} yielded {effect!r}: {name}={value!r} is no number (int or Decimal) to add."
+                f"Handler {route.name!r} yielded {shown(effect)}: {name}={shown(value)} is no number (int or Decimal) "
+                "to add."
             )
         number_text(value)
     if not values:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {effect!r}: it adds nothing; "
+            f"Handler {route.name!r} yielded {shown(effect)}: it adds nothing; "
             "give attributes and amounts, Add(TARGET, total=1)."
         )
     return dict(values)

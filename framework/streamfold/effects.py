@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, shown
 from streamfold.key import Key
 from streamfold.values import number_text
 
@@ -35,7 +35,7 @@ class Sum(Aggregate):
     def __init__(self, value: Number) -> None:
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             hint = f": use Decimal({str(value)!r})" if isinstance(value, float) else ""
-            raise HandlerError(f"Sum({value!r}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
+            raise HandlerError(f"Sum({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
         number_text(value)
         self.amount = value
 
@@ -69,10 +69,10 @@ class _Write:
         name = type(self).__name__
         if target is not None and not isinstance(target, Key):
             raise HandlerError(
-                f"{name}({target!r}, ...): the first argument is the target Key; attributes are given by name."
+                f"{name}({shown(target)}, ...): the first argument is the target Key; attributes are given by name."
             )
         if attributes is not None and not _is_mapping_of_names(attributes):
-            raise HandlerError(f"{name}(attributes={attributes!r}): expected a mapping of names to values.")
+            raise HandlerError(f"{name}(attributes={shown(attributes)}): expected a mapping of names to values.")
         self.target = target
         self.values = values
         self.attributes = attributes

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from streamfold.change import UNLABELLED, Change, Origin
-from streamfold.errors import RecordError
+from streamfold.errors import RecordError, shown
 from streamfold.settings import Settings, environment_name
 from streamfold.table import MAIN, Table
 
@@ -29,9 +29,10 @@ def records_of(event: Any) -> list[RawRecord]:
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
     for record in records:
         if not isinstance(record, Mapping):
-            raise RecordError(f"A record is {type(record).__name__}, {record!r:.80}: expected {EXPECTED}.")
+            raise RecordError(f"A record is {type(record).__name__}, {shown(record)}: expected {EXPECTED}.")
         if record.get("eventSource", SOURCE) != SOURCE:
-            raise RecordError(f"A record comes from {record['eventSource']!r}: expected a DynamoDB stream ({SOURCE}).")
+            found = shown(record["eventSource"])
+            raise RecordError(f"A record comes from {found}: expected a DynamoDB stream ({SOURCE}).")
     return records
 
 
@@ -76,7 +77,7 @@ class Origins:
         real = head.partition(":table/")[2]
         if not real or not label:
             raise RecordError(
-                f"A record has eventSourceARN={arn!r}: expected "
+                f"A record has eventSourceARN={shown(arn)}: expected "
                 "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
             )
         table = {**self.others, **self.tables}[self._logical(real)]

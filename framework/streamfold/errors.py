@@ -12,6 +12,30 @@ StreamfoldError
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
 """
 
+from reprlib import Repr
+
+VALUE_LENGTH_MAX = 200
+"""Letters of one value that a message echoes; a value may be as large as an item, and nested 32 levels."""
+TEXT_LENGTH_MAX = 2000
+"""Letters of an error's text that are passed on, its handler's own included."""
+
+_short = Repr()
+_short.maxlevel = 4
+_short.maxstring = _short.maxother = _short.maxlong = VALUE_LENGTH_MAX
+
+
+def shown(value: object) -> str:
+    """A value for a message: as Python writes it, with the middle of what is long left out."""
+    return shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX)
+
+
+def shortened(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
+    """A text with its middle left out where it is longer than that."""
+    if len(text) <= length_max:
+        return text
+    head = length_max * 2 // 3
+    return f"{text[:head]}...{text[head + 3 - length_max :]}"
+
 
 class StreamfoldError(Exception):
     """The base of all errors that streamfold raises on purpose."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from streamfold.errors import DeclarationError, KeyValueError
+from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.field import KINDS, Field, Unreadable, make_field
 from streamfold.language import Atoms, contains, literal, overlaps
 from streamfold.table import MAIN, Table
@@ -104,7 +104,7 @@ class Part:
             raise KeyValueError(f"Template {self.text!r} needs a value for {field.name!r}.") from None
         except Unreadable as why:
             raise KeyValueError(
-                f"Value {values[field.name]!r} cannot be used for {field} in template {self.text!r}: {why}."
+                f"Value {shown(values[field.name])} cannot be used for {field} in template {self.text!r}: {why}."
             ) from None
 
 
@@ -191,9 +191,9 @@ class Key:
         if self.wants_check and (found := self.match_values(partition, sort)) is not None:
             for name, value in found.items():
                 if value != values[name] and not (isinstance(values[name], str) and not isinstance(value, str)):
-                    raise KeyValueError(f"{self!r} would read {name}={values[name]!r} back as {value!r}.")
+                    raise KeyValueError(f"{self!r} would read {name}={shown(values[name])} back as {shown(value)}.")
         elif self.wants_check:
-            raise KeyValueError(f"{self!r} could not read back the key that {dict(values)!r} makes.")
+            raise KeyValueError(f"{self!r} could not read back the key that {shown(dict(values))} makes.")
         return partition, sort
 
     def match_values(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, Any] | None:

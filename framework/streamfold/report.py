@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamfold.commit import Failed, Held, Tallies
+from streamfold.errors import shortened
 
+ITEM_LENGTH_MAX = 400
+"""Letters of an item's key in a message; a key may have 3,072 bytes."""
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted apart."""
@@ -15,7 +18,8 @@ OTHERS = "other keys"
 class Failure(NamedTuple):
     """A record that could not be processed: its sequence number, item, the handler if it was one, and the error.
 
-    ``held`` tells a record that was not attempted because an earlier change of the same item failed.
+    ``held`` tells a record that was not attempted because an earlier change of the same item failed, ``declared_at``
+    where the handler stands: ``file:line``.
     """
 
     sequence: str | None
@@ -23,10 +27,17 @@ class Failure(NamedTuple):
     handler: str | None
     error: Exception
     held: bool = False
+    declared_at: str | None = None
+
+    @property
+    def what(self) -> str:
+        """The error's type and text; a text of any length is cut."""
+        return f"{type(self.error).__name__}: {shortened(str(self.error))}"
 
     def __str__(self) -> str:
-        who = f"handler {self.handler!r}, " if self.handler else ""
-        return f"{who}item {self.item}: {type(self.error).__name__}: {self.error}"
+        place = f" ({self.declared_at})" if self.declared_at else ""
+        who = f"handler {self.handler!r}{place}, " if self.handler else ""
+        return f"{who}item {shortened(self.item, ITEM_LENGTH_MAX)}: {self.what}"
 
 
 @dataclass(slots=True)
@@ -71,4 +82,5 @@ def add_failures(report: Report, failed: Iterable[Failed]) -> None:
         if (mark := (id(change), route.name)) not in seen:
             seen.add(mark)
             report.failed[route.name] += 1
-            report.failures.append(Failure(change.sequence, change.name, route.name, error, isinstance(error, Held)))
+            held = isinstance(error, Held)
+            report.failures.append(Failure(change.sequence, change.name, route.name, error, held, route.declared_at))

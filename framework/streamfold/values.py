@@ -14,7 +14,7 @@ from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation,
 from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
-from streamfold.errors import HandlerError, RecordError
+from streamfold.errors import HandlerError, RecordError, shown
 from streamfold.field import Unreadable, datetime_text
 from streamfold.table import RESERVED_PREFIX
 
@@ -64,7 +64,7 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
         return DECODERS[tag](content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
-    raise RecordError(f"{value!r:.80} is no attribute value: expected one of {TAGS} with its content.")
+    raise RecordError(f"{shown(value)} is no attribute value: expected one of {TAGS} with its content.")
 
 
 def _inside(content: Any, level: int) -> Any:
@@ -135,7 +135,7 @@ def _storable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise HandlerError(f"Text {text!r:.80} cannot be stored: it holds half of a surrogate pair.") from None
+        raise HandlerError(f"Text {shown(text)} cannot be stored: it holds half of a surrogate pair.") from None
     return text
 
 
@@ -144,22 +144,22 @@ def _encode_moment(value: object) -> dict[str, str]:
         try:
             return {"S": datetime_text(value)}
         except Unreadable as why:
-            raise HandlerError(f"Value {value!r} cannot be stored: {why}.") from None
+            raise HandlerError(f"Value {shown(value)} cannot be stored: {why}.") from None
     if isinstance(value, date):
         return {"S": value.isoformat()}
     if isinstance(value, float):
         raise HandlerError(
-            f"Value {value!r} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number."
+            f"Value {shown(value)} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number."
         )
     raise HandlerError(
-        f"Value {value!r} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, None, "
-        "a list, a dict with text keys, a set, a datetime with time zone or a date."
+        f"Value {shown(value)} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, "
+        "None, a list, a dict with text keys, a set, a datetime with time zone or a date."
     )
 
 
 def _attribute_name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise HandlerError(f"Name {name!r} of a map entry cannot be used: expected text that is not empty.")
+        raise HandlerError(f"Name {shown(name)} of a map entry cannot be used: expected text that is not empty.")
     return name
 
 
@@ -168,8 +168,8 @@ def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
     tags = {tag for value in encoded for tag in value}
     if len(tags) != 1 or (tag := tags.pop()) not in ("S", "N", "B"):
         raise HandlerError(
-            f"Set {set(members)!r} cannot be stored: expected members that are all text, all numbers or all bytes, at "
-            "least one."
+            f"Set {shown(set(members))} cannot be stored: expected members that are all text, all numbers or all "
+            "bytes, at least one."
         )
     return {tag + "S": sorted(value[tag] for value in encoded)}
 
@@ -270,7 +270,7 @@ class Image(Mapping[str, Any]):
             number = decoded[name] = decode_number(tagged["N"])
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
-                f"Attribute {name!r} is {tagged!r:.80}, which is no attribute value: expected one of "
+                f"Attribute {name!r} is {shown(tagged)}, which is no attribute value: expected one of "
                 f'{TAGS} with its content, for example {{"N": "5"}}.'
             ) from None
         return number

@@ -1,5 +1,7 @@
 """What a handler yields that cannot be written: refused with row, handler and remedy, and nothing is written."""
 
+import re
+
 import pytest
 
 STATE = ("--state", "state.db")
@@ -79,7 +81,8 @@ def test_mistake_of_a_handler_is_told_with_the_item_and_nothing_is_written(folde
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")), *STATE)
 
     assert ran.code == 1
-    assert ran.err.startswith("Failed: records.jsonl:1: handler 'handler', item ORDER#1 / ITEM#a: ")
+    place = rf"{re.escape(str(folder.path / 'handlers.py'))}:\d+"
+    assert re.match(rf"Failed: records.jsonl:1: handler 'handler' \({place}\), item ORDER#1 / ITEM#a: ", ran.err)
     assert message in ran.err
     assert folder.rows(*STATE) == {}
 
@@ -116,3 +119,26 @@ def test_declaration_that_cannot_work_is_refused_with_its_line(folder, decorator
     assert ran.code == 2
     assert message in ran.err
     assert "handlers.py:" in ran.err
+
+
+def test_recursion_without_end_shows_its_first_and_its_last_lines_only(folder, source):
+    decorator = "def deeper(number):\n    return deeper(number + 1)\n\n\n@router.view(ITEM, into=TOTAL)"
+    folder.app(APP.replace("DECORATOR", decorator).replace("BODY", "yield Row(price=Sum(deeper(0)))"))
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")))
+
+    lines = ran.err.splitlines()
+    assert "RecursionError: maximum recursion depth exceeded" in lines[0]
+    assert lines[1].endswith("in handler: yield Row(price=Sum(deeper(0)))")
+    assert re.fullmatch(r"    \.\.\. \d{3} more \.\.\.", lines[5])
+    assert len(lines) == 1 + 4 + 1 + 4
+
+
+def test_values_of_any_length_make_messages_of_bounded_length(folder, source):
+    records = folder.records(source.put("ORDER#1", "ITEM#a", text="x" * 300_000))
+    raising = "raise ValueError(item['text'])\n    yield"
+    for body in ("yield item['text']", raising, "yield Row(order_id='#' + item['text'])"):
+        folder.app(APP.replace("DECORATOR", VIEW).replace("BODY", body))
+        ran = folder.run("replay", records)
+        assert "xxx..." in ran.err
+        assert len(ran.err) < 3000

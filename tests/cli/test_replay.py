@@ -532,10 +532,12 @@ def test_handler_that_raises_is_shown_with_its_own_frames_the_key_and_the_line(f
     ran = folder.run("replay", folder.records(*records), *STATE)
 
     assert ran.code == 1
+    place = folder.path / "handlers.py"
+    where = f"records.jsonl:2: handler 'order_total' ({place}:13), item ORDER#13 / ITEM#a"
     assert ran.err.splitlines() == [
-        "Failed: records.jsonl:2: handler 'order_total', item ORDER#13 / ITEM#a: ValueError: 13 is not taken",
-        f'    {folder.path / "handlers.py"}:15 in order_total: yield Row(total=Sum(checked(item["price"])))',
-        f'    {folder.path / "handlers.py"}:10 in checked: raise ValueError(f"{{price}} is not taken")',
+        f"Failed: {where}: ValueError: 13 is not taken",
+        f'    {place}:15 in order_total: yield Row(total=Sum(checked(item["price"])))',
+        f'    {place}:10 in checked: raise ValueError(f"{{price}} is not taken")',
     ]
     assert folder.totals() == {"ORDER#1": 1, "ORDER#2": 2}
 
@@ -566,7 +568,8 @@ def test_error_that_a_handler_made_without_a_line_of_its_own_names_the_handler(f
 
     assert ran.code == 1
     assert (
-        "Failed: records.jsonl:1: handler 'order_total', item ORDER#1 / ITEM#a: HandlerError: Sum('three')" in ran.err
+        f"Failed: records.jsonl:1: handler 'order_total' ({folder.path / 'handlers.py'}:10), item ORDER#1 / ITEM#a: "
+        "HandlerError: Sum('three') is of type str" in ran.err
     )
     assert "handlers.py:12 in order_total" in ran.err
 

@@ -16,6 +16,8 @@ from streamfold.values import to_json
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
+FRAMES_SHOWN = 4
+"""Lines of a handler's that are shown from the beginning, and as many from the end; a recursion has a thousand."""
 COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
 
 
@@ -70,7 +72,8 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
         "sequence": failure.sequence,
         "item": failure.item,
         "handler": failure.handler,
-        "error": f"{type(failure.error).__name__}: {failure.error}",
+        "declared_at": failure.declared_at,
+        "error": failure.what,
         "held": failure.held,
     }
 
@@ -84,7 +87,7 @@ def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice) ->
     _print_samples(app, engine)
     click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
-    _print_troubles(summary, app)
+    _print_troubles(summary)
     _print_next(summary, advice)
 
 
@@ -94,14 +97,14 @@ def print_plan(plan: Plan) -> None:
         click.echo(text)
 
 
-def print_dry_run(summary: Summary, app: App) -> None:
+def print_dry_run(summary: Summary) -> None:
     """What a dry run would have written in all."""
     click.echo(
         f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} "
         "transactions; nothing was written, chains were not followed, and nothing was taken to be stored already."
     )
     _print_unwanted(summary)
-    _print_troubles(summary, app)
+    _print_troubles(summary)
 
 
 def _print_samples(app: App, engine: Engine) -> None:
@@ -129,11 +132,11 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"{count} records were parked for handler {name}.", err=True)
 
 
-def _print_troubles(summary: Summary, app: App) -> None:
+def _print_troubles(summary: Summary) -> None:
     for failed in summary.failures[:FAILURES_SHOWN_MAX]:
         where = f"{failed.line}: " if failed.line else ""
         click.echo(f"Failed: {where}{failed.failure}", err=True)
-        for place in _places(failed.failure, app):
+        for place in _places(failed.failure):
             click.echo(f"    {place}", err=True)
     if summary.failure_count > FAILURES_SHOWN_MAX:
         click.echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
@@ -147,14 +150,14 @@ def _print_troubles(summary: Summary, app: App) -> None:
         )
 
 
-def _places(failure: Failure, app: App) -> list[str]:
-    """The user's own lines that led to a failure; where none is known, that of the handler."""
+def _places(failure: Failure) -> list[str]:
+    """The user's own lines that led to a failure: the first and the last of them where they are many."""
     if failure.held:
         return []
     frames = [frame for error in (failure.error, failure.error.__cause__) if error for frame in user_frames(error)]
-    if frames:
-        return [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
-    return [f"{route.declared_at} in {route.name}" for route in app.routes if route.name == failure.handler]
+    lines = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
+    left_out = len(lines) - 2 * FRAMES_SHOWN
+    return lines if left_out <= 0 else [*lines[:FRAMES_SHOWN], f"... {left_out} more ...", *lines[-FRAMES_SHOWN:]]
 
 
 def _print_next(summary: Summary, advice: Advice) -> None:
