@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from streamfold.engines import embedded
+from streamfold.engines import state_file
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.table import Table
@@ -121,7 +121,7 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES)
 def test_file_that_another_process_writes_to_is_an_error_that_names_it(monkeypatch, opened, path, write):
-    monkeypatch.setattr(embedded, "LOCK_SECONDS_MAX", 0)
+    monkeypatch.setattr(state_file, "LOCK_SECONDS_MAX", 0)
     engine = opened()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -685,7 +685,7 @@ def test_state_that_another_process_writes_is_an_error_that_says_so(folder, reco
     import sqlite3
 
     folder.run("replay", folder.records(*records), *STATE)
-    monkeypatch.setattr("streamfold.engines.embedded.LOCK_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("streamfold.engines.state_file.LOCK_SECONDS_MAX", 0.05)
     other = sqlite3.connect(folder.path / "state.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import click
 
 from streamfold.app import App
-from streamfold.engines.embedded import APPLICATION_ID, EmbeddedEngine
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.envelope import Origins
 from streamfold.errors import SettingsError
 from streamfold.settings import Settings, undeclared_tables

@@ -15,8 +15,10 @@ from weakref import finalize
 from streamfold.change import ItemKey
 from streamfold.engines import OwnRecord, StoredItem
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
+from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.sortable import sortable
-from streamfold.errors import EngineError, HandlerError, SettingsError
+from streamfold.engines.state_file import connect
+from streamfold.errors import EngineError, HandlerError
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
@@ -27,7 +29,6 @@ from streamfold.values import (
     encode,
     item_bytes,
     number_text,
-    same,
     to_json,
 )
 from streamfold.writes import (
@@ -48,17 +49,6 @@ from streamfold.writes import (
     Write,
 )
 
-APPLICATION_ID = 0x5F_01D_5F0
-"""Marks a SQLite file as a streamfold state."""
-SCHEMA = """
-CREATE TABLE items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk)) WITHOUT ROWID;
-CREATE TABLE state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk)) WITHOUT ROWID;
-CREATE TABLE stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT);
-CREATE TABLE cursor (sequence INTEGER);
-INSERT INTO cursor VALUES (0);
-"""
-LOCK_SECONDS_MAX = 10
-STREAM_LABEL = "embedded"
 LETTER_BYTES_MAX = 4
 HIGHEST = "\U0010ffff"
 
@@ -85,7 +75,8 @@ class EmbeddedEngine:
         self.wanted = wanted
         self.path = path
         self.actions_max = actions_max
-        self._connection = _connect(path)
+        self._connection = connect(path)
+        self._stream = DerivedStream(self._connection)
         finalize(self, self._connection.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:
@@ -173,29 +164,15 @@ class EmbeddedEngine:
             )
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        """The first records of the own stream that nobody has processed."""
-        rows = self._connection.execute(
-            "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) "
-            "ORDER BY sequence LIMIT ?",
-            (limit,),
-        )
-        return [OwnRecord(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
+        return self._stream.pending(limit)
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        """Stores the place up to which the own stream was read, and drops what is done; the rest is for ``retry``.
-
-        Only what was processed here is dropped: another process may have put records back in the meantime.
-        """
         with self._transaction():
-            self._connection.executemany("DELETE FROM stream WHERE sequence = ?", ((each,) for each in done))
-            self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
+            self._stream.advance(sequence, done)
 
     def retry(self) -> None:
-        """Makes the records of the own stream that failed pending again."""
         with self._transaction():
-            self._connection.execute(
-                "UPDATE cursor SET sequence = coalesce((SELECT min(sequence) - 1 FROM stream), sequence)"
-            )
+            self._stream.retry()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -334,17 +311,8 @@ class EmbeddedEngine:
                 return why
             self._connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
         if self._is_wanted(key):
-            self._emit(key, before, after)
+            self._stream.add(key[0], self._key_attributes(key), before, after)
         return None
-
-    def _emit(self, key: RowKey, before: Row | None, after: Row | None) -> None:
-        """Adds the stream record of a write, unless it changed nothing."""
-        if before == after or (before and after and same({"M": before}, {"M": after})):
-            return
-        event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
-        images = {name: image for name, image in (("OldImage", before), ("NewImage", after)) if image is not None}
-        record = {"table": key[0], "eventName": event, "Keys": self._key_attributes(key), **images}
-        self._connection.execute("INSERT INTO stream (record) VALUES (?)", (to_json(record),))
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
         found = self._connection.execute("SELECT item FROM state WHERE pk = ? AND sk = ?", key).fetchone()
@@ -358,55 +326,8 @@ class EmbeddedEngine:
         return None
 
 
-def _connect(path: str | Path | None) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None)
-        try:
-            _prepare(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-    except sqlite3.Error as error:
-        raise SettingsError(
-            f"State file {path} cannot be opened ({error}): it is no state, or is damaged. Name another with --state."
-        ) from None
-
-
-def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
-    """Makes the tables where there are none. Raises ``SettingsError`` for the file of another program."""
-    if path:
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    (identity,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if identity != APPLICATION_ID and tables:
-        raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
-    if not tables:
-        connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
-
-
 def _too_large(text: str, item: Mapping[str, Any]) -> Reason | None:
     """Refuses an item over DynamoDB's size; its text is longer in all but the bytes of its letters."""
     if len(text) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX or (size := item_bytes(encode(item)["M"])) <= ITEM_BYTES_MAX:
         return None
     return Reason(VALIDATION, None, f"the item has {size} bytes, {ITEM_BYTES_MAX} at most")
-
-
-def _lambda_form(sequence: int, text: str) -> dict[str, Any]:
-    record = json.loads(text)
-    table = record.pop("table")
-    event = record.pop("eventName")
-    body = {
-        **record,
-        "SequenceNumber": str(sequence),
-        "StreamViewType": "NEW_AND_OLD_IMAGES",
-        "ApproximateCreationDateTime": 0,
-    }
-    return {
-        "eventID": f"{STREAM_LABEL}-{sequence}",
-        "eventName": event,
-        "eventSource": "aws:dynamodb",
-        "eventSourceARN": f"arn:aws:dynamodb:local:000000000000:table/{table}/stream/{STREAM_LABEL}",
-        "dynamodb": body,
-    }
