@@ -57,7 +57,7 @@ class Function:
     def __init__(self, template, log, **variables):
         declared = properties(template, "Projector")
         own = declared["Environment"]["Variables"]
-        own = {name: NAMES[value["Ref"]] if isinstance(value, dict) else str(value) for name, value in own.items()}
+        own = {name: _resolved(value) for name, value in own.items()}
         self.process = subprocess.Popen(
             [*isolated(ROOT / "tests" / "tools" / "invoke.py"), TASK, RUNTIME, declared["Handler"]],
             env={**LAMBDA, **own, **variables},
@@ -80,6 +80,15 @@ class Function:
 
     def end(self):
         self.process.communicate()
+
+
+def _resolved(value):
+    """A value of the expanded template, as CloudFormation fills it in."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "Ref" in value:
+        return NAMES[value["Ref"]]
+    return value["Fn::Sub"].replace("${FailureBucket}", "failures")
 
 
 def isolated(*arguments):
