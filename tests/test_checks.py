@@ -146,6 +146,44 @@ def test_views_share_a_target_and_audits_of_different_items_do(first, second):
     assert all(not target.alone for route in checked(first, second) for target in route.targets)
 
 
+SHOP, MUSIC, LOGS = Table("shop"), Table("music"), Table("logs")
+HISTORY = Key("AUDIT#{item:rest}", "{version:rest}", LOGS)
+
+
+def test_histories_of_two_tables_whose_keys_could_be_equal_are_refused_one_target():
+    shop, music = Key("ORDER#{order_id}", "METADATA", SHOP), Key("{kind}#{id}", "{part}", MUSIC)
+    for declare in (
+        (audit(shop, into=HISTORY, name="a"), audit(music, into=HISTORY, name="b")),
+        (audit(shop, music, into=HISTORY, name="a"),),
+    ):
+        message = refused(*declare)
+        assert f"of {shop!r} and audit " in message
+        assert (
+            f"write one target, {HISTORY!r}: items of two tables with the same key would share one history" in message
+        )
+
+
+def test_histories_of_two_tables_whose_fields_alone_fill_one_target_are_refused():
+    into = Key("HISTORY#{id}", "{version:rest}", LOGS)
+    shop, music = Key("ORDER#{id}", "METADATA", SHOP), Key("SONG#{id}", "X", MUSIC)
+    assert "share one history" in refused(audit(shop, into=into, name="a"), audit(music, into=into, name="b"))
+
+
+@pytest.mark.parametrize("into", [HISTORY, Key("HISTORY#MUSIC#{item:rest}", "{version:rest}", LOGS)])
+def test_histories_of_two_tables_whose_keys_differ_or_of_two_targets_are_allowed(into):
+    shop, music = Key("ORDER#{id}", "METADATA", SHOP), Key("SONG#{id}", "X", MUSIC)
+    assert checked(audit(shop, into=HISTORY, name="a"), audit(music, into=into, name="b"))
+
+
+def test_histories_of_two_tables_go_to_the_default_target_of_each():
+    everything = [Key("{partition:rest}", "{sort:rest}", table) for table in (SHOP, MUSIC)]
+    assert checked(audit(*everything))
+
+
+def test_histories_of_one_table_share_a_target():
+    assert checked(audit(ORDER, name="a"), audit(ORDER_ITEM, name="b"))
+
+
 def only_target(*declare):
     (route,) = checked(*declare)
     (target,) = route.targets

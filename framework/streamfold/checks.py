@@ -25,6 +25,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_sources(routes)
     _check_writers(routes)
     bound = tuple(replace(route, targets=tuple(_target(route, key, routes) for key in route.into)) for route in routes)
+    _check_histories(bound)
     for route in bound:
         _check_ownership(route)
         _check_view_type(route)
@@ -141,6 +142,34 @@ def _check_audit(route: Route, target: Target) -> None:
     filled = set.intersection(*(set(source.types) for source in route.sources))
     if unknown := sorted(key.types.keys() - filled - set(AUDIT_FIELDS)):
         raise DeclarationError(f"{who}: nothing fills {', '.join(unknown)} of {key!r}.")
+
+
+def _check_histories(routes: Sequence[Route]) -> None:
+    """Refuses one target for the histories of two tables in which an item could have the same key."""
+    audits = [
+        (route, source, _history(route, source))
+        for route in routes
+        if route.kind == "audit"
+        for source in route.sources
+    ]
+    for (one, source, key), (other, other_source, other_key) in combinations(audits, 2):
+        if source.table.name != other_source.table.name and key == other_key and _mix(key, source, other_source):
+            raise DeclarationError(
+                f"Audit {one.name!r} ({one.declared_at}) of {source!r} and audit {other.name!r} ({other.declared_at}) "
+                f"of {other_source!r} write one target, {key!r}: items of two tables with the same key would share one "
+                "history. Give each table a target of its own, for example "
+                'Key("AUDIT#MUSIC#{item:rest}", "{version:rest}").'
+            )
+
+
+def _history(route: Route, source: Key) -> Key:
+    """The target that the history of a source's items goes to: the only one, or the one in their table."""
+    return next((key for key in route.into if key.table.name == source.table.name), route.into[0])
+
+
+def _mix(target: Key, one: Key, other: Key) -> bool:
+    """Whether two sources could make one partition of a target: by their keys where it names the item."""
+    return one.alike(other) if "item" in target.types else True
 
 
 def _takes_audit_texts(key: Key) -> bool:

@@ -227,9 +227,15 @@ class Key:
 
     def overlaps(self, other: "Key") -> bool:
         """Whether some key is of both templates."""
-        if self.table == other.table and not (self.fields and other.fields):
+        return self.table == other.table and self.alike(other)
+
+    def alike(self, other: "Key") -> bool:
+        """Whether some key values fit both templates, be it in two tables."""
+        if len(self.parts) != len(other.parts):
+            return False
+        if not (self.fields and other.fields):
             return _has(self, other) if self.fields else _has(other, self)
-        return self.table == other.table and all(
+        return all(
             mine.attribute_type == theirs.attribute_type and overlaps(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
         )

@@ -483,7 +483,7 @@ def test_handler_that_was_renamed_over_a_state_is_refused_with_the_remedy(folder
 def test_summary_says_what_became_of_every_handler(folder, source):
     records = [source.put("ORDER#1", "ITEM#a", price=3), source.put("PROFILE#1"), source.put("ORDER#1", "TOTAL")]
 
-    found = summary(folder.run("replay", folder.records(*records), "--json"))
+    found = summary(folder.run("replay", folder.records(*records), "--json", "--samples", 1))
 
     assert found["handlers"] == [
         {"handler": "order_total", "records": 1, "written": 1, "removed": 0, "unchanged": 0, "failed": 0}
@@ -503,6 +503,33 @@ def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_w
     assert "1 records of PROFILE# are wanted by no route." in ran.out
     assert "Next: streamfold show --state state.db " in ran.out
     assert ran.err == ""
+
+
+def test_rows_of_each_target_are_shown_as_many_as_asked_for(folder, source):
+    folder.records(*(source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in range(5)))
+
+    assert folder.run("replay", "records.jsonl", "--samples", 4).out.count("lines=1") == 4
+    assert "(order_total)" not in folder.run("replay", "records.jsonl", "--samples", 0).out
+    assert "samples" not in summary(folder.run("replay", "records.jsonl", "--json"))
+
+
+def test_history_rows_are_shown_short_and_readable(folder, source):
+    folder.app(
+        (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
+    )
+    records = [source.put("ORDER#1", "ITEM#a", price=price, tags={"b", "a"}) for price in (1, 2)]
+
+    ran = folder.run("replay", folder.records(*records, source.remove("ORDER#1", "ITEM#a")))
+
+    shown = " ".join(ran.out.split())
+    for changes in (
+        "price: nothing -> 1, tags: nothing -> [a, b]",
+        "price: 1 -> 2",
+        "price: 2 -> nothing, tags: [a, b] ->",
+    ):
+        assert f"changes={{{changes}" in shown
+    assert "item=" not in ran.out
+    assert "version=" not in ran.out
 
 
 def test_commands_that_are_named_next_work(folder, records):

@@ -28,6 +28,7 @@ from streamfold.cli.engines import (
     store_options,
     warn_of_tables,
 )
+from streamfold.cli.rows import SAMPLE_ROWS, SAMPLE_ROWS_MAX
 from streamfold.cli.summary import (
     Advice,
     print_dry_run,
@@ -77,6 +78,7 @@ class Options(NamedTuple):
     create_tables: bool
     yes: bool
     json_output: bool
+    sample_rows: int
 
 
 class Opened(NamedTuple):
@@ -124,6 +126,12 @@ class Opened(NamedTuple):
 )
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option(
+    "--samples",
+    type=click.IntRange(0, SAMPLE_ROWS_MAX),
+    metavar="N",
+    help=f"Print up to N rows of each target at the end ({SAMPLE_ROWS} if not given, none with --json).",
+)
+@click.option(
     "--json",
     "json_output",
     is_flag=True,
@@ -145,6 +153,7 @@ def command(
     put_sources: bool,
     create_tables: bool,
     yes: bool,
+    samples: int | None,
     json_output: bool,
 ) -> None:
     """Replay recorded records: Lambda events, lists or JSON Lines of records, plain or gzip, - for standard input.
@@ -170,6 +179,7 @@ def command(
         create_tables,
         yes,
         json_output,
+        samples if samples is not None else 0 if json_output else SAMPLE_ROWS,
     )
     _check_options(options)
     check_files(files)
@@ -298,11 +308,11 @@ def _run_chains(replay: Replay, opened: Opened) -> list[str]:
 
 def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None:
     if options.json_output:
-        print_json(summary, app, None if options.dry_run else opened.engine)
+        print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows)
     elif options.dry_run:
         print_dry_run(summary)
     else:
-        print_summary(summary, app, opened.engine, _advice(options, opened))
+        print_summary(summary, app, opened.engine, _advice(options, opened), options.sample_rows)
 
 
 def _advice(options: Options, opened: Opened) -> Advice:

@@ -1,6 +1,6 @@
 """Stored items as a command prints them: as their readers see them, or raw."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from streamfold.app import App
@@ -8,14 +8,18 @@ from streamfold.cli.grids import print_grid
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.sortable import sortable
+from streamfold.errors import shortened
 from streamfold.key import Key
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import decode, hidden
 
 SAMPLE_ROWS = 3
+SAMPLE_ROWS_MAX = 100
 SCANNED_ITEMS_MAX = 2000
 """Items looked at for samples in a store that cannot seek by prefix."""
 TEXT_LENGTH_MAX = 60
+CHANGED = {"old", "new"}
+"""The sides of an attribute's change in a history row."""
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
@@ -42,14 +46,14 @@ def derived_items(app: App, table: Table, items: Iterable[StoredItem], *, derive
     return (item for item in items if app.derived((table.name, *key_values(table, item))) == derived)
 
 
-def samples(app: App, engine: Engine) -> Iterator[tuple[Key, list[StoredItem]]]:
-    """Up to three rows of each target."""
+def samples(app: App, engine: Engine, most: int) -> Iterator[tuple[Key, list[StoredItem]]]:
+    """Up to so many rows of each target."""
     for target in dict.fromkeys(key for route in app.routes for key in route.into):
         rows: list[StoredItem] = []
         for number, item in enumerate(present(_items_near(engine, target))):
             if target.match_values(*key_values(target.table, item)) is not None:
                 rows.append(item)
-            if len(rows) == SAMPLE_ROWS or number > SCANNED_ITEMS_MAX:
+            if len(rows) == most or number > SCANNED_ITEMS_MAX:
                 break
         yield target, rows
 
@@ -62,19 +66,31 @@ def _items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
 
 
 def text(value: Any) -> str:
-    """A value for a person: long ones are cut."""
-    shown = value if isinstance(value, str) else str(sorted(value, key=str)) if isinstance(value, set) else str(value)
-    if not shown.isprintable():
-        shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
-    return shown if len(shown) <= TEXT_LENGTH_MAX else shown[: TEXT_LENGTH_MAX - 3] + "..."
+    """A value for a person: without quotes and types, and without the middle of what is long."""
+    plain = _plain(value)
+    if not plain.isprintable():
+        plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
+    return shortened(plain, TEXT_LENGTH_MAX)
 
 
-def print_items(table: Table, items: Iterable[StoredItem]) -> None:
-    """A table of keys and attributes."""
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        if value and value.keys() <= CHANGED:
+            return " -> ".join(_plain(value[side]) if side in value else "nothing" for side in ("old", "new"))
+        return "{" + ", ".join(f"{name}: {_plain(member)}" for name, member in value.items()) + "}"
+    if isinstance(value, list | set):
+        members = sorted(value, key=str) if isinstance(value, set) else value
+        return f"[{', '.join(map(_plain, members))}]"
+    return str(value)
+
+
+def print_items(table: Table, items: Iterable[StoredItem], known: Collection[str] = ()) -> None:
+    """A table of keys and attributes, but for those that are ``known``."""
     names = table.attributes
-    rows = ([*(text(decode(item[name])) for name in names), _attributes(names, item)] for item in items)
+    left_out = {*names, *known}
+    rows = ([*(text(decode(item[name])) for name in names), _attributes(left_out, item)] for item in items)
     print_grid([*names, "attributes"], rows)
 
 
-def _attributes(keys: tuple[str, ...], item: Mapping[str, Any]) -> str:
-    return "  ".join(f"{name}={text(decode(value))}" for name, value in sorted(item.items()) if name not in keys)
+def _attributes(left_out: Collection[str], item: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}={text(decode(value))}" for name, value in sorted(item.items()) if name not in left_out)

@@ -44,7 +44,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"At most N items (on a terminal {LIMIT_ON_TERMINAL} if not given).",
+    help=f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).",
 )
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
 @click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON.")

@@ -31,12 +31,16 @@ class Advice(NamedTuple):
     anew: str | None
 
 
-def print_json(summary: Summary, app: App, engine: Engine | None) -> None:
-    """The summary as one JSON object; without an engine, that of a dry run."""
+def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int) -> None:
+    """The summary as one JSON object, with up to so many rows of each target; without an engine, that of a dry run."""
     report = summary.report
-    done: dict[str, Any] = {"transactions": summary.transactions, "writes": summary.writes}
-    if engine is not None:
-        done = {"samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine)]}
+    done: dict[str, Any] = {}
+    if engine is None:
+        done = {"transactions": summary.transactions, "writes": summary.writes}
+    elif rows_max:
+        done = {
+            "samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine, rows_max)]
+        }
     click.echo(
         to_json(
             {
@@ -78,13 +82,14 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice) -> None:
+def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice, rows_max: int) -> None:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
     headings = ["rows written" if column == "written" else column for column in COLUMNS]
     print_grid(
         headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:]
     )
-    _print_samples(app, engine)
+    if rows_max:
+        _print_samples(app, engine, rows_max)
     click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
     _print_troubles(summary)
@@ -107,12 +112,12 @@ def print_dry_run(summary: Summary) -> None:
     _print_troubles(summary)
 
 
-def _print_samples(app: App, engine: Engine) -> None:
-    for target, rows in samples(app, engine):
+def _print_samples(app: App, engine: Engine, rows_max: int) -> None:
+    for target, rows in samples(app, engine, rows_max):
         handlers = ", ".join(route.name for route in app.routes if target in route.into)
         click.echo(f"\n{target.template}  ({handlers})")
         if rows:
-            print_items(target.table, rows)
+            print_items(target.table, rows, target.types)
         else:
             click.echo("no rows")
 
