@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch import Fields
 from streamfold.change import Change
-from streamfold.derive import contribution, difference
+from streamfold.contribution import difference
+from streamfold.derive import contribution
 from streamfold.ledger import BEFORE_ALL, claim_key
 from streamfold.repair import ledger_routes
 from streamfold.report import Failure

@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
-from streamfold.commit import Held, NotStarted
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import ledger_key
+from streamfold.outcome import Held, NotStarted
 from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.values import decode

@@ -1,9 +1,13 @@
 """What every test starts from: no settings, credentials or region of the machine that it runs on."""
 
 import os
+from collections.abc import Iterator
+from decimal import localcontext
 
 import hypothesis
 import pytest
+
+from streamfold.values import EXACT
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("streamfold")
@@ -20,3 +24,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture
+def exact() -> Iterator[None]:
+    """Arithmetic as ``process`` sets it for handlers and planner."""
+    with localcontext(EXACT):
+        yield

@@ -1,61 +1,35 @@
-"""What an item contributes, and the writes between two contributions."""
+"""What a handler's rows contribute, and the effects of one change."""
 
 import re
 from datetime import UTC, date, datetime
-from decimal import Decimal, localcontext
+from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamfold import Add, Count, Delete, Key, Put, Router, Row, Sum, Table
-from streamfold.checks import checked_routes
-from streamfold.derive import Part, audit_rows, contribution, difference, effects, stored_rows, stored_text
-from streamfold.errors import HandlerError, ImageError
-from streamfold.values import EXACT
-from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow
+from streamfold import Add, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold.contribution import Part
+from streamfold.derive import contribution, effects
+from streamfold.errors import HandlerError
+from streamfold.writes import AddRow, GuardedPut
+from tests.derived import (
+    ALL,
+    BY_STATUS,
+    FIELDS,
+    LINE,
+    ORDER,
+    ORDER_ITEM,
+    OWNED,
+    SALES,
+    TOTAL,
+    TOTAL_ROW,
+    contributed,
+    handler,
+    refused,
+    route,
+)
 from tests.records import VERSION_PREFIX, change, image, item
 
-ORDER = Key("ORDER#{order_id}", "METADATA")
-ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
-TOTAL = Key("ORDER#{order_id}", "TOTAL")
-SALES = Key("SALES#{day}", "SKU#{sku}")
-BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
-ALL = Key("ALL", "ORDERS")
-LINE = item("ORDER#1", "ITEM#a", price=5, day="2026-03-01")
-FIELDS = {"order_id": "1", "sku": "a"}
-TOTAL_ROW = ("main", "ORDER#1", "TOTAL")
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    """Arithmetic as ``process`` sets it for handlers and planner."""
-    with localcontext(EXACT):
-        yield
-
-
-def route(kind, function, *sources, beside=(), **options):
-    """The checked route of a handler; other routers' handlers may stand beside it."""
-    router = Router()
-    getattr(router, kind)(*sources, name="handler", **options)(function)
-    return checked_routes([*router.routes, *beside])[0]
-
-
-def handler(*yielded):
-    def generator(subject):
-        yield from yielded
-
-    return generator
-
-
-def contributed(*yielded, kind="view", source=ORDER_ITEM, into=TOTAL, fields=FIELDS):
-    return contribution(route(kind, handler(*yielded), source, into=into), image(LINE), fields)
-
-
-def refused(*yielded, **options):
-    with pytest.raises(HandlerError) as caught:
-        contributed(*yielded, **options)
-    return str(caught.value)
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def test_an_aggregate_is_contributed_as_an_amount_to_its_row():
@@ -120,9 +94,6 @@ def test_a_handler_that_never_ends_is_stopped():
 
     with pytest.raises(HandlerError, match="yielded more than 99 effects"):
         contribution(route("view", endless, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
-
-
-OWNED = Key("X#{order_id}#{sku}", "Y")
 
 
 @pytest.mark.parametrize(
@@ -230,125 +201,6 @@ def test_an_error_of_the_handler_comes_as_it_is():
         contribution(route("view", total, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
 
 
-# The stored form.
-
-wholes = st.integers(-(10**38) + 1, 10**38 - 1)
-key_values = st.text(max_size=3) | wholes | st.decimals(-100, 100, places=2) | st.binary(max_size=3)
-row_keys = st.tuples(st.sampled_from(["main", "other"]), key_values, st.none() | key_values)
-numbers = wholes | st.decimals(-(10**20), 10**20, places=3)
-amounts = st.dictionaries(st.text(max_size=3), numbers, max_size=3)
-stored_parts = st.builds(Part, amounts, st.none(), st.text("ab+/", max_size=3))
-contributions = st.dictionaries(row_keys.filter(lambda key: key[1] != ""), stored_parts, max_size=4)
-
-
-@given(contributions)
-def test_a_contribution_is_read_back_from_its_stored_text(rows):
-    assert rows == stored_rows(stored_text(rows))
-
-
-@given(contributions)
-def test_a_contribution_has_one_stored_text_whatever_the_order(rows):
-    turned = {key: part._replace(amounts=dict(reversed(part.amounts.items()))) for key, part in reversed(rows.items())}
-    assert stored_text(rows) == stored_text(turned)
-
-
-@given(contributions, contributions)
-def test_different_contributions_have_different_stored_texts(one, other):
-    assert (one == other) == (stored_text(one) == stored_text(other))
-
-
-def test_no_contribution_is_stored_as_no_text():
-    assert stored_text({}) == ""
-    assert stored_rows("") == {}
-
-
-def test_a_contribution_s_text_does_not_depend_on_how_a_number_is_spelled():
-    spellings = (100, Decimal("1E+2"), Decimal("100.0"))
-    texts = {stored_text({TOTAL_ROW: Part({"n": number}, None, "")}) for number in spellings}
-    assert {'[["main","ORDER#1","TOTAL",{"n":"100"}]]'} == texts
-
-
-# The difference.
-
-
-def written(before, after, into=TOTAL):
-    """The writes from what one list of rows contributes to what another does."""
-    old, new = contributed(*before, into=into), contributed(*after, into=into)
-    return difference(route("view", handler(), ORDER_ITEM, into=into), ("main", "ORDER#1", "ITEM#a"), old, new)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "writes"),
-    [
-        ([], [Row(n=Sum(5), lines=Count())], [AddRow(TOTAL_ROW, {"lines": 1, "n": 5}, 1)]),
-        ([Row(n=Sum(5), lines=Count())], [Row(n=Sum(7), lines=Count())], [AddRow(TOTAL_ROW, {"n": 2}, 0)]),
-        ([Row(n=Sum(5), lines=Count())], [], [AddRow(TOTAL_ROW, {"lines": -1, "n": -5}, -1)]),
-        ([Row(n=Sum(5))], [Row(n=Sum(Decimal("5.0")))], []),
-        ([Row(n=Sum(5))], [Row(m=Sum(2))], [AddRow(TOTAL_ROW, {"m": 2, "n": -5}, 0)]),
-        ([], [Row(n=Sum(0))], [AddRow(TOTAL_ROW, {"n": 0}, 1)]),
-        ([], [Row()], [AddRow(TOTAL_ROW, {}, 1)]),
-        ([], [], []),
-    ],
-)
-def test_rows_that_are_added_to_take_the_difference_of_amounts_and_contributors(before, after, writes):
-    assert writes == written(before, after)
-
-
-def test_a_source_that_moves_between_rows_leaves_one_and_enters_the_other():
-    before, after = [Row(day="1", n=Sum(5))], [Row(day="2", n=Sum(5))]
-    left, entered = ("main", "SALES#1", "SKU#a"), ("main", "SALES#2", "SKU#a")
-    assert [AddRow(entered, {"n": 5}, 1), AddRow(left, {"n": -5}, -1)] == written(before, after, into=SALES)
-
-
-OWNED_ROW = ("main", "X#1#a", "Y")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "writes"),
-    [
-        ([], [Row(x=1)], [PutRow(OWNED_ROW, {"x": 1, "_sf_n": 1})]),
-        ([Row(x=1)], [Row(x=2)], [PutRow(OWNED_ROW, {"x": 2, "_sf_n": 1})]),
-        ([Row(x=1)], [Row(x=Decimal("1.0"))], []),
-        ([Row(x=1)], [], [DeleteRow(OWNED_ROW)]),
-        ([], [Row(n=Sum(2), x=1), Row(n=Sum(3))], [PutRow(OWNED_ROW, {"x": 1, "n": 5, "_sf_n": 1})]),
-        ([], [Row(n=Sum(3)), Row(n=Sum(2), x=1)], [PutRow(OWNED_ROW, {"x": 1, "n": 5, "_sf_n": 1})]),
-        ([], [Row(n=Sum(2))], [AddRow(OWNED_ROW, {"n": 2}, 1)]),
-        ([Row(n=Sum(2))], [Row(n=Sum(2), x=1)], [PutRow(OWNED_ROW, {"x": 1, "n": 2, "_sf_n": 1})]),
-        ([Row(n=Sum(2), x=1)], [Row(n=Sum(3))], [PutRow(OWNED_ROW, {"n": 3, "_sf_n": 1})]),
-        ([Row(n=Sum(2))], [], [AddRow(OWNED_ROW, {"n": -2}, -1)]),
-    ],
-)
-def test_rows_with_plain_attributes_are_put_and_deleted_whole(before, after, writes):
-    assert writes == written(before, after, into=OWNED)
-
-
-@pytest.mark.parametrize("table", ["main", "drafts"])
-def test_a_row_that_several_sources_could_make_bears_its_owner_whatever_its_table(table):
-    sources = (ORDER_ITEM, Key("DRAFT#{order_id}", "ITEM#{sku}", Table("drafts")))
-    index = route("index", handler(Row(x=1)), *sources, into=OWNED)
-    rows, source = contribution(index, image(LINE), FIELDS), (table, "ORDER#1", "ITEM#a")
-    owner = f"{table}|ORDER#1|ITEM#a"
-    assert [PutRow(OWNED_ROW, {"x": 1, "_sf_n": 1, "_sf_o": owner}, owner)] == difference(index, source, {}, rows)
-    assert [DeleteRow(OWNED_ROW, owner)] == difference(index, source, rows, {})
-
-
-def test_what_is_stored_is_enough_to_take_a_contribution_back():
-    view = route("view", handler(Row(ALL, n=Sum(5)), Row(OWNED, x=1)), ORDER_ITEM, into=[OWNED, ALL])
-    rows = contribution(view, image(LINE), FIELDS)
-    stored = stored_rows(stored_text(rows))
-    assert difference(view, ("main",), rows, {}) == difference(view, ("main",), stored, {})
-    assert difference(view, ("main",), stored, rows) == []
-
-
-@given(numbers, numbers)
-def test_the_difference_of_two_amounts_is_exact_whatever_digits_it_takes(before, after):
-    view = route("view", handler(), ORDER_ITEM, into=TOTAL)
-    parts = [{TOTAL_ROW: Part({"n": number}, None, "")} for number in (before, after)]
-    writes = difference(view, ("main",), *parts)
-    with localcontext(prec=100):
-        assert after == before + sum(write.amounts["n"] for write in writes)
-
-
 # Effects of one change.
 
 PAID = change(item("ORDER#1", status="new"), item("ORDER#1", status="paid"), 7)
@@ -412,59 +264,3 @@ def test_an_effect_that_cannot_be_written_as_declared_is_refused(yielded, messag
 def test_an_add_may_go_to_any_row_of_an_owned_target():
     added = AddRow(("main", "LOG#ALL", "n"), {"n": 1}, 1, unversioned=True)
     assert [added] == written_for(Add(LOG, order_id="ALL", what="n", n=1))
-
-
-# History.
-
-
-def history(of, **options):
-    router = Router()
-    router.audit(ORDER, **options)
-    (row,) = audit_rows(checked_routes(router.routes)[0], of, {"order_id": "1"})
-    return row
-
-
-def test_an_audit_row_says_what_changed_from_what_to_what_and_when():
-    row = history(PAID)
-    assert row.key == ("main", "AUDIT#ORDER#1|METADATA", VERSION)
-    assert row.attributes["changes"] == {"status": {"old": "new", "new": "paid"}}
-    assert ("MODIFY", datetime(2026, 3, 1, 9, tzinfo=UTC)) == (row.attributes["event"], row.attributes["at"])
-
-
-def test_an_audit_row_is_a_function_of_the_change_alone():
-    assert history(PAID) == history(PAID)
-
-
-def test_an_audit_row_of_an_item_that_came_or_went_has_one_side():
-    assert history(change(None, item("ORDER#1", status="new"))).attributes["changes"] == {"status": {"new": "new"}}
-    assert history(change(item("ORDER#1", status="new"), None)).attributes["changes"] == {"status": {"old": "new"}}
-
-
-def test_a_redacted_attribute_s_change_is_noted_without_its_values():
-    assert history(PAID, redact=["status"]).attributes["changes"] == {"status": {"redacted": True}}
-
-
-def test_an_expiry_is_noted():
-    expiry = change(item("ORDER#1"), None)
-    expiry.expired = True
-    assert history(expiry).attributes["expired"] is True
-    assert "expired" not in history(PAID).attributes
-
-
-def test_an_audit_may_go_to_a_template_of_its_own():
-    row = history(PAID, into=Key("HISTORY#{order_id}", "{version}"))
-    assert row.key == ("main", "HISTORY#1", VERSION)
-
-
-def test_an_audit_goes_to_the_table_of_its_item():
-    sources = [Key("A#{x}", "B", Table("one")), Key("A#{x}", "B", Table("two"))]
-    router = Router()
-    router.audit(*sources)
-    (bound,) = checked_routes(router.routes)
-    found = [audit_rows(bound, change(None, item("A#1", "B"), table=key.table), {"x": "1"})[0].key for key in sources]
-    assert [key[0] for key in found] == ["one", "two"]
-
-
-def test_an_audit_of_a_change_without_its_images_is_refused():
-    with pytest.raises(ImageError, match="the stream's view type is NEW_IMAGE"):
-        history(change(item("ORDER#1"), item("ORDER#1", n=1), view="NEW_IMAGE"))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.checks import checked_routes
-from streamfold.derive import contribution, difference, stored_rows, stored_text
+from streamfold.contribution import difference, stored_rows, stored_text
+from streamfold.derive import contribution
 from streamfold.ledger import (
     BEFORE_ALL,
     PAGE_ROWS,

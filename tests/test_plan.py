@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from decimal import Decimal, localcontext
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamfold import Key, Router
 from streamfold.checks import checked_routes
-from streamfold.derive import Part
+from streamfold.contribution import Part
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.limits import BYTES_MAX
 from streamfold.plan import (
@@ -26,7 +26,6 @@ from streamfold.plan import (
     pack,
     without,
 )
-from streamfold.values import EXACT
 from streamfold.writes import AddRow, Claim, GuardedPut, LedgerWrite, PutRow
 from tests.records import VERSION_PREFIX, change, item
 
@@ -46,12 +45,7 @@ def routes():
 
 
 ONE, TWO, ON = routes()
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    with localcontext(EXACT):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def version(number):

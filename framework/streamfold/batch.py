@@ -1,16 +1,17 @@
 """One batch on its way from changes to a plan: routed, ordered per item, derived and planned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import DecimalException
 from itertools import pairwise
 from typing import Any
 
 from streamfold.app import App
+from streamfold.audit import audit_rows
 from streamfold.change import Change, ItemKey
 from streamfold.checks import lacking
-from streamfold.commit import Failed, Held, NotStarted, filled
-from streamfold.derive import Contribution, audit_rows, contribution, effects
+from streamfold.contribution import Contribution
+from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
     EngineError,
@@ -26,14 +27,15 @@ from streamfold.errors import (
     shown,
 )
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.ledger_reads import filled
+from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
-from streamfold.route import LEDGER_KINDS, Route
+from streamfold.route import LEDGER_KINDS, Fields, Route
 from streamfold.triage import Triage
 from streamfold.world import World
 from streamfold.writes import PutRow, RowKey
 
-Fields = Mapping[str, Any]
 Work = tuple[Route, Fields]
 
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from streamfold.change import Change, ItemKey
+from streamfold.change import ItemKey
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, StreamfoldError
-from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
+from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.ledger import LedgerItem
+from streamfold.ledger_reads import filled
 from streamfold.limits import ACTIONS_MAX
+from streamfold.outcome import Failed, Held, NotStarted, Outcome, Tallies
 from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, exceeds_transaction, pack, without
-from streamfold.route import Route
+from streamfold.refusals import is_stale, not_its_row
 from streamfold.sizes import too_large
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.writes import (
     CONDITION,
     CONFLICT,
     AddRow,
-    GuardedPut,
     LedgerWrite,
     Reason,
     Refused,
@@ -41,27 +41,8 @@ CONFLICT_SECONDS = 0.05
 """First pause after a conflict, doubled each time. The SDK retries none (Developer Guide, transaction-apis)."""
 THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
-READS_MAX = 3
-"""Times that a ledger item and the items of its large contributions are read until they fit each other."""
-
 Lane = tuple[str, ItemKey]
 """A handler and an item: the changes that a failure holds."""
-
-
-class NotStarted(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
-    """Not attempted, because the invocation's time is nearly over; the record comes again."""
-
-
-class Held(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
-    """Not attempted, because an earlier change of the same item failed for this handler."""
-
-
-class Failed(NamedTuple):
-    """A change that one handler could not process, and why."""
-
-    change: Change
-    route: Route
-    error: Exception
 
 
 class Attempt(NamedTuple):
@@ -70,25 +51,6 @@ class Attempt(NamedTuple):
     chunk: Chunk
     rounds: int = 0
     conflicts: int = 0
-
-
-@dataclass(slots=True)
-class Tallies:
-    """Rows of one handler: ``unchanged`` counts items whose rows stayed as they were."""
-
-    written: int = 0
-    removed: int = 0
-    unchanged: int = 0
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a plan. ``done`` holds the changes that the state already had."""
-
-    failed: list[Failed] = field(default_factory=list)
-    tallies: dict[str, Tallies] = field(default_factory=dict)
-    done: list[Change] = field(default_factory=list)
-    fresh: list[Change] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -227,14 +189,14 @@ class Committer:
         A row that is another item's, or is added to where it should be put, fails the handler that wants it, once that
         is alone.
         """
-        if isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason):
+        if is_stale(write, reason):
             return [without(unit, [write.key]) for unit in units]
         left: list[Unit] = []
         for unit in units:
             wants = _writes(unit, {write.key})
             parts = by_handler(unit) if wants else [unit]
             if wants and len(parts) == 1:
-                self._fail([unit], _not_its_row(unit.routes[0], write, reason))
+                self._fail([unit], not_its_row(unit.routes[0], write, reason))
             else:
                 left += parts
         return left
@@ -406,67 +368,3 @@ def _goes_page_by_page(chunk: Chunk) -> bool:
 
 def _writes(unit: Unit, places: Collection[RowKey | StateKey]) -> bool:
     return unit.guard.key in places or any(effect.key in places for effect in unit.effects)
-
-
-def _own(write: GuardedPut, reason: Reason) -> bool:
-    """Whether what refused a row-guarded write is known to be the row's version, not another owner."""
-    return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
-
-
-def _is_added_to(reason: Reason) -> bool:
-    """Whether the row that refused counts additions, and bears no version of a put."""
-    return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
-
-
-def _not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
-    """Why a row will not take a handler's write, however often that is tried."""
-    if isinstance(write, AddRow):
-        wants, was = "adds to", "put or deleted"
-    elif isinstance(write, GuardedPut) and _is_added_to(reason):
-        wants, was = "puts or deletes", "added to"
-    else:
-        return not_the_owner(write, reason)
-    return HandlerError(
-        f"Handler {route.name!r} {wants} row {_row_name(write)}, which was {was} before: a row is put or added to, "
-        "never both. Give the additions a target of their own."
-    )
-
-
-def not_the_owner(write: Write, reason: Reason) -> HandlerError:
-    owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
-    return HandlerError(
-        f"Row {_row_name(write)} belongs to {owner}: a row with plain attributes has one source item. Put a field into "
-        "its template that tells the sources apart."
-    )
-
-
-def _row_name(write: Write) -> str:
-    return " / ".join(str(part) for part in write.key[1:] if part is not None)
-
-
-def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
-    """A ledger item with those contributions of these handlers that are kept in items of their own.
-
-    Raises ``EngineUnavailable`` when one changes as often as it is read: the records come again.
-    """
-    for _ in range(READS_MAX):
-        whole = _with_large_parts(engine, key, found, handlers)
-        if whole is not None:
-            return whole
-        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
-    raise EngineUnavailable(f"Ledger item {key.pk} changed while it was read.")
-
-
-def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
-    """The ledger item with its large parts, None where one is not the one that the ledger item speaks of."""
-    large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
-    if not large:
-        return found
-    items = engine.read_state(large, consistent=True)
-    parts = dict(found.parts)
-    for place, name in large.items():
-        text = items[place]["s"] if place in items else ""
-        if kept_text(text) != parts[name].text:
-            return None
-        parts[name] = parts[name]._replace(text=text)
-    return found._replace(parts=parts)

@@ -1,50 +1,21 @@
-"""From a handler and an image to contributions, and from two contributions to their difference."""
+"""From a handler and an image to what it contributes, and from a handler and a change to its effects."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import DecimalException
-from json.encoder import encode_basestring as quoted
-from typing import Any, NamedTuple
+from typing import Any
 
-from streamfold.change import Change, ItemKey, item_name
+from streamfold.change import Change
+from streamfold.contribution import Contribution, Part, owner_of
 from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
-from streamfold.key import KeyValue, KeyValues
-from streamfold.route import Route, Target
-from streamfold.table import CONTRIBUTORS, OWNER, RESERVED_PREFIX
-from streamfold.values import (
-    DIGITS_MAX,
-    HIDDEN,
-    ITEM_BYTES_MAX,
-    WIDE,
-    Image,
-    decode,
-    digest,
-    encode,
-    item_bytes,
-    number_text,
-)
-from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, RowKey, RowWrite
+from streamfold.key import KeyValues
+from streamfold.route import Fields, Route, Target
+from streamfold.table import RESERVED_PREFIX
+from streamfold.values import DIGITS_MAX, HIDDEN, Image, digest, encode, number_text
+from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
-
-AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
-"""A history row holds both values of a change, which may be larger than an item: it then names the attributes only."""
-
-Fields = Mapping[str, Any]
-
-
-class Part(NamedTuple):
-    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest."""
-
-    amounts: dict[str, Number]
-    plain: dict[str, Any] | None
-    digest: str
-
-
-Contribution = dict[RowKey, Part]
-"""All that one item contributes through one handler, by row."""
 
 
 def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
@@ -212,114 +183,6 @@ def _plus(route: Route, one: Number, other: Number) -> Number:
     return total
 
 
-# The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
-
-
-def stored_text(rows: Contribution) -> str:
-    """The canonical text of a contribution; ``""`` for none."""
-    if not rows:
-        return ""
-    if len(rows) == 1:
-        ((key, part),) = rows.items()
-        return f"[{_stored_row(key, part)}]"
-    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
-
-
-def _stored_row(key: RowKey, part: Part) -> str:
-    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
-    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    digest = f',"{part.digest}"' if part.digest else ""
-    return f"[{names},{{{amounts}}}{digest}]"
-
-
-def _tagged(value: KeyValue | None) -> str:
-    if value is None:
-        return "null"
-    return f'{{"B":"{value.hex()}"}}' if isinstance(value, bytes) else f'{{"N":"{number_text(value)}"}}'  # type: ignore[arg-type]
-
-
-def stored_rows(text: str) -> Contribution:
-    """The contribution of a stored text."""
-    rows: Contribution = {}
-    for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
-        key = (table, _untagged(partition), _untagged(sort))
-        rows[key] = Part({name: decode({"N": text}) for name, text in amounts.items()}, None, rest[0] if rest else "")
-    return rows
-
-
-def _untagged(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return bytes.fromhex(value["B"]) if "B" in value else decode(value)
-
-
-def difference(route: Route, item: ItemKey, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes that lead the rows from one contribution to another."""
-    writes: list[RowWrite] = []
-    for key, part in after.items():
-        previous = before.get(key)
-        if part.plain is not None:
-            if previous is None or previous.digest != part.digest:
-                writes.append(_put(route, item, key, part))
-        elif previous and previous.digest and _is_whole(route, key):  # its plain attributes went
-            writes.append(_put(route, item, key, part))
-        elif previous is None or previous.amounts != part.amounts:
-            writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
-    for key, part in before.items():
-        if key not in after:
-            if part.digest and _is_whole(route, key):
-                writes.append(DeleteRow(key, _owner(_target_of(route, key), item)))
-            else:
-                writes.append(_add(key, part.amounts, {}, -1))
-    return writes
-
-
-def _is_whole(route: Route, key: RowKey) -> bool:
-    """Whether the target of a row is still one that is put whole; a target given up was."""
-    target = _target_of(route, key)
-    return target is None or target.whole
-
-
-def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
-    owner = _owner(_target_of(route, key), item)
-    content = {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1}
-    return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
-
-
-def _owner(target: Target | None, item: ItemKey) -> str | None:
-    """What tells the source item of a contested row from all others, those of other tables too."""
-    return f"{item[0]}|{item_name(item)}" if target and target.contested else None
-
-
-def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
-    amounts: dict[str, Number] = {}
-    for name in sorted({**before, **after}):
-        if name not in before:
-            amounts[name] = after[name]  # also where it is 0: the row then has the attribute
-        elif delta := _minus(after.get(name, 0), before[name]):
-            amounts[name] = delta
-    return AddRow(key, amounts, contributors)
-
-
-def _minus(after: Number, before: Number) -> Number:
-    if isinstance(after, int) and isinstance(before, int):
-        return after - before
-    return WIDE.subtract(after, before)
-
-
-def _target_of(route: Route, key: RowKey) -> Target | None:
-    if len(route.targets) == 1:
-        return route.targets[0]
-    return next(
-        (
-            target
-            for target in route.targets
-            if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None
-        ),
-        None,
-    )
-
-
 def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
     """What an ``on`` handler wants written for one change. Raises as ``contribution``."""
     writes: dict[RowKey, RowWrite] = {}
@@ -344,7 +207,7 @@ def _write(
         )
     if isinstance(effect, Delete) and values:
         raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
-    owner = _owner(target, change.item)
+    owner = owner_of(target, change.item)
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
     digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
@@ -374,32 +237,3 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
         f"Handler {route.name!r} yielded two writes of one row, {one.key[1:]}: "
         "expected one Put or Delete, or Adds only."
     )
-
-
-def audit_rows(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
-    """The history row of one change: a function of the change alone."""
-    values = {**fields, "item": item_name(change.item), "version": change.version_text}
-    changed = sorted(change.changed.difference(change.table.attributes))
-    row = {
-        "event": change.event,
-        "at": change.at,
-        "item": values["item"],
-        "version": change.version_text,
-        "changes": {name: _difference(name, change, route.redact) for name in changed},
-    }
-    if change.expired:
-        row["expired"] = True
-    target = route.target(None) or next(
-        target for target in route.targets if target.key.table.name == change.table.name
-    )
-    own = {name: value for name, value in row.items() if name not in target.key.table.attributes}
-    if item_bytes(encode(own)["M"]) > AUDIT_BYTES_MAX:
-        own["changes"] = {name: {"too_large": True} for name in changed}
-    return [PutRow((target.key.table.name, *target.key.compose(values)), own, None)]
-
-
-def _difference(name: str, change: Change, redact: Iterable[str]) -> dict[str, Any]:
-    if name in redact:
-        return {"redacted": True}
-    sides = (("old", change.old), ("new", change.new))
-    return {side: image[name] for side, image in sides if name in image}

@@ -16,12 +16,11 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from streamfold.batch import Fields
 from streamfold.change import Change
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.ledger import external_key
-from streamfold.route import Route
+from streamfold.route import Fields, Route
 from streamfold.world import SECONDS_A_DAY, World
 from streamfold.writes import StateKey
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from streamfold.change import ItemKey
-from streamfold.derive import Contribution, difference, stored_rows, stored_text
+from streamfold.contribution import Contribution, difference, stored_rows, stored_text
 from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
 from streamfold.route import Route
 from streamfold.sizes import fitting

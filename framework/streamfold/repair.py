@@ -13,14 +13,16 @@ from decimal import localcontext
 from typing import NamedTuple
 
 from streamfold.app import App
-from streamfold.batch import Fields, explained
+from streamfold.batch import explained
 from streamfold.change import ABSENT, Change, ItemKey, image_of
-from streamfold.commit import CONFLICT_SECONDS, THROTTLE_FACTOR, filled, not_the_owner
+from streamfold.commit import CONFLICT_SECONDS, THROTTLE_FACTOR
 from streamfold.derive import contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
-from streamfold.route import Route
+from streamfold.ledger_reads import filled
+from streamfold.refusals import not_the_owner
+from streamfold.route import Fields, Route
 from streamfold.values import EXACT
 from streamfold.world import SECONDS_A_DAY, World
 from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamfold.commit import Failed, Held, Tallies
 from streamfold.errors import shortened
+from streamfold.outcome import Failed, Held, Tallies
 
 ITEM_LENGTH_MAX = 400
 """Letters of an item's key in a message; a key may have 3,072 bytes."""

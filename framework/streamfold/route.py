@@ -1,6 +1,6 @@
 """Routes: which handler reads which items and writes which rows, and the way from a key to its routes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +10,8 @@ from streamfold.policy import RETRY, Policy
 
 Kind = Literal["view", "index", "audit", "on"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
+Fields = Mapping[str, Any]
+"""Values of a key's fields, by name."""
 """Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from streamfold.change import Change
-from streamfold.commit import Failed, Held, NotStarted
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, ParkingError, RecordError, SwitchedOff, Unprocessable
 from streamfold.ledger import attempt_key
+from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.route import Route
 from streamfold.world import SECONDS_A_DAY, World

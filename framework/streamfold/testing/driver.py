@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from streamfold.chains import run_chains
 from streamfold.change import Change
-from streamfold.commit import Held, NotStarted
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger import BEFORE_ALL
+from streamfold.outcome import Held, NotStarted
 from streamfold.process import process_changes
 from streamfold.repair import Repair, Repaired
 from streamfold.report import Failure

@@ -1,0 +1,134 @@
+"""What one source item contributes through one handler: its stored text, and the writes from one to another."""
+
+import json
+from collections.abc import Mapping
+from json.encoder import encode_basestring as quoted
+from typing import Any, NamedTuple
+
+from streamfold.change import ItemKey, item_name
+from streamfold.effects import Number
+from streamfold.key import KeyValue
+from streamfold.route import Route, Target
+from streamfold.table import CONTRIBUTORS, OWNER
+from streamfold.values import WIDE, decode, number_text
+from streamfold.writes import AddRow, DeleteRow, PutRow, RowKey, RowWrite
+
+
+class Part(NamedTuple):
+    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest."""
+
+    amounts: dict[str, Number]
+    plain: dict[str, Any] | None
+    digest: str
+
+
+Contribution = dict[RowKey, Part]
+"""All that one item contributes through one handler, by row."""
+
+
+# The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
+
+
+def stored_text(rows: Contribution) -> str:
+    """The canonical text of a contribution; ``""`` for none."""
+    if not rows:
+        return ""
+    if len(rows) == 1:
+        ((key, part),) = rows.items()
+        return f"[{_stored_row(key, part)}]"
+    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
+
+
+def _stored_row(key: RowKey, part: Part) -> str:
+    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
+    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
+    digest = f',"{part.digest}"' if part.digest else ""
+    return f"[{names},{{{amounts}}}{digest}]"
+
+
+def _tagged(value: KeyValue | None) -> str:
+    if value is None:
+        return "null"
+    return f'{{"B":"{value.hex()}"}}' if isinstance(value, bytes) else f'{{"N":"{number_text(value)}"}}'  # type: ignore[arg-type]
+
+
+def stored_rows(text: str) -> Contribution:
+    """The contribution of a stored text."""
+    rows: Contribution = {}
+    for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
+        key = (table, _untagged(partition), _untagged(sort))
+        rows[key] = Part({name: decode({"N": text}) for name, text in amounts.items()}, None, rest[0] if rest else "")
+    return rows
+
+
+def _untagged(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode(value)
+
+
+def difference(route: Route, item: ItemKey, before: Contribution, after: Contribution) -> list[RowWrite]:
+    """The writes that lead the rows from one contribution to another."""
+    writes: list[RowWrite] = []
+    for key, part in after.items():
+        previous = before.get(key)
+        if part.plain is not None:
+            if previous is None or previous.digest != part.digest:
+                writes.append(_put(route, item, key, part))
+        elif previous and previous.digest and _is_whole(route, key):  # its plain attributes went
+            writes.append(_put(route, item, key, part))
+        elif previous is None or previous.amounts != part.amounts:
+            writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
+    for key, part in before.items():
+        if key not in after:
+            if part.digest and _is_whole(route, key):
+                writes.append(DeleteRow(key, owner_of(_target_of(route, key), item)))
+            else:
+                writes.append(_add(key, part.amounts, {}, -1))
+    return writes
+
+
+def _is_whole(route: Route, key: RowKey) -> bool:
+    """Whether the target of a row is still one that is put whole; a target given up was."""
+    target = _target_of(route, key)
+    return target is None or target.whole
+
+
+def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
+    owner = owner_of(_target_of(route, key), item)
+    content = {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1}
+    return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
+
+
+def owner_of(target: Target | None, item: ItemKey) -> str | None:
+    """What tells the source item of a contested row from all others, those of other tables too."""
+    return f"{item[0]}|{item_name(item)}" if target and target.contested else None
+
+
+def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
+    amounts: dict[str, Number] = {}
+    for name in sorted({**before, **after}):
+        if name not in before:
+            amounts[name] = after[name]  # also where it is 0: the row then has the attribute
+        elif delta := _minus(after.get(name, 0), before[name]):
+            amounts[name] = delta
+    return AddRow(key, amounts, contributors)
+
+
+def _minus(after: Number, before: Number) -> Number:
+    if isinstance(after, int) and isinstance(before, int):
+        return after - before
+    return WIDE.subtract(after, before)
+
+
+def _target_of(route: Route, key: RowKey) -> Target | None:
+    if len(route.targets) == 1:
+        return route.targets[0]
+    return next(
+        (
+            target
+            for target in route.targets
+            if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None
+        ),
+        None,
+    )
