@@ -6,6 +6,7 @@ from decimal import localcontext
 
 import hypothesis
 import pytest
+from moto import mock_aws
 
 from streamfold.values import EXACT
 
@@ -30,4 +31,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def exact() -> Iterator[None]:
     """Arithmetic as ``process`` sets it for handlers and planner."""
     with localcontext(EXACT):
+        yield
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """AWS in this process: clients that a test makes find it, with credentials and a region."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
         yield

@@ -110,7 +110,7 @@ def dynamo_engine(client):
     return DynamoEngine(client, tables, STATE_TABLE, pause=lambda seconds: None)
 
 
-def make_table(client, name, types):
+def make_table(client, name, types, **more):
     client.create_table(
         TableName=name,
         AttributeDefinitions=[{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
@@ -118,6 +118,7 @@ def make_table(client, name, types):
             {"AttributeName": name, "KeyType": kind} for name, kind in zip(types, ("HASH", "RANGE"), strict=False)
         ],
         BillingMode="PAY_PER_REQUEST",
+        **more,
     )
 
 

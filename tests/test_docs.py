@@ -4,14 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 
+from tests.engine_contract import make_table
 from tests.tools import cli_docs
 
 ROOT = Path(__file__).parent.parent
@@ -70,22 +69,13 @@ def test_the_readmes_keys_are_right() -> None:
 
 
 @pytest.fixture
-def shop_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    with mock_aws():
-        kinds = (("PK", "HASH"), ("SK", "RANGE"))
-        table = boto3.resource("dynamodb").create_table(
-            TableName="shop",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in kinds],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in kinds],
-        )
-        for number in range(30):
-            table.put_item(Item={"PK": "PRODUCT#7", "SK": f"REVIEW#{number:02d}", "stars": 4})
-        table.put_item(Item={"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30, "_sf_n": 30})
-        yield
+def shop_table(aws: None) -> None:
+    resource = boto3.resource("dynamodb")
+    make_table(resource.meta.client, "shop", {"PK": "S", "SK": "S"})
+    table = resource.Table("shop")
+    for number in range(30):
+        table.put_item(Item={"PK": "PRODUCT#7", "SK": f"REVIEW#{number:02d}", "stars": 4})
+    table.put_item(Item={"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30, "_sf_n": 30})
 
 
 @pytest.mark.usefixtures("shop_table")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import boto3
 import pytest
-from moto import mock_aws
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines.embedded import EmbeddedEngine
@@ -15,6 +14,7 @@ from streamfold.errors import EngineError, RecordError, SettingsError
 from streamfold.lambda_entry import Function
 from streamfold.settings import Settings
 from tests.commands import ROOT, environment
+from tests.engine_contract import make_table
 from tests.source import Source
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -40,22 +40,11 @@ def app():
 
 
 @pytest.fixture
-def client(monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        for table, keys in (("main", ("PK", "SK")), ("state", ("pk", "sk"))):
-            client.create_table(
-                TableName=table,
-                BillingMode="PAY_PER_REQUEST",
-                KeySchema=[
-                    {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)
-                ],
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
-            )
-        yield client
+def client(aws):
+    client = boto3.client("dynamodb")
+    make_table(client, "main", {"PK": "S", "SK": "S"})
+    make_table(client, "state", {"pk": "S", "sk": "S"})
+    return client
 
 
 class Context:

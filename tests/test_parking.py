@@ -5,7 +5,6 @@ import json
 import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
-from moto import mock_aws
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
 from streamfold.parking import (
@@ -35,15 +34,6 @@ PARKED = Parked(
     RECORD,
 )
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/parked"
-
-
-@pytest.fixture
-def aws(monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
-        yield
 
 
 @pytest.fixture

@@ -5,37 +5,26 @@ import urllib.request
 from itertools import pairwise
 from uuid import uuid4
 
-import boto3
 import pytest
 
 from streamfold.stream import FINISHED, StreamError, StreamReader, record_stream
+from tests.engine_contract import make_table
 
-
-@pytest.fixture
-def streams(dynamodb, dynamodb_endpoint, access_key):
-    """The streams client of the same database: DynamoDB Local keeps one for each access key and region."""
-    client = boto3.client(
-        "dynamodbstreams",
-        endpoint_url=dynamodb_endpoint,
-        region_name=dynamodb.meta.region_name,
-        aws_access_key_id=access_key,
-        aws_secret_access_key="secret",
-    )
-    yield client
-    client.close()
+KEYS = {"PK": "S"}
+STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
 @pytest.fixture
 def table(dynamodb):
     name = f"stream-{uuid4().hex[:12]}"
-    make_table(dynamodb, name, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"})
+    make_table(dynamodb, name, KEYS, StreamSpecification=STREAM)
     yield name
     dynamodb.delete_table(TableName=name)
 
 
 @pytest.fixture
-def reader(dynamodb, streams, table):
-    return StreamReader(dynamodb, streams, table, pause_seconds=0.01)
+def reader(dynamodb, dynamodbstreams, table):
+    return StreamReader(dynamodb, dynamodbstreams, table, pause_seconds=0.01)
 
 
 @pytest.fixture
@@ -47,16 +36,6 @@ def roll_over(dynamodb_control):
             pass
 
     return post
-
-
-def make_table(dynamodb, name, **more):
-    dynamodb.create_table(
-        TableName=name,
-        AttributeDefinitions=[{"AttributeName": "PK", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-        **more,
-    )
 
 
 def put(dynamodb, table, *numbers, **attributes):
@@ -173,11 +152,11 @@ def test_stream_switched_off_and_on_refuses_the_old_cursor(dynamodb, table, read
         reader.pages(last.cursor)
 
 
-def test_table_without_a_stream_and_missing_table_are_told_apart(dynamodb, streams):
+def test_table_without_a_stream_and_missing_table_are_told_apart(dynamodb, dynamodbstreams):
     name = f"stream-{uuid4().hex[:12]}"
     with pytest.raises(StreamError, match="does not exist in region us-east-1"):
-        StreamReader(dynamodb, streams, name).pages()
-    make_table(dynamodb, name)
+        StreamReader(dynamodb, dynamodbstreams, name).pages()
+    make_table(dynamodb, name, KEYS)
     with pytest.raises(StreamError, match="has no stream"):
-        StreamReader(dynamodb, streams, name).pages()
+        StreamReader(dynamodb, dynamodbstreams, name).pages()
     dynamodb.delete_table(TableName=name)

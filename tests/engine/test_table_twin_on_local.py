@@ -27,6 +27,7 @@ from streamfold.testing import (
     WriteRefused,
 )
 from streamfold.values import decode, encode
+from tests.engine_contract import make_table
 
 VIEWS = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY")
 CONDITIONS = {
@@ -46,14 +47,8 @@ class Local:
 
     def __init__(self, dynamodb, dynamodbstreams, view):
         self.client, self.streams, self.name = dynamodb, dynamodbstreams, f"twin-{uuid4().hex[:12]}"
-        names = (("PK", "HASH"), ("SK", "RANGE"))
-        dynamodb.create_table(
-            TableName=self.name,
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in names],
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in names],
-            BillingMode="PAY_PER_REQUEST",
-            StreamSpecification={"StreamEnabled": True, "StreamViewType": view},
-        )
+        stream = {"StreamEnabled": True, "StreamViewType": view}
+        make_table(dynamodb, self.name, {"PK": "S", "SK": "S"}, StreamSpecification=stream)
 
     def request(self, action):
         """The arguments of a single write, or those of an action in a transaction: they are the same."""
