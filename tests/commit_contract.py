@@ -24,14 +24,12 @@ from streamfold.writes import (
     Reason,
     Refused,
 )
+from tests.expenses import CARD, EXPENSE, GROUP, group_total
 from tests.model import model, stored
 from tests.source import Source
 
-EXPENSE = Key("EXPENSE#{expense_id}", "METADATA")
 SESSION = Key("SESSION#{session_id}", "METADATA")
-GROUP = Key("GROUP#{group}", "TOTAL")
 PAYER = Key("PAYER#{payer}", "TOTAL")
-CARD = Key("CARD#{expense_id}", "CARD")
 TAG = Key("TAG#{tag}", "{n:06d}")
 PAPER = Key("PAPER#{expense_id}", "{page:06d}")
 SEEN = Key("SEEN#{session_id}", "LAST")
@@ -43,13 +41,7 @@ EXPIRES = int(CLOCK) + 30 * 24 * 60 * 60
 def make_app():  # noqa: C901 - one application with seven small handlers
     router = Router()
     router.audit(SESSION)
-
-    @router.view(EXPENSE, into=GROUP)
-    def group_total(item):
-        if item["group"] == "broken":
-            raise ValueError("no group")
-        if item["group"]:
-            yield Row(group=item["group"], total=Sum(item["amount"]), expenses=Count())
+    router.view(EXPENSE, into=GROUP)(group_total)
 
     @router.view(EXPENSE, into=PAYER)
     def payer_total(item):

@@ -9,6 +9,7 @@ import pytest
 from moto import mock_aws
 
 from streamfold.values import EXACT
+from tests.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("streamfold")
@@ -42,3 +43,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         yield
+
+
+@pytest.fixture
+def source() -> Source:
+    """The table "main", whose writes give records."""
+    return Source()

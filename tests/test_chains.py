@@ -8,7 +8,6 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.settings import Settings
 from streamfold.world import World
 from tests.model import stored
-from tests.source import Source
 
 ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 TOTAL = Key("ORDER#{order_id}", "TOTAL")
@@ -42,11 +41,6 @@ def no_high_band(total):
     if total >= 100:
         raise LookupError("no such band")
     return "low"
-
-
-@pytest.fixture
-def source():
-    return Source()
 
 
 @pytest.fixture

@@ -18,22 +18,17 @@ from streamfold.table import MAIN
 from streamfold.world import World
 from streamfold.writes import LedgerWrite
 from tests.counting import CountingEngine
+from tests.expenses import EXPENSE, GROUP, group_total
 from tests.source import Source
 
 BATCH = 100
 MEASURED = 1000
-EXPENSE = Key("EXPENSE#{expense_id}", "METADATA")
-GROUP = Key("GROUP#{group}", "TOTAL")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 
 
 def group_totals():
     router = Router()
-
-    @router.view(EXPENSE, into=GROUP)
-    def group_total(item):
-        yield Row(group=item["group"], total=Sum(item["amount"]), expenses=Count())
-
+    router.view(EXPENSE, into=GROUP)(group_total)
     return App("shop", routers=[router])
 
 

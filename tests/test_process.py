@@ -53,11 +53,6 @@ def app():
     return make_app()
 
 
-@pytest.fixture
-def source():
-    return Source()
-
-
 def new_engine(app):
     return EmbeddedEngine(app.tables.values(), wanted=app.chains)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold import App, Count, Key, Router, Row
 from streamfold.change import Version
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
@@ -15,13 +15,11 @@ from streamfold.table import CONTRIBUTORS
 from streamfold.values import decode, encode
 from streamfold.world import World
 from streamfold.writes import CONDITION, VALIDATION, AddRow, LedgerWrite, Reason, Refused
+from tests.expenses import CARD, EXPENSE, GROUP, group_total
 from tests.model import stored
 from tests.records import LABEL
 from tests.source import Source
 
-EXPENSE = Key("EXPENSE#{expense_id}", "METADATA")
-GROUP = Key("GROUP#{group}", "TOTAL")
-CARD = Key("CARD#{expense_id}", "CARD")
 TAG = Key("TAG#{n:06d}", "TOTAL")
 ITEM = ("main", "EXPENSE#1", "METADATA")
 LEDGER = ledger_key("shop", "main", ITEM)
@@ -30,12 +28,7 @@ LEDGER = ledger_key("shop", "main", ITEM)
 def make_app():
     router = Router()
     router.audit(EXPENSE)
-
-    @router.view(EXPENSE, into=GROUP)
-    def group_total(item):
-        if item["group"] == "broken":
-            raise LookupError("no group")
-        yield Row(group=item["group"], total=Sum(item["amount"]), expenses=Count())
+    router.view(EXPENSE, into=GROUP)(group_total)
 
     @router.index(EXPENSE, into=CARD)
     def card(item):

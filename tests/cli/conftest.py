@@ -10,7 +10,6 @@ import pytest
 from streamfold.cli import main
 from streamfold.values import to_json
 from tests.commands import ROOT, Ran
-from tests.source import Source
 
 SHOP = """
 from streamfold import App, Count, Key, Router, Row, Sum
@@ -102,8 +101,3 @@ def folder(tmp_path, monkeypatch, capsys):
     folder._forget()
     sys.modules.update(elsewhere)
     gc.set_threshold(*thresholds)
-
-
-@pytest.fixture
-def source():
-    return Source()
