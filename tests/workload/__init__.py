@@ -1,10 +1,11 @@
 """Three small applications that write to one table, each the same for the same seed; events/ holds what they do.
 
-Here is what they share: a clock of their own and the forms of a write.
+Here is what they share: a clock of their own, steps at random and the forms of a write.
 """
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from random import Random
 
 
 class Clock:
@@ -22,6 +23,21 @@ class Clock:
     def text(self, days=0):
         """The time so many days from now, as ``2026-03-01T08:00:00Z``."""
         return f"{self.now + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Workload:
+    """A subject's own view of its table, so that every next step follows from the seed alone."""
+
+    def __init__(self, table, seed):
+        self.table = table
+        self.random = Random(seed)
+        self.clock = Clock(self.random)
+
+    def take_steps(self, weights, count=1):
+        """Takes steps at random, each kind as often as its weight says."""
+        for _ in range(count):
+            (step,) = self.random.choices(list(weights), weights=weights.values())
+            step(self)
 
 
 def plain(number):

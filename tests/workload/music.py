@@ -1,9 +1,8 @@
 """A music library: songs come and go, their ids at other services are added, changed, moved and removed."""
 
 from decimal import Decimal
-from random import Random
 
-from tests.workload import Clock, change, key, plain
+from tests.workload import Workload, change, key, plain
 
 STEPS = 580
 ALBUMS = {
@@ -27,13 +26,11 @@ def external_id(random, provider):
     return f"{random.getrandbits(56):014x}"
 
 
-class Library:
+class Library(Workload):
     """The library's own view of its table, so that every next step follows from the seed alone."""
 
     def __init__(self, table, seed):
-        self.table = table
-        self.random = Random(seed)
-        self.clock = Clock(self.random)
+        super().__init__(table, seed)
         self.songs = {}
         self.removed = {}
 
@@ -197,6 +194,4 @@ def run(table, seed):
     library.add_albums()
     for _ in range(120):
         library.add_song()
-    for _ in range(STEPS):
-        (step,) = library.random.choices(list(STEP_WEIGHTS), weights=STEP_WEIGHTS.values())
-        step(library)
+    library.take_steps(STEP_WEIGHTS, STEPS)

@@ -1,8 +1,6 @@
 """Sessions: users sign in, come back, sign out, or stay away until their session expires."""
 
-from random import Random
-
-from tests.workload import Clock, change, key
+from tests.workload import Workload, change, key
 
 STEPS = 320
 USERS = 25
@@ -10,13 +8,11 @@ LIFETIME_SECONDS = 2 * 60 * 60
 SYSTEMS = ("Android 16", "iOS 19.2", "Windows 11", "Debian 12", "macOS 15")
 
 
-class Sessions:
+class Sessions(Workload):
     """The service's own view of its table, so that every next step follows from the seed alone."""
 
     def __init__(self, table, seed):
-        self.table = table
-        self.random = Random(seed)
-        self.clock = Clock(self.random)
+        super().__init__(table, seed)
         self.live = {}
         self.expired = set()
 
@@ -72,6 +68,5 @@ def run(table, seed):
         sessions.expire()
         if not sessions.live:
             sessions.sign_in()
-        (step,) = sessions.random.choices(list(STEP_WEIGHTS), weights=STEP_WEIGHTS.values())
-        step(sessions)
+        sessions.take_steps(STEP_WEIGHTS)
     return {sessions.session_key(session_id)["PK"] for session_id in sessions.expired}

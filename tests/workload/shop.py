@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from random import Random
 
-from tests.workload import Clock, change, key, plain, transact
+from tests.workload import Workload, change, key, plain, transact
 
 STEPS = 1120
 CUSTOMERS = 40
@@ -49,13 +48,11 @@ class Order:
         return plain(sum((item["price"] * item["quantity"] for item in self.items.values()), Decimal(0)))
 
 
-class Shop:
+class Shop(Workload):
     """The shop's own view of its table, so that every next step follows from the seed alone."""
 
     def __init__(self, table, seed):
-        self.table = table
-        self.random = Random(seed)
-        self.clock = Clock(self.random)
+        super().__init__(table, seed)
         self.customers = {}
         self.orders = {}
         self.deleted = []
@@ -268,6 +265,4 @@ def run(table, seed):
     shop.open_accounts()
     for _ in range(5):
         shop.place()
-    for _ in range(STEPS):
-        (step,) = shop.random.choices(list(STEP_WEIGHTS), weights=STEP_WEIGHTS.values())
-        step(shop)
+    shop.take_steps(STEP_WEIGHTS, STEPS)
