@@ -15,12 +15,13 @@ BAND = Key("BAND#{band}", "ORDERS")
 ALL = Key("ALL", "BANDS")
 
 
+def order_total(item):
+    yield Row(total=Sum(item["price"]))
+
+
 def make_app(band=None):
     router = Router()
-
-    @router.view(ITEM, into=TOTAL)
-    def order_total(item):
-        yield Row(total=Sum(item["price"]))
+    router.view(ITEM, into=TOTAL)(order_total)
 
     @router.view(TOTAL, into=BAND)
     def bands(order):
@@ -93,10 +94,7 @@ def test_derived_rows_of_a_table_of_their_own_are_followed_there(source):
     reports = Table("reports", partition="name", sort=None)
     total, grand_total = Key("ORDER#{order_id}", table=reports), Key("ALL", table=reports)
     router = Router()
-
-    @router.view(ITEM, into=total)
-    def order_total(item):
-        yield Row(total=Sum(item["price"]))
+    router.view(ITEM, into=total)(order_total)
 
     @router.view(total, into=grand_total)
     def all_orders(order):

@@ -6,35 +6,23 @@ import re
 import pytest
 
 from handlers import app
+from streamfold import writes
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.table import MAIN
-from streamfold.writes import (
-    AddRow,
-    Claim,
-    DeleteRow,
-    DeleteState,
-    GuardedPut,
-    LedgerPart,
-    LedgerWrite,
-    PutRow,
-    PutState,
-    StateKey,
-    Write,
-)
 from tests.template import ROOT, load_template, properties
 
-ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("shop", "ORDER#1")
+ROW, STATE = ("main", "ORDER#1", "TOTAL"), writes.StateKey("shop", "ORDER#1")
 WRITES = (
-    PutRow(ROW, {"status": "paid"}),
-    DeleteRow(ROW),
-    AddRow(ROW, {"total": 1}, 1),
-    GuardedPut(ROW, {"at": "now"}, "1"),
-    LedgerWrite(STATE, (LedgerPart("order_total", "1", "a", ""),), None, 1, expires=False),
-    Claim(STATE),
-    PutState(STATE, "a"),
-    DeleteState(STATE),
+    writes.PutRow(ROW, {"status": "paid"}),
+    writes.DeleteRow(ROW),
+    writes.AddRow(ROW, {"total": 1}, 1),
+    writes.GuardedPut(ROW, {"at": "now"}, "1"),
+    writes.LedgerWrite(STATE, (writes.LedgerPart("order_total", "1", "a", ""),), None, 1, expires=False),
+    writes.Claim(STATE),
+    writes.PutState(STATE, "a"),
+    writes.DeleteState(STATE),
 )
 COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
@@ -105,7 +93,7 @@ def needed():
 
 
 def test_every_write_and_every_method_of_an_engine_is_looked_at():
-    assert {type(write) for write in WRITES} == set(Write.__args__)
+    assert {type(write) for write in WRITES} == set(writes.Write.__args__)
     methods = {name for name in vars(Engine) if not name.startswith("_")}
     assert methods == {"transact", "put_rows", "remove_empty", "read_state", "swap_state"} | COMMANDS_ONLY
 

@@ -34,16 +34,6 @@ def test_place_that_names_no_application_is_refused_with_the_form(folder, place)
     assert f"--app {place!r} names no application: expected MODULE:NAME, for example handlers:app." in ran.err
 
 
-def test_syntax_error_is_shown_with_its_file_and_line(folder):
-    folder.app("from streamfold import App\n\napp = App('shop', routers=[)\n")
-
-    ran = folder.run("routes")
-
-    assert ran.code == 2
-    assert "--app 'handlers:app' does not import: SyntaxError: closing parenthesis ')'" in ran.err
-    assert f"  at {folder.path / 'handlers.py'}:3" in ran.err
-
-
 def test_syntax_error_in_a_module_that_is_imported_is_shown_where_it_is(folder):
     folder.write("shop.py", "def f(:\n")
     folder.app("import shop\n")
@@ -51,44 +41,42 @@ def test_syntax_error_in_a_module_that_is_imported_is_shown_where_it_is(folder):
     assert f"  at {folder.path / 'shop.py'}:1" in folder.run("routes").err
 
 
-def test_module_that_raises_is_shown_with_its_own_line(folder):
+FAILING = {
+    "syntax error": (
+        "from streamfold import App\n\napp = App('shop', routers=[)\n",
+        "does not import: SyntaxError: closing parenthesis ')'",
+        "  at {folder}/handlers.py:3",
+    ),
+    "imported module raises": (
+        "import shop\n\napp = shop.made()\n",
+        "does not import: ZeroDivisionError: no shop",
+        "  at {folder}/shop.py:2",
+    ),
+    "package not installed": (
+        "import no_such_package\n",
+        "does not import: No module named 'no_such_package'",
+        "  at {folder}/handlers.py:1",
+    ),
+    "module leaves the process": ("import sys\n\nsys.exit(0)\n", "does not import: SystemExit", ""),
+    "name is missing": (
+        "shop = 1\n",
+        "is no application: the module has no 'app'.",
+        'Expected app = App("...", routers=[...]) in',
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", FAILING)
+def test_module_that_gives_no_application_is_told_why_and_at_which_of_the_users_own_lines(folder, mistake):
+    text, why, more = FAILING[mistake]
     folder.write("shop.py", "def made():\n    raise ZeroDivisionError('no shop')\n")
-    folder.app("import shop\n\napp = shop.made()\n")
+    folder.app(text)
 
     ran = folder.run("routes")
 
     assert ran.code == 2
-    assert "--app 'handlers:app' does not import: ZeroDivisionError: no shop" in ran.err
-    assert f"  at {folder.path / 'shop.py'}:2" in ran.err
-
-
-def test_module_that_imports_what_is_not_installed_is_shown_with_the_line(folder):
-    folder.app("import no_such_package\n")
-
-    ran = folder.run("routes")
-
-    assert ran.code == 2
-    assert "does not import: No module named 'no_such_package'" in ran.err
-    assert f"  at {folder.path / 'handlers.py'}:1" in ran.err
-
-
-def test_module_that_leaves_the_process_is_an_error(folder):
-    folder.app("import sys\n\nsys.exit(0)\n")
-
-    ran = folder.run("routes")
-
-    assert ran.code == 2
-    assert "--app 'handlers:app' does not import: SystemExit" in ran.err
-
-
-def test_module_without_the_name_is_told_what_to_write(folder):
-    folder.app("shop = 1\n")
-
-    ran = folder.run("routes")
-
-    assert ran.code == 2
-    assert "--app 'handlers:app' is no application: the module has no 'app'." in ran.err
-    assert 'Expected app = App("...", routers=[...]) in' in ran.err
+    assert f"--app 'handlers:app' {why}" in ran.err
+    assert more.format(folder=folder.path) in ran.err
 
 
 def test_name_that_is_something_else_is_told(folder):

@@ -26,6 +26,8 @@ app = App("shop", routers=[router])
 """
 VIEW, CARDS = "@router.view(ITEM, into=TOTAL)", "@router.view(ITEM, into=CARD)"
 ON = "@router.on(ITEM, into=TOTAL)"
+DAYS = "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))"
+TAGS = "@router.index(ITEM, into=Key('TAG#{tag}', '{order_id}#{sku}'))"
 MISTAKES = {
     "unknown effect": (
         VIEW,
@@ -49,25 +51,25 @@ MISTAKES = {
     ),
     "put on a target that is not owned": (ON, "yield Put(name='x')", "does not own Key('ORDER#{order_id}', 'TOTAL')"),
     "field left out": (
-        "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))",
+        DAYS,
         "yield Row(total=Sum(1))",
         "leaves 'day' of Key('DAY#{day}', 'TOTAL') without a value: give day=...",
     ),
     "delimiter in a field": (
-        "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))",
+        DAYS,
         "yield Row(day='1#2', total=Sum(1))",
         "Value '1#2' cannot be used for {day} in template 'DAY#{day}': it holds the delimiter '#'",
+    ),
+    "more than 99 effects": (
+        TAGS,
+        "yield from (Row(tag=str(number)) for number in range(100))",
+        "Handler 'handler' yielded more than 99 effects for one item",
     ),
     "float": (CARDS, "yield Row(price=0.1)", "Value 0.1 is a float, which is not exact: use Decimal('0.1')"),
     "float in a sum": (VIEW, "yield Row(price=Sum(0.1))", "expected int or Decimal: use Decimal('0.1')."),
     "more than 38 digits": (VIEW, "yield Row(price=Sum(10**40 + 1))", "DynamoDB holds 38 digits"),
     "inexact arithmetic": (VIEW, "yield Row(price=Sum(Decimal(1) / 3))", "a number that 38 digits cannot hold exactly"),
     "item over 400 KB": (CARDS, "yield Row(text='x' * 410_000)", "bytes; DynamoDB takes items of 409600 at most."),
-    "more than 99 effects": (
-        "@router.index(ITEM, into=Key('TAG#{tag}', '{order_id}#{sku}'))",
-        "yield from (Row(tag=str(number)) for number in range(100))",
-        "Handler 'handler' yielded more than 99 effects for one item",
-    ),
     "missing attribute": (VIEW, "yield Row(total=Sum(item['price']))", "KeyError: 'price'"),
     "changed item": (VIEW, "item['a'] = 1\n    yield", "TypeError: 'Image' object does not support item assignment"),
 }
