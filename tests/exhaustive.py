@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.testing.check import Scenario, difference_of
 from streamfold.testing.choices import Choices
 from streamfold.testing.driver import Driver
@@ -20,10 +20,11 @@ from streamfold.testing.oracle import expected_rows
 CHANGES_MAX = 4
 DEVIATIONS_MAX = 3
 ACTIONS = 25
-ITEM = Key("ITEM#{item_id}", "DATA")
-GROUP = Key("GROUP#{group}", "TOTAL")
-OWN = Key("OWN#{item_id}", "CARD")
-STARTED = Key("STARTED#{group}", "TOTAL")
+TABLE = Table("exhaustive", ttl="expires")
+ITEM = Key("ITEM#{item_id}", "DATA", table=TABLE)
+GROUP = Key("GROUP#{group}", "TOTAL", table=TABLE)
+OWN = Key("OWN#{item_id}", "CARD", table=TABLE)
+STARTED = Key("STARTED#{group}", "TOTAL", table=TABLE)
 IMAGES = ({"group": "x", "amount": 5}, {"group": "y", "amount": 7})
 DEVIATIONS = {
     *("conflict", "refused", "applied-twice", "unavailable", "answer-lost", "dies-before", "dies-after"),

@@ -6,6 +6,7 @@ import pytest
 
 from streamfold.engines.embedded import EmbeddedEngine
 from tests.commit_contract import CommitContract, Setting, make_app
+from tests.counter_examples import CounterExamples
 
 
 @pytest.fixture
@@ -23,3 +24,7 @@ def at(setting):
 
 class TestCommit(CommitContract):
     """The contract in memory."""
+
+
+class TestCounterExamples(CounterExamples):
+    """The counter-examples in memory."""

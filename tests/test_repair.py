@@ -222,7 +222,7 @@ def test_zombie_that_lands_behind_a_repair_of_nothing_changes_nothing(shop):
 
 
 def test_zombie_of_a_record_that_is_redriven_changes_nothing(shop):
-    """Counter-example 15: both records were given up, and the version of the newer is what refuses the older."""
+    """Counter-example 15: both records were given up, and nothing is stored that could differ."""
     zombie = shop.planned(shop.put(group="x", amount=5))
     removal = shop.remove()
     shop.repair(version=version(removal))
@@ -232,13 +232,38 @@ def test_zombie_of_a_record_that_is_redriven_changes_nothing(shop):
     assert shop.ledger()["group_total.v"] == version(removal)
 
 
-def test_zombie_that_would_replan_is_refused_by_the_revision(shop):
-    """Counter-example 13: what was read before the repair no longer counts after it."""
+def test_step_that_was_planned_again_is_refused_by_a_repair_in_between(shop):
+    """Counter-example 13: the repair leaves the version as it was, so only the revision tells that it was there."""
     shop.deliver(shop.put(group="x", amount=5))
-    shop.repair()
+    shop.put(group="y", amount=6)  # given up: the next record is refused and planned again
+    newest = shop.put(group="z", amount=7)
+
+    def repaired_before_the_second_try(*_):
+        if shop.calls.count("transact") == 2:
+            Repair(shop.app, shop.engine, shop.world).item(ITEM)
+
+    shop.before["transact"] = repaired_before_the_second_try
+    assert process_event(shop.app, [newest], shop, World(Settings())).failures == []
+    assert shop.rows() == group("z", 7) | {("main", "CARD#1", "CARD"): {"group": "z"}}
+
+
+def test_write_that_was_planned_before_a_repair_is_refused_by_its_fence(shop):
+    """Version and contribution are what the write expects: the repair found what was stored already."""
+    shop.deliver(shop.put(group="x", amount=5))
     zombie = shop.planned(shop.put(group="y", amount=7))
+    shop.put(group="x", amount=5)  # both are given up
+    shop.repair()
     assert all(zombie.land())
-    assert shop.rows().items() >= group("x", 5).items()
+    assert shop.rows() == group("x", 5) | {("main", "CARD#1", "CARD"): {"group": "x"}}
+
+
+def test_record_that_comes_behind_the_redrive_of_a_newer_one_changes_nothing(shop):
+    """An invocation that was believed dead plans again from what it finds: only the version tells it to stop."""
+    shop.deliver(shop.put(group="x", amount=5))
+    older, newest = shop.put(group="y", amount=6), shop.put(group="z", amount=7)
+    shop.repair(version=version(newest))
+    assert shop.deliver(older) == []
+    assert shop.rows() == group("z", 7) | {("main", "CARD#1", "CARD"): {"group": "z"}}
 
 
 def test_version_of_a_redriven_record_is_kept_unless_the_ledger_has_a_newer(shop):

@@ -4,6 +4,7 @@ import pytest
 
 from streamfold.engines.dynamodb import DynamoEngine
 from tests.commit_contract import CommitContract, Setting, make_app
+from tests.counter_examples import CounterExamples
 from tests.engine_contract import make_table
 
 
@@ -26,3 +27,7 @@ def at(setting):
 
 class TestCommit(CommitContract):
     """The contract on DynamoDB Local."""
+
+
+class TestCounterExamples(CounterExamples):
+    """The counter-examples on DynamoDB Local."""

@@ -3,7 +3,8 @@
 1. A derived row is the sum, or the content, of what the ledger items say was contributed to it.
 2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
 3. No guarded row is deleted: a removed one stays as a tombstone.
-4. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+4. A ledger item has a time to live only while no handler has anything stored in it.
+5. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
 """
 
 import json
@@ -64,6 +65,8 @@ class Invariants:
                 _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
         if now is not None:
             self.state[key] = now
+            stored = [name for name, text in now.items() if name.endswith(".s") and text]
+            _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
         return self._contributions(key, now or {}) if key.pk.startswith("ledger#") else set()
 
     def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:

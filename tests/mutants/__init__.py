@@ -1,0 +1,13 @@
+"""What the tests have to notice: the same code with one of its guards made wrong, in one place at a time.
+
+A mutant is a patch of one function. It is killed by a history under faults that leads to other rows than declared, or
+breaks an invariant, or by tests of the suite that fail on it. An equivalent one changes how a guard works, and leads to
+the declared rows all the same. The list fills when the modules of mutants are imported.
+"""
+
+from tests.mutants import batch, chunk, claim, ledger, repair
+from tests.mutants.registry import MUTANTS, Mutant
+
+GUARDS = (ledger, repair, chunk, claim, batch)
+
+__all__ = ["GUARDS", "MUTANTS", "Mutant"]

@@ -1,0 +1,76 @@
+"""Mutants of the batch: what of it is taken, what is reported, what is looked at again, which application it is for."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold.batch import Batch
+from tests import template as template_module
+from tests.mutants.registry import mutant
+
+CONTRACT = "tests/test_commit.py::TestCommit::"
+
+
+@mutant("the first record of an item in a batch wins")
+def _() -> Iterator[None]:
+    settle = Batch._settle
+
+    def first(self: Batch, work: Any) -> None:
+        settle(self, work)
+        work.changes = work.changes[:1]
+
+    with patch.object(Batch, "_settle", first):
+        yield
+
+
+@mutant("failed records are not reported")
+def _() -> Iterator[None]:
+    with patch("streamfold.process.add_failures", lambda report, failed: None):
+        yield
+
+
+@mutant(
+    "a batch that fails as a whole is not halved",
+    None,
+    tests="tests/test_template.py::test_failed_record_fails_alone_and_does_not_stop_its_shard",
+)
+def _() -> Iterator[None]:
+    load = template_module._Loader.get_single_data
+
+    def without_bisect(self: Any) -> Any:
+        return _without(load(self), "BisectBatchOnFunctionError")
+
+    with patch.object(template_module._Loader, "get_single_data", without_bisect):
+        yield
+
+
+def _without(data: Any, name: str) -> Any:
+    if not isinstance(data, dict):
+        return [_without(each, name) for each in data] if isinstance(data, list) else data
+    return {key: False if key == name else _without(value, name) for key, value in data.items()}
+
+
+@mutant(
+    "rows that a crash left empty are not looked at again",
+    None,
+    tests=(
+        CONTRACT + "test_rows_left_empty_by_a_crash_are_removed_when_the_batch_comes_again",
+        CONTRACT + "test_rows_left_empty_by_a_crash_are_removed_for_a_handler_that_is_done_beside_one_that_is_not",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Batch, "departed", lambda self, unit: set()):
+        yield
+
+
+@mutant(
+    "the manifest is not compared",
+    None,
+    tests=(
+        "tests/test_process.py::test_renamed_handler_over_an_old_state_is_refused_before_anything_is_written",
+        "tests/test_manifest.py::test_a_handler_that_changed_its_meaning_is_refused_with_both",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.manifest._compare", lambda known, current, retired: None):
+        yield

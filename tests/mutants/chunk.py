@@ -1,0 +1,113 @@
+"""Mutants of transactions: how writes are merged and cut, and what a refusal is taken for."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import plan as plan_module
+from streamfold.commit import Committer
+from streamfold.testing.memory import MemoryEngine
+from streamfold.writes import CONFLICT, AddRow, GuardedPut, Refused
+from tests.mutants.registry import mutant
+
+CONTRACT = "tests/test_commit.py::TestCommit::"
+PLAN = "tests/test_plan.py::"
+
+
+def _joining(changed: Any) -> Any:
+    join = plan_module._join
+    return patch.object(plan_module, "_join", lambda one, other: changed(join, one, other))
+
+
+@mutant("of two additions to one row the later one stays")
+def _() -> Iterator[None]:
+    def later(join: Any, one: Any, other: Any) -> Any:
+        return other if isinstance(one, AddRow) and isinstance(other, AddRow) else join(one, other)
+
+    with _joining(later):
+        yield
+
+
+@mutant(
+    "of two puts of one row the older one stays",
+    None,
+    tests=PLAN + "test_several_puts_of_one_row_collapse_to_the_newest_and_keep_their_claims",
+)
+def _() -> Iterator[None]:
+    def older(join: Any, one: Any, other: Any) -> Any:
+        both = isinstance(one, GuardedPut) and isinstance(other, GuardedPut)
+        return min(one, other, key=lambda put: put.version) if both else join(one, other)
+
+    with _joining(older):
+        yield
+
+
+@mutant(
+    "writes of one row are not merged",
+    None,
+    tests=PLAN + "test_units_that_touch_a_row_are_grouped_and_their_additions_merged",
+)
+def _() -> Iterator[None]:
+    chunk = plan_module._ChunkBuilder.chunk
+
+    def unmerged(self: Any) -> Any:
+        effects = (effect for unit in self.units for effect in unit.effects)
+        return chunk(self)._replace(writes=(*(unit.guard for unit in self.units), *effects))
+
+    with patch.object(plan_module._ChunkBuilder, "chunk", unmerged):
+        yield
+
+
+@mutant(
+    "a conflict is taken for done",
+    tests=CONTRACT + "test_conflict_that_passes_is_met_with_the_same_plan_after_growing_pauses",
+)
+def _() -> Iterator[None]:
+    refused = Committer._refused
+
+    def done(self: Committer, attempt: Any, answer: Refused) -> None:
+        if {reason.code for reason in answer.reasons if reason} <= set(CONFLICT):
+            for unit in attempt.chunk.units:
+                self._done(unit)
+        else:
+            refused(self, attempt, answer)
+
+    with patch.object(Committer, "_refused", done):
+        yield
+
+
+@mutant(
+    "a refusal without an item is taken for done",
+    tests=CONTRACT + "test_stale_guess_is_planned_again_whatever_the_refusals_tell",
+)
+def _() -> Iterator[None]:
+    decided = Committer._decided
+
+    def stale(self: Committer, unit: Any, guard: Any, reason: Any) -> Any:
+        if reason.item is None:
+            self._done(unit)
+            return []
+        return decided(self, unit, guard, reason)
+
+    with patch.object(Committer, "_decided", stale):
+        yield
+
+
+@mutant(
+    "a permanent refusal fails the whole item",
+    None,
+    tests=CONTRACT + "test_permanent_refusal_fails_only_the_handler_that_writes_the_row",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.by_handler", lambda unit: [unit]):
+        yield
+
+
+@mutant("empty rows are removed without looking again")
+def _() -> Iterator[None]:
+    def remove(self: MemoryEngine, rows: Any) -> list[Any]:
+        self._apply(dict.fromkeys(rows))
+        return list(rows)
+
+    with patch.object(MemoryEngine, "remove_empty", remove):
+        yield

@@ -1,0 +1,158 @@
+"""Mutants of claims, row guards and keyed puts."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import batch as batch_module
+from streamfold.audit import audit_rows
+from streamfold.batch import Batch
+from streamfold.change import Change
+from streamfold.commit import Committer
+from streamfold.testing.memory import MemoryEngine
+from streamfold.writes import Claim, DeleteRow, GuardedPut, PutRow
+from tests.mutants.registry import mutant, on_engines
+from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
+
+CONTRACT = "tests/test_commit.py::TestCommit::"
+
+
+@mutant("claim before the effects, in two transactions", "claim")
+def _() -> Iterator[None]:
+    with in_two(is_guard):
+        yield
+
+
+@mutant("claim after the effects, in two transactions", "claim")
+def _() -> Iterator[None]:
+    with in_two(lambda write: not is_guard(write)):
+        yield
+
+
+@mutant("no condition on the claim", "claim")
+def _() -> Iterator[None]:
+    after = MemoryEngine._after
+
+    def unconditional(self: MemoryEngine, write: Any, expires_at: int) -> Any:
+        return {"ttl": expires_at} if isinstance(write, Claim) else after(self, write, expires_at)
+
+    with patch.object(MemoryEngine, "_after", unconditional):
+        yield
+
+
+@mutant("a claim is kept for an hour", "claim")
+def _() -> Iterator[None]:
+    with expiring_in_an_hour(Claim):
+        yield
+
+
+@mutant("several changes of an item are one to handlers of changes", "claim")
+def _() -> Iterator[None]:
+    on = Batch._on
+
+    def newest(self: Batch, route: Any, fields: Any, work: Any) -> Any:
+        return on(self, route, fields, replace(work, changes=work.changes[-1:]))
+
+    with patch.object(Batch, "_on", newest):
+        yield
+
+
+@mutant(
+    "changes behind a failed one are not held",
+    None,
+    tests=CONTRACT + "test_changes_are_held_behind_a_lost_answer_in_whatever_transaction_they_are",
+)
+def _() -> Iterator[None]:
+    with patch.object(Committer, "_without_held", lambda self, attempt: attempt):
+        yield
+
+
+@mutant("the row's version is not padded", "row guard")
+def _() -> Iterator[None]:
+    with unpadded():
+        yield
+
+
+@mutant("seconds are the row's version", "row guard")
+def _() -> Iterator[None]:
+    made = Change.__init__
+
+    def seconds(self: Change, record: Any, origin: Any) -> None:
+        made(self, record, origin)
+        self.version_text = origin.version_prefix + f"{int(self.at.timestamp()):040}"
+
+    with patch.object(Change, "__init__", seconds):
+        yield
+
+
+@mutant(
+    "an older put overwrites a newer one",
+    "row guard",
+    tests=CONTRACT + "test_put_that_is_older_than_its_row_is_dropped_and_the_rest_is_written",
+)
+def _() -> Iterator[None]:
+    with on_engines("row_is_older", lambda older: lambda row, write: True):
+        yield
+
+
+@mutant("a removal leaves no tombstone", "row guard")
+def _() -> Iterator[None]:
+    after = MemoryEngine._after
+
+    def removed(self: MemoryEngine, write: Any, expires_at: int) -> Any:
+        found = after(self, write, expires_at)
+        gone = isinstance(write, GuardedPut) and write.attributes is None and isinstance(found, dict)
+        return None if gone else found
+
+    with patch.object(MemoryEngine, "_after", removed):
+        yield
+
+
+@mutant("a tombstone is kept for an hour", "row guard")
+def _() -> Iterator[None]:
+    with expiring_in_an_hour(GuardedPut):
+        yield
+
+
+@mutant(
+    "a row's owner is not compared",
+    None,
+    tests=CONTRACT + "test_row_of_another_item_fails_only_the_handler_that_wants_it",
+)
+def _() -> Iterator[None]:
+    def changed(put_or_delete: Any) -> Any:
+        def anyone(self: Any, write: PutRow | DeleteRow) -> Any:
+            return put_or_delete(self, replace(write, owner=None))
+
+        return anyone
+
+    with on_engines("_put_or_delete", changed):
+        yield
+
+
+@mutant("the history row's key differs from attempt to attempt", "keyed put")
+def _() -> Iterator[None]:
+    seen: Counter[Any] = Counter()
+
+    def once(key: Any) -> str:
+        seen[key] += 1
+        return "" if seen[key] == 1 else f"#{seen[key]}"
+
+    def numbered(*arguments: Any) -> Any:
+        return [replace(row, key=(*row.key[:2], f"{row.key[2]}{once(row.key)}")) for row in audit_rows(*arguments)]
+
+    with patch.object(batch_module, "audit_rows", numbered):
+        yield
+
+
+@mutant("several changes of an item are one to the history", "keyed put")
+def _() -> Iterator[None]:
+    audit = Batch._audit
+
+    def newest(self: Batch, route: Any, fields: Any, work: Any) -> Any:
+        return audit(self, route, fields, replace(work, changes=work.changes[-1:]))
+
+    with patch.object(Batch, "_audit", newest):
+        yield

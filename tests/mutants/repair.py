@@ -1,0 +1,114 @@
+"""Mutants of repair and redrive: the order of the reads, the fence, the version."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold.ledger import BEFORE_ALL, LedgerItem, repaired
+from streamfold.repair import Repair
+from tests.mutants.registry import mutant
+
+TESTS = "tests/test_repair.py::"
+
+
+class _ReadAhead:
+    """An engine that gives what the source said before; all else is asked of the engine itself."""
+
+    def __init__(self, engine: Any, source: Any) -> None:
+        self.engine = engine
+        self.read_source = lambda item: source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+@mutant(
+    "a repair reads the source before the ledger",
+    tests=TESTS + "test_record_that_lands_between_the_reads_is_not_overwritten_by_an_older_image",
+)
+def _() -> Iterator[None]:
+    planned = Repair._planned
+
+    def source_first(self: Repair, work: Any) -> Any:
+        engine = self.engine
+        self.engine = _ReadAhead(engine, engine.read_source(work.item))
+        try:
+            return planned(self, work)
+        finally:
+            self.engine = engine
+
+    with patch.object(Repair, "_planned", source_first):
+        yield
+
+
+class _Differing:
+    """An engine that is sent no write without effects."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def transact(self, writes: Any, expires_at: int) -> Any:
+        return self.engine.transact(writes, expires_at) if len(writes) > 1 else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+@mutant(
+    "a repair writes only differences",
+    tests=(
+        TESTS + "test_write_that_was_planned_before_a_repair_is_refused_by_its_fence",
+        TESTS + "test_zombie_that_lands_behind_a_repair_of_nothing_changes_nothing",
+    ),
+)
+def _() -> Iterator[None]:
+    carried_out = Repair._carried_out
+
+    def differences(self: Repair, *arguments: Any) -> Any:
+        engine, self.engine = self.engine, _Differing(self.engine)
+        try:
+            return carried_out(self, *arguments)
+        finally:
+            self.engine = engine
+
+    with patch.object(Repair, "_carried_out", differences):
+        yield
+
+
+@mutant(
+    "a redrive does not record its version",
+    tests=TESTS + "test_record_that_comes_behind_the_redrive_of_a_newer_one_changes_nothing",
+)
+def _() -> Iterator[None]:
+    def at_its_own(key: Any, item: Any, step: Any, found: LedgerItem) -> Any:
+        return repaired(key, item, step._replace(version=BEFORE_ALL), found)
+
+    with patch("streamfold.repair.repaired", at_its_own):
+        yield
+
+
+@mutant(
+    "a repair sets no fence",
+    tests=TESTS + "test_write_that_was_planned_before_a_repair_is_refused_by_its_fence",
+)
+def _() -> Iterator[None]:
+    def unfenced(*arguments: Any) -> Any:
+        transition = repaired(*arguments)
+        return transition._replace(guard=transition.guard._replace(fence=False))
+
+    with patch("streamfold.repair.repaired", unfenced):
+        yield
+
+
+@mutant(
+    "a redrive leads the version back to its record's",
+    tests=TESTS + "test_version_of_a_redriven_record_is_kept_unless_the_ledger_has_a_newer",
+)
+def _() -> Iterator[None]:
+    def older(key: Any, item: Any, step: Any, found: LedgerItem) -> Any:
+        transition = repaired(key, item, step, found)
+        parts = tuple(part._replace(version=step.version) for part in transition.guard.parts)
+        return transition._replace(guard=transition.guard._replace(parts=parts))
+
+    with patch("streamfold.repair.repaired", older):
+        yield

@@ -1,0 +1,96 @@
+"""Histories under faults, until one of them kills a mutant.
+
+What is expected of a history is told before anything is changed. Records that were given up are redriven two weeks
+late, when everything whose time to live has passed by then is gone.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from random import Random
+from typing import NamedTuple
+
+from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.change import Change
+from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
+from streamfold.testing.choices import Drawn
+from streamfold.testing.driver import NOW, Driver
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.histories import changes_of, drawn, shape
+from streamfold.testing.oracle import expected_rows
+from tests.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
+from tests.mutants.registry import Mutant
+
+CHANGES = 8
+HISTORIES = 400
+"""After so many a mutant is taken to survive a search; its own tests have to notice it then."""
+LATE_SECONDS = 14 * 24 * 60 * 60
+KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
+BEST = Key("BEST#{group}", "TOTAL", table=TABLE)
+
+
+def ledger_app() -> App:
+    """Two views in one ledger item; the first writes two rows."""
+    router = Router()
+
+    @router.view(ITEM, into=[GROUP, BEST])
+    def group_total(item):
+        yield Row(GROUP, group=item["group"], items=Count(), total=Sum(item["amount"]))
+        yield Row(BEST, group=item["group"], total=Sum(item["amount"]))
+
+    @router.view(ITEM, into=KINDS)
+    def kinds(item):
+        yield Row(group=item["group"], items=Count())
+
+    return App("mutants", routers=[router])
+
+
+APPS = {"ledger": ledger_app, "claim": claim_app, "row guard": row_guard_app, "keyed put": keyed_put_app}
+
+
+class Killed(NamedTuple):
+    """What noticed a mutant: the rows or an invariant, and in which history."""
+
+    by: str
+    history: int
+
+
+class LateDriver(Driver):
+    """Redrives when the live stream is long done, and the store has removed what has expired."""
+
+    def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
+        self.engine.land_all()
+        self._expire(NOW + LATE_SECONDS)
+        super()._redrive(changes, how)
+
+    def _expire(self, now: float) -> None:
+        store, expired = self.store, []
+        expired += [key for key, item in store.state.items() if item.get("ttl", now) < now]
+        for key, row in store.rows.items():
+            name = store.tables[key[0]].ttl
+            if name in row and int(row[name]["N"]) < now:
+                expired.append(key)
+        for key in expired:
+            store.state.pop(key, None)
+            store.rows.pop(key, None)
+            self._invariants.state.pop(key, None)
+            self._invariants.versions.pop(key, None)
+
+
+def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed | None:
+    """The first of so many histories that a mutant does not survive; None when it survives all."""
+    app, random = APPS[mutant.guard](), Random(seed)
+    shapes, handlers = [shape(ITEM, IMAGES)], FaultyHandlers(app)
+    for number in range(1, histories + 1):
+        writes, shards = drawn(random, shapes, CHANGES), random.choice(SHARDS)
+        expected = expected_rows(app, [change for shard in changes_of(app, writes, shards) for change in shard])
+        choices = Drawn(Random(random.random()), random.choice(RATES), mutant.faults)
+        with mutant.made():
+            driver = LateDriver(handlers, changes_of(app, writes, shards), choices, random.choice(ACTIONS))
+            problem = difference_of(driver, expected)
+        if problem:
+            return Killed("an invariant" if problem.startswith("InvariantBroken") else "the rows", number)
+    return None
+
+
+UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in APPS]
+"""No mutants, to see that it is them that histories fail on."""

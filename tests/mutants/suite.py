@@ -1,0 +1,33 @@
+"""Tests of the suite, run in this process while a mutant is in place."""
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from tests.mutants.registry import Mutant
+
+OPTIONS = ("--quiet", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""The modules of the framework are imported by now, and the warning says that their asserts stay as they are."""
+
+
+class Outcomes:
+    """Collects how each test ended."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, bool] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.partition("[")[0]
+        if report.when == "call":
+            self.failed[name] = self.failed.get(name, False) or report.failed
+
+
+def failed_tests(mutant: Mutant) -> set[str]:
+    """Those of a mutant's tests that fail on it; of a test with parameters, one case that fails is enough."""
+    outcomes = Outcomes()
+    with mutant.made(), redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+        pytest.main([*mutant.tests, *OPTIONS], plugins=[outcomes])
+    missing = set(mutant.tests) - outcomes.failed.keys()
+    assert not missing, f"{', '.join(sorted(missing))} did not run:\n{out.getvalue()}"
+    return {name for name, failed in outcomes.failed.items() if failed}

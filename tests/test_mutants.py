@@ -1,0 +1,40 @@
+"""The suite notices every guard that is made wrong, and nothing where there is nothing to notice."""
+
+import pytest
+
+from tests.mutants import MUTANTS
+from tests.mutants.search import UNCHANGED, killed
+from tests.mutants.suite import failed_tests
+
+EQUIVALENT = [*UNCHANGED, *(mutant for mutant in MUTANTS if mutant.equivalent)]
+HISTORIES_MANY = 6_000
+
+
+def named(mutants):
+    return [pytest.param(mutant, id=mutant.name) for mutant in mutants]
+
+
+@pytest.mark.parametrize("mutant", named(mutant for mutant in MUTANTS if mutant.tests))
+def test_a_mutant_fails_the_tests_that_are_named_for_it(mutant):
+    assert failed_tests(mutant) == set(mutant.tests)
+
+
+@pytest.mark.parametrize("mutant", named(mutant for mutant in MUTANTS if not mutant.tests and not mutant.equivalent))
+def test_a_mutant_does_not_survive_a_search_of_histories_under_faults(mutant):
+    assert killed(mutant) is not None
+
+
+@pytest.mark.parametrize("mutant", named(EQUIVALENT))
+def test_what_is_equivalent_survives_a_search(mutant):
+    assert killed(mutant) is None
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("mutant", named(EQUIVALENT))
+def test_what_is_equivalent_survives_a_long_search(mutant):
+    assert killed(mutant, HISTORIES_MANY, seed=1) is None
+
+
+def test_every_mutant_has_a_name_of_its_own():
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(names) == len(set(names))
