@@ -102,7 +102,7 @@ class Pair:
         return self._both(lambda: self.local.single(action), lambda: one_write(self.twin, action))
 
     def put(self, item, exists=None):
-        return self.single(PutItem(item, exists))
+        return self.single(PutItem(item, exists=exists))
 
     def transact(self, *actions):
         return self._both(lambda: self.local.transact(*actions), lambda: self.twin.transact(*actions))
@@ -362,7 +362,10 @@ def test_transactions_do_all_or_nothing_alike(pair):
     pair.put(row(1, total=1))
     pair.put(row(2))
     update = UpdateItem(key(1), add={"total": 5})
-    assert pair.transact(update, DeleteItem(key(2)), PutItem(row(3), exists=False), CheckItem(key(9), False)) is None
+    assert (
+        pair.transact(update, DeleteItem(key(2)), PutItem(row(3), exists=False), CheckItem(key(9), exists=False))
+        is None
+    )
     cancelled = (TransactionCancelled, ("None", "ConditionalCheckFailed", "None"))
     assert pair.transact(update, CheckItem(key(2)), PutItem(row(4))) == cancelled
     assert pair.transact(update, DeleteItem(key(2), exists=True), CheckItem(key(3))) == cancelled
@@ -410,17 +413,19 @@ VALUES = st.sampled_from(
 )
 ATTRIBUTES = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 ADDED = st.dictionaries(st.sampled_from("de"), st.sampled_from([0, 1, Decimal("-0.5"), 10**20]), max_size=2)
-PUTS = st.builds(lambda number, item, exists: PutItem(row(number, **item), exists), NUMBERS, ATTRIBUTES, EXISTS)
+PUTS = st.builds(lambda number, item, exists: PutItem(row(number, **item), exists=exists), NUMBERS, ATTRIBUTES, EXISTS)
 UPDATES = st.builds(
-    lambda number, put, add, remove, exists: UpdateItem(key(number), put, add, tuple(remove - put.keys()), exists),
+    lambda number, put, add, remove, exists: UpdateItem(
+        key(number), put, add, tuple(remove - put.keys()), exists=exists
+    ),
     NUMBERS,
     ATTRIBUTES,
     ADDED,
     st.sets(st.sampled_from("abcf"), max_size=2),
     EXISTS,
 )
-DELETES = st.builds(lambda number, exists: DeleteItem(key(number), exists), NUMBERS, EXISTS)
-CHECKS = st.builds(lambda number, exists: CheckItem(key(number), exists), NUMBERS, st.booleans())
+DELETES = st.builds(lambda number, exists: DeleteItem(key(number), exists=exists), NUMBERS, EXISTS)
+CHECKS = st.builds(lambda number, exists: CheckItem(key(number), exists=exists), NUMBERS, st.booleans())
 SINGLES = st.one_of(PUTS, PUTS, UPDATES, DELETES)
 # Where one item is in a transaction twice, Local may look at the conditions first; AWS refuses it as it is.
 TRANSACTIONS = st.lists(st.one_of(SINGLES, CHECKS), min_size=1, max_size=4, unique_by=item_of)

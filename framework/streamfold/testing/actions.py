@@ -1,7 +1,4 @@
-"""What a transaction of ``TableTwin`` is made of (API Reference, TransactWriteItems).
-
-``exists`` is the one condition there is: True requires that the item is there before, False that it is not.
-"""
+"""What a transaction of ``TableTwin`` is made of (API Reference, TransactWriteItems)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,38 +11,44 @@ Key: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PutItem:
+class _Action:
+    """``exists`` is the one condition there is: True requires that the item is there before, False that it is not."""
+
+    exists: bool | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ActionOnKey(_Action):
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class PutItem(_Action):
     """Puts an item in the place of the one with its key."""
 
     item: Item
-    exists: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateItem:
+class UpdateItem(_ActionOnKey):
     """Sets attributes, adds to numbers, removes attributes; makes the item of its key and these if there is none."""
 
-    key: Key
     put: Mapping[str, Any] = field(default_factory=dict)
     add: Mapping[str, Any] = field(default_factory=dict)
     remove: Iterable[str] = ()
-    exists: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteItem:
+class DeleteItem(_ActionOnKey):
     """Deletes an item if there is one."""
 
-    key: Key
-    exists: bool | None = None
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class CheckItem:
+class CheckItem(_ActionOnKey):
     """Requires that an item is there, or is not; writes nothing."""
 
-    key: Key
-    exists: bool = True
+    exists: bool = field(default=True, kw_only=True)
 
 
 Action: TypeAlias = PutItem | UpdateItem | DeleteItem | CheckItem
