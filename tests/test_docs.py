@@ -90,13 +90,20 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
 
 
-TESTING = [text for found, _, text in BLOCK.findall((ROOT / "docs/testing.md").read_text("utf-8")) if found == "python"]
+RUN = ("docs/testing.md", "docs/hot-rows.md")
+"""Pages whose every example runs as it stands; functions named as tests are called."""
+EXAMPLES = [
+    pytest.param(page, text, id=f"{page} {number}")
+    for page in RUN
+    for number, (found, _, text) in enumerate(BLOCK.findall((ROOT / page).read_text("utf-8")))
+    if found == "python"
+]
 
 
-@pytest.mark.parametrize("text", TESTING, ids=range(len(TESTING)))
-def test_the_tests_on_testing_pass(text: str) -> None:
+@pytest.mark.parametrize(("page", "text"), EXAMPLES)
+def test_the_examples_of_a_page_run(page: str, text: str) -> None:
     names: dict[str, Any] = {}
-    exec(compile(text, "docs/testing.md", "exec"), names)
+    exec(compile(text, page, "exec"), names)
     for name in [name for name in names if name.startswith("test_")]:
         names[name]()
 

@@ -6,7 +6,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from streamfold import AUDIT, Key, Table
-from streamfold.read import audit_item, filtered, rows
+from streamfold.read import audit_item, filtered, rows, sharded
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 
@@ -66,3 +66,46 @@ def test_the_history_of_an_item_is_one_partition():
 def test_the_history_of_an_item_may_be_in_another_table():
     table = Table("plain", partition="id", sort=None)
     assert audit_item(Key("A#{x}", table=table).key(x="1|2"), table) == "A#1%7C2"
+
+
+SALES = Key("SALES#{day}#{shard:02d}", "TOTAL")
+
+
+class Shards:
+    """boto3's table, as far as shards are read from it: one request answers two keys at most."""
+
+    name = "shop"
+
+    def __init__(self, *items, answers=True):
+        self.items = list(items)
+        self.answers = answers
+        self.meta = self.client = self
+
+    def batch_get_item(self, RequestItems):  # noqa: N803 - boto3's name
+        keys = RequestItems[self.name]["Keys"]
+        now = keys[:2] if self.answers else []
+        found = [item for item in self.items if {"PK": item["PK"], "SK": item["SK"]} in now]
+        left = {self.name: {"Keys": keys[len(now) :]}} if keys[len(now) :] else {}
+        return {"Responses": {self.name: found}, "UnprocessedKeys": left}
+
+
+def shard(number, **values):
+    return {**SALES.key(day="1", shard=number), "_sf_n": 1, **values}
+
+
+def test_the_shards_of_a_row_are_added_up():
+    table = Shards(shard(0, n=Decimal(5)), shard(3, n=Decimal("0.5"), m=Decimal(1)), shard(2, n=Decimal(9), _sf_n=0))
+    assert sharded(table, SALES, 5, day="1") == {"n": Decimal("5.5"), "m": Decimal(1)}
+    assert sharded(Shards(), SALES, 5, day="1") is None
+
+
+def test_what_is_no_number_says_how_its_shards_are_combined():
+    table = Shards(shard(0, name="b"), shard(1, name="a"))
+    assert sharded(table, SALES, 2, {"name": min}, day="1") == {"name": "a"}
+    with pytest.raises(TypeError, match=r"'name' is no number: say how its shards are combined, combine=\{'name': max"):
+        sharded(table, SALES, 2, day="1")
+
+
+def test_a_throttled_table_is_not_asked_for_ever():
+    with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
+        sharded(Shards(answers=False), SALES, 2, day="1")

@@ -10,6 +10,7 @@ from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
 from streamfold.route import Fields, Route, Target
+from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
 from streamfold.values import DIGITS_MAX, HIDDEN, Image, digest, encode, number_text
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
@@ -26,9 +27,12 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     if not image:
         return {}
     rows: Contribution = {}
+    own = {**fields, SHARD: shard_of(fields, route.shards)} if route.shards else fields
     for effect in _yielded(route, image, fields, Row):
         target = _target(route, effect)
-        key, values = _split(target, effect, fields)
+        if route.shards and SHARD in effect.values:
+            raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
+        key, values = _split(target, effect, own)
         part = _part(route, target, values)
         rows[key] = _merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():

@@ -189,7 +189,7 @@ class _ChunkBuilder:
             size += estimated_bytes(effect)
             new += effect.key not in self.rows
         full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
-        if self.units and (full or unit.guard.key in self.guards):
+        if self.units and (full or unit.guard.key in self.guards or self._is_of_another_shard(unit)):
             return False
         merged = self._merged(unit)
         if merged is None:
@@ -199,6 +199,12 @@ class _ChunkBuilder:
         self.guards.add(unit.guard.key)
         self.bytes += size
         return True
+
+    def _is_of_another_shard(self, unit: Unit) -> bool:
+        """A chunk keeps to one shard of a spread row: chunks of batches beside it then seldom meet it."""
+        if not any(route.shards for route in unit.routes):
+            return False
+        return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
     def _merged(self, unit: Unit) -> dict[Place, UnitWrite] | None:
         merged: dict[Place, UnitWrite] = {}

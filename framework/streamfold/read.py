@@ -8,12 +8,20 @@ live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside
     table.query(**filtered(ORDER.query(order_id="1")))
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from streamfold.change import item_name
+from streamfold.key import Key
+from streamfold.shards import SHARD
 from streamfold.table import CONTRIBUTORS, MAIN, Table
-from streamfold.values import hidden
+from streamfold.values import EXACT, hidden
+
+BotoTable = Any
+"""boto3's ``Table``, whose classes exist only at run time."""
+READS_MAX = 8
+"""Requests for one row's shards: a throttled table answers some of them at a time."""
 
 
 def rows(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -47,3 +55,50 @@ def filtered(query: Mapping[str, Any]) -> dict[str, Any]:
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
     """The field ``item`` of an audit row: ``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` reads a history."""
     return item_name((table.name, key[table.partition], key[table.sort] if table.sort else None))
+
+
+def sharded(
+    table: BotoTable,
+    key: Key,
+    shards: int,
+    combine: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
+    /,
+    **fields: Any,
+) -> dict[str, Any] | None:
+    """A row that is spread over shards, as one item without its key; None where nothing contributes to it.
+
+    ``table`` is boto3's ``Table``; ``shards`` the greatest number that the view was ever declared with. Numbers are
+    added up; ``combine`` says by attribute what else to do with the shards' values, ``{"highest": max}``.
+
+    Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that is no number and
+    has no function in ``combine``.
+    """
+    keys = [key.key(**fields, **{SHARD: shard}) for shard in range(shards)]
+    found: dict[str, list[Any]] = {}
+    for row in rows(_batch(table, keys)):
+        for name, value in row.items():
+            if name not in key.table.attributes:
+                found.setdefault(name, []).append(value)
+    return {name: _combined(name, values, combine or {}) for name, values in found.items()} or None
+
+
+def _batch(table: BotoTable, keys: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    wanted: Any = {table.name: {"Keys": list(keys)}}
+    for _ in range(READS_MAX):
+        answer = table.meta.client.batch_get_item(RequestItems=wanted)
+        yield from answer["Responses"].get(table.name, ())
+        wanted = answer.get("UnprocessedKeys")
+        if not wanted:
+            return
+    raise TimeoutError(f"Table {table.name!r} left keys unread {READS_MAX} times in a row: it is throttled.")
+
+
+def _combined(name: str, values: Sequence[Any], combine: Mapping[str, Callable[[Sequence[Any]], Any]]) -> Any:
+    if name in combine:
+        return combine[name](values)
+    if not all(isinstance(value, Decimal) for value in values):
+        raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
+    total = Decimal(0)
+    for value in values:
+        total = EXACT.add(total, value)
+    return total

@@ -10,9 +10,9 @@ from streamfold.policy import RETRY, Policy
 
 Kind = Literal["view", "index", "audit", "on"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
+"""Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
-"""Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One declared derivation. ``wants`` are the fields that the function asks for after its first parameter."""
+    """One declared derivation. ``wants`` are the fields that the function asks for after its first parameter.
+
+    ``shards``: how many rows a row is spread over; 0 for none.
+    """
 
     name: str
     kind: Kind
@@ -53,6 +56,7 @@ class Route:
     redact: frozenset[str] = frozenset()
     targets: tuple[Target, ...] = field(default=())
     policy: Policy = RETRY
+    shards: int = 0
 
     @property
     def ledger(self) -> bool:

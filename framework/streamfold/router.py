@@ -13,6 +13,7 @@ from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.route import Kind, Route
+from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
 from streamfold.table import NAME
 
@@ -81,6 +82,7 @@ class Router:
         into: Into,
         name: str | None = None,
         function: str = GROUP,
+        shards: int | None = None,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -88,9 +90,11 @@ class Router:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
         The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
-        target: one whose template holds every field of the source's key.
+        target: one whose template holds every field of the source's key. ``shards``, 2 to 100, spreads a hot row over
+        as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` adds them up.
         """
-        return self._ledger("view", sources, into, name, function, Policy(on_error, attempts_max, age_seconds_max))
+        policy = Policy(on_error, attempts_max, age_seconds_max)
+        return self._ledger("view", sources, into, name, function, policy, shards)
 
     @_with_targets
     def index(
@@ -217,15 +221,33 @@ class Router:
         return declare
 
     def _ledger(
-        self, kind: Kind, sources: tuple[Key, ...], into: Into, name: str | None, group: str, policy: Policy
+        self,
+        kind: Kind,
+        sources: tuple[Key, ...],
+        into: Into,
+        name: str | None,
+        group: str,
+        policy: Policy,
+        shards: int | None = None,
     ) -> Callable[[Rows[P]], Rows[P]]:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
             check_generator(handler, kind)
             keys = _keys(sources, kind, at)
-            targets, wants = _targets(into, at), wanted_fields(handler, keys)
-            checked = checked_policy(policy, f"@router.{kind}", at)
-            self._add(Route(name or _name(handler), kind, keys, targets, handler, at, group, wants, policy=checked))
+            targets = _targets(into, at)
+            route = Route(
+                name or _name(handler),
+                kind,
+                keys,
+                targets,
+                handler,
+                at,
+                group,
+                wanted_fields(handler, keys),
+                policy=checked_policy(policy, f"@router.{kind}", at),
+                shards=checked_shards(shards, keys, targets, at),
+            )
+            self._add(route)
             return handler
 
         return declare

@@ -2,9 +2,15 @@
 
 import argparse
 
-from tests.bench import imports, memory, replay, routing
+from tests.bench import imports, memory, replay, routing, shards
 
-BENCHMARKS = {"imports": imports.run, "routing": routing.run, "replay": replay.run, "memory": memory.run}
+BENCHMARKS = {
+    "imports": imports.run,
+    "routing": routing.run,
+    "replay": replay.run,
+    "memory": memory.run,
+    "shards": shards.run,
+}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from streamfold.change import Change, ItemKey, item_name
 from streamfold.effects import Add, Aggregate, Delete
 from streamfold.engines import StoredItem
 from streamfold.route import Route
+from streamfold.shards import SHARD, shard_of
 from streamfold.table import CONTRIBUTORS
 from streamfold.testing.errors import HandlerFails
 from streamfold.values import EXACT, encode, hidden
@@ -125,7 +126,8 @@ def _placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tu
     for effect in effects:
         target = effect.target or route.into[0]
         values = {name: value for name, value in effect.values.items() if name not in target.types}
-        key = target.compose({**fields, **effect.values})
+        shard = {SHARD: shard_of(fields, route.shards)} if route.shards else {}
+        key = target.compose({**fields, **shard, **effect.values})
         yield (target.table.name, *key), {**values, **(effect.attributes or {})}
 
 
