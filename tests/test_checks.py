@@ -269,6 +269,11 @@ def test_an_audit_s_target_must_be_filled_by_every_source():
     assert f"nothing fills order_id of {into!r}" in message
 
 
+def test_an_audit_whose_rows_the_table_cannot_hold_is_refused_with_the_place():
+    message = refused(audit(ORDER, keep_days=30))
+    assert re.match(r"Audit 'audit' \(.*:\d+\) has keep_days=30, but table 'main' declares no time-to-live", message)
+
+
 VIEWS = ["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 

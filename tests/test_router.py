@@ -81,7 +81,7 @@ def test_an_audit_goes_to_the_default_target_in_the_table_of_its_sources():
     router.audit(ORDER, ORDER_ITEM, Key("USER#{user_id}", "{x:rest}", table=other), redact=["email"])
     route = only_route(router)
     assert (AUDIT, Key("AUDIT#{item:rest}", "{version:rest}", table=other)) == route.into
-    assert frozenset({"email"}) == route.redact
+    assert frozenset({"email"}) == route.recorded.redact
     assert re.fullmatch(r".*test_router\.py:\d+", route.declared_at)
 
 

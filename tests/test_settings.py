@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "on", "on", "off"]
+    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,24 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_LOGGER", "off", "logger", False),
         ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
         ("STREAMFOLD_TRACER", "1", "tracer", True),
+        ("STREAMFOLD_AUDIT_KEY", "k" * 32, "audit_key", b"k" * 32),
+        ("STREAMFOLD_AUDIT_KEY", "\u00fc" * 16, "audit_key", "\u00fc".encode() * 16),
     ],
 )
 def test_a_setting_is_read_with_its_origin(name, text, setting, value):
     found = read({name: text})
     assert value == getattr(found, setting)
     assert found.origins == {setting: name}
+
+
+def test_a_secret_is_shown_nowhere():
+    secret = "hush" * 8
+    found = read({"STREAMFOLD_AUDIT_KEY": secret})
+    assert ("STREAMFOLD_AUDIT_KEY", "set", "STREAMFOLD_AUDIT_KEY") in [row[:3] for row in found.described()]
+    assert "hush" not in f"{found!r} {found.described()}"
+    with pytest.raises(SettingsError, match="STREAMFOLD_AUDIT_KEY has 31 bytes: expected 32 or more, drawn at") as told:
+        read({"STREAMFOLD_AUDIT_KEY": secret[1:]})
+    assert "hush" not in str(told.value)
 
 
 def test_every_setting_can_be_read():
@@ -68,7 +80,7 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("STREAMFOLD_EPOCHS", "1", "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_CHUNK_ACTIONS"),
+        ("STREAMFOLD_EPOCHS", "1", "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_AUDIT_KEY"),
         ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
         ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),
         ("STREAMFOLD_FUNCTION", "", "Setting STREAMFOLD_FUNCTION is empty: give a value or leave it out."),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from streamfold.app import App
-from streamfold.audit import audit_rows
+from streamfold.audit import audit_row
 from streamfold.change import Change, ItemKey
 from streamfold.checks import lacking
 from streamfold.contribution import Contribution
@@ -34,7 +34,7 @@ from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
 from streamfold.triage import Triage
 from streamfold.world import World
-from streamfold.writes import PutRow, RowKey
+from streamfold.writes import RowKey
 
 Work = tuple[Route, Fields]
 
@@ -247,9 +247,8 @@ class Batch:
         for change in work.changes:
             try:
                 _check_view(route, change)
-                puts += [
-                    KeyedPut(route, change, row) for row in audit_rows(route, change, fields) if isinstance(row, PutRow)
-                ]
+                row = audit_row(route, change, fields, self.world.settings.audit_key)
+                puts.append(KeyedPut(route, change, row))
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self._fails(change, route, error)
         return puts

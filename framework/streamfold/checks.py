@@ -9,6 +9,7 @@ from streamfold.change import HAS_NEW
 from streamfold.errors import DeclarationError
 from streamfold.field import Unreadable
 from streamfold.key import Key
+from streamfold.recorded import refused_table
 from streamfold.route import Route, Target
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _check_audit(route: Route, target: Target) -> None:
             "of the source's key, so that each change has a row of its own."
         )
     keys = {name for source in route.sources for name in source.table.attributes}
-    if redacted := sorted(route.redact & keys):
+    if redacted := sorted(route.recorded.redact & keys):
         raise DeclarationError(
             f"{who} has redact={redacted!r}: key attributes never stand among the changes, but an item's key is part "
             "of its rows' keys, in clear. Leave them out, and keep what is to be redacted out of keys."
@@ -142,6 +143,8 @@ def _check_audit(route: Route, target: Target) -> None:
     filled = set.intersection(*(set(source.types) for source in route.sources))
     if unknown := sorted(key.types.keys() - filled - set(AUDIT_FIELDS)):
         raise DeclarationError(f"{who}: nothing fills {', '.join(unknown)} of {key!r}.")
+    if why := refused_table(route.recorded, key.table):
+        raise DeclarationError(f"{who} {why}")
 
 
 def _check_histories(routes: Sequence[Route]) -> None:

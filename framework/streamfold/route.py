@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.change import EVENTS, Change, Event
 from streamfold.key import Key, KeyValue, NearMiss, Part
 from streamfold.policy import RETRY, Policy
+from streamfold.recorded import ALL, Recorded
 
 Kind = Literal["view", "index", "audit", "on"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
@@ -53,7 +54,7 @@ class Route:
     changed: frozenset[str] = frozenset()
     expired: bool | None = None
     external: bool = False
-    redact: frozenset[str] = frozenset()
+    recorded: Recorded = ALL
     targets: tuple[Target, ...] = field(default=())
     policy: Policy = RETRY
     shards: int = 0

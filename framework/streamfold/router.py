@@ -12,6 +12,7 @@ from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.policy import OnError, Policy, checked_policy
+from streamfold.recorded import checked_recorded
 from streamfold.route import Kind, Route
 from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
@@ -113,11 +114,15 @@ class Router:
         """
         return self._ledger("index", sources, into, name, function, Policy(on_error, attempts_max, age_seconds_max))
 
-    def audit(
+    def audit(  # noqa: PLR0913 - as for ``on``
         self,
         *sources: Key,
         into: Key | None = None,
         redact: Collection[str] = (),
+        fields: Collection[str] | None = None,
+        actor: str | None = None,
+        unchanged: bool = True,
+        keep_days: int | None = None,
         name: str = "audit",
         function: str = GROUP,
         on_error: OnError = "retry",
@@ -127,18 +132,20 @@ class Router:
         """Declares an append-only history: one row per change with each field's old and new value.
 
         Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
-        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values.
+        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values,
+        ``fields`` the only ones that are recorded. ``actor`` is the attribute in which each writer says who it is. A
+        row also holds what its change left alone, unless ``unchanged=False``: each tells the whole item. It expires
+        ``keep_days`` after the change, by the time-to-live attribute of its table. See docs/audit.md.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if isinstance(redact, str):
-            raise DeclarationError(f'audit at {at} has redact={redact!r}: expected a list of names, ["{redact}"].')
+        recorded = checked_recorded(at, redact, fields, actor, unchanged, keep_days)
         keys = _keys(sources, "audit", at)
         targets = _audit_targets(keys, at) if into is None else _targets(into, at)
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        self._add(Route(name, "audit", keys, targets, None, at, function, redact=frozenset(redact), policy=policy))
+        self._add(Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy))
 
     @overload
     def on(

@@ -10,11 +10,13 @@ from streamfold.limits import ACTIONS_MAX
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
 EPOCH_MAX = 99
+KEY_BYTES_MIN = 32
+"""Length of the audit key: a shorter one than the hash's output weakens the digests (RFC 2104, section 3)."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"text": text})
+def _setting(default: Any, text: str, *, secret: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"text": text, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class Settings:
     logger: bool = _setting(True, "Powertools Logger in the Lambda function")
     metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
     tracer: bool = _setting(False, "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]")
+    audit_key: bytes | None = _setting(
+        None, "the secret that history rows are signed with; rows have no digests if not set", secret=True
+    )
     origins: Mapping[str, str] = field(default_factory=dict, metadata={"text": ""})
 
     @classmethod
@@ -66,7 +71,7 @@ class Settings:
         return [
             (
                 PREFIX + setting.name.upper() if setting.name != "tables" else TABLE_PREFIX + "<NAME>",
-                _shown(getattr(self, setting.name)),
+                _shown(getattr(self, setting.name), secret=setting.metadata.get("secret", False)),
                 self.origins.get(setting.name, "default"),
                 setting.metadata["text"],
             )
@@ -96,7 +101,9 @@ def environment_name(logical: str) -> str:
     return "".join(character if character.isalnum() else "_" for character in logical).upper()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, *, secret: bool = False) -> str:
+    if secret:
+        return "-" if value is None else "set"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
     if isinstance(value, tuple):
@@ -129,6 +136,16 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _secret(name: str, text: str) -> bytes:
+    secret = text.encode(errors="surrogateescape")
+    if len(secret) < KEY_BYTES_MIN:
+        raise SettingsError(
+            f"Setting {name} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for example "
+            "what `openssl rand -base64 32` prints."
+        )
+    return secret
+
+
 def _names(name: str, text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(names):
@@ -148,4 +165,5 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "logger": _switch,
     "metrics": _switch,
     "tracer": _switch,
+    "audit_key": _secret,
 }

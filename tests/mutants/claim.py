@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import batch as batch_module
-from streamfold.audit import audit_rows
+from streamfold.audit import audit_row
 from streamfold.batch import Batch
 from streamfold.change import Change
 from streamfold.commit import Committer
@@ -141,9 +141,10 @@ def _() -> Iterator[None]:
         return "" if seen[key] == 1 else f"#{seen[key]}"
 
     def numbered(*arguments: Any) -> Any:
-        return [replace(row, key=(*row.key[:2], f"{row.key[2]}{once(row.key)}")) for row in audit_rows(*arguments)]
+        row = audit_row(*arguments)
+        return replace(row, key=(*row.key[:2], f"{row.key[2]}{once(row.key)}"))
 
-    with patch.object(batch_module, "audit_rows", numbered):
+    with patch.object(batch_module, "audit_row", numbered):
         yield
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.testing import HandlerFails
 from streamfold.testing.oracle import expected_rows, stored_rows
 from tests.expenses import CARD, EXPENSE, GROUP, group_total
@@ -87,9 +87,21 @@ def test_audit_has_a_row_for_every_change_and_no_value_that_is_redacted():
     key, row = next(reversed(rows.items()))
     assert key[1] == "AUDIT#EXPENSE#1|METADATA"
     assert key[2].startswith(VERSION_PREFIX)
-    assert row["changes"] == {
-        "M": {"group": {"M": {"old": {"S": "a"}, "new": {"S": "b"}}}, "amount": {"M": {"redacted": {"BOOL": True}}}}
-    }
+    redacted = {"M": {"redacted": {"L": [{"S": "old"}, {"S": "new"}]}}}
+    assert row["changes"] == {"M": {"group": {"M": {"old": {"S": "a"}, "new": {"S": "b"}}}, "amount": redacted}}
+    assert row["unchanged"] == {"M": {}}
+
+
+def test_audit_has_what_its_declaration_asks_for():
+    key = Key("EXPENSE#{expense_id}", "METADATA", table=Table("main", ttl="expires"))
+    app = app_with(lambda router: router.audit(key, fields=["group"], actor="amount", keep_days=1))
+    first, second = expected_rows(app, history(SMALL, {**SMALL, "amount": 9})).values()
+
+    assert (first["changes"], second["changes"]) == ({"M": {"group": {"M": {"new": {"S": "a"}}}}}, {"M": {}})
+    assert second["unchanged"] == {"M": {"group": {"M": {"value": {"S": "a"}}}}}
+    assert second["fields"] == {"L": [{"S": "group"}]}
+    assert second["actor"] == {"N": "9"}
+    assert second["expires"] == {"N": str(1_772_355_600 + 24 * 60 * 60)}
 
 
 def test_on_takes_every_change_once_in_order():

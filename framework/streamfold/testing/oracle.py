@@ -6,6 +6,7 @@ change once. Nothing of the planner, the ledger or a store is used: two pages th
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from decimal import localcontext
 from typing import Any
 
@@ -89,18 +90,40 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
 
 
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    old, new = change.old, change.new
+    """The row of a change whose values are all small; without digests, which need a key."""
+    old, new, recorded = change.old, change.new, route.recorded
     named = {"item": item_name(change.item), "version": change.version_text}
     row = {**named, "event": change.event, "at": change.at, "changes": {}}
+    kept: Values = {}
     for name in {*old, *new} - {*change.keys}:
-        if (name in old, old.get(name)) != (name in new, new.get(name)):
-            sides = {side: image[name] for side, image in (("old", old), ("new", new)) if name in image}
-            row["changes"][name] = {"redacted": True} if name in route.redact else sides
+        if recorded.fields is not None and name not in recorded.fields:
+            continue
+        changed = (name in old, old.get(name)) != (name in new, new.get(name))
+        images = {"old": old, "new": new} if changed else {"value": new}
+        sides = {side: image[name] for side, image in images.items() if name in image}
+        part = row["changes"] if changed else kept
+        part[name] = {"redacted": list(sides)} if name in recorded.redact else sides
+    if change.event == "MODIFY" and recorded.unchanged:
+        row["unchanged"] = kept
     if change.expired:
         row["expired"] = True
     target = next(key for key in route.into if len(route.into) == 1 or key.table.name == change.item[0])
+    row |= _declared(route, change, target.table.ttl)
     own = {name: value for name, value in row.items() if name not in target.table.attributes}
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
+
+
+def _declared(route: Route, change: Change, ttl: str | None) -> Values:
+    """What a row of an audit also holds where the declaration asks for it."""
+    recorded = route.recorded
+    found: Values = {}
+    if recorded.fields is not None:
+        found["fields"] = sorted(recorded.fields)
+    if recorded.actor is not None and recorded.actor in change.new:
+        found["actor"] = change.new[recorded.actor]
+    if recorded.keep_days is not None and ttl is not None:
+        found[ttl] = int((change.at + timedelta(days=recorded.keep_days)).timestamp())
+    return found
 
 
 def _routes(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fields]]:

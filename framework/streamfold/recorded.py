@@ -1,0 +1,110 @@
+"""What the rows of an audit hold, as it is declared: which attributes, whose work it was, and for how long."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from streamfold.errors import DeclarationError
+from streamfold.table import RESERVED_PREFIX, Table
+
+KEEP_DAYS_MAX = 36_500
+"""A century; a row that is to stay for good has no ``keep_days``."""
+ROW_NAMES = (
+    "event", "at", "item", "version", "changes", "unchanged", "fields", "left_out", "expired", "actor", "digests"
+)  # fmt: skip
+"""The attributes of a history row, beside its key and its time to live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a history row holds.
+
+    ``redact``: attributes whose values are never written. ``fields``: the only attributes that are recorded, None for
+    all. ``actor``: the attribute that says who made a change. ``unchanged``: whether a row also holds what its change
+    left alone. ``keep_days``: after how long a row expires, None for never.
+    """
+
+    redact: frozenset[str] = frozenset()
+    fields: frozenset[str] | None = None
+    actor: str | None = None
+    unchanged: bool = True
+    keep_days: int | None = None
+
+
+ALL = Recorded()
+
+
+def checked_recorded(
+    at: str,
+    redact: Collection[str],
+    fields: Collection[str] | None,
+    actor: str | None,
+    unchanged: bool,  # noqa: FBT001 - a declaration's options, passed on
+    keep_days: int | None,
+) -> Recorded:
+    """What an audit declared at ``at`` records. Raises ``DeclarationError`` for what cannot be."""
+    recorded = Recorded(
+        _names("redact", redact, at),
+        None if fields is None else _names("fields", fields, at),
+        actor,
+        unchanged,
+        keep_days,
+    )
+    if recorded.fields is not None and not recorded.fields:
+        raise DeclarationError(f"audit at {at} has fields=[]: expected names of attributes, or no fields= for all.")
+    if not isinstance(unchanged, bool):
+        raise DeclarationError(f"audit at {at} has unchanged={unchanged!r}: expected True or False.")
+    _check_actor(recorded, at)
+    _check_days(keep_days, at)
+    return recorded
+
+
+def refused_table(recorded: Recorded, table: Table) -> str | None:
+    """Why the rows of an audit cannot lie in a table, or None where they can."""
+    if recorded.keep_days is not None and table.ttl is None:
+        return (
+            f"has keep_days={recorded.keep_days}, but table {table.name!r} declares no time-to-live attribute: "
+            f'Table({table.name!r}, ttl="expires"), and switch it on for the real table.'
+        )
+    taken = [name for name in table.attributes if name in ROW_NAMES and name not in ("item", "version")]
+    if recorded.keep_days is not None and table.ttl in ROW_NAMES:
+        taken.append(table.ttl)
+    if taken:
+        return (
+            f"writes rows with the attributes {', '.join(ROW_NAMES)}, of which {taken[0]!r} is an attribute of table "
+            f"{table.name!r} itself: give the history a table of its own, into=Key(..., table=...)."
+        )
+    return None
+
+
+def _names(option: str, names: Any, at: str) -> frozenset[str]:
+    if isinstance(names, str):
+        raise DeclarationError(f'audit at {at} has {option}={names!r}: expected a list of names, ["{names}"].')
+    if not isinstance(names, Collection) or not all(isinstance(name, str) and name for name in names):
+        raise DeclarationError(f"audit at {at} has {option}={names!r}: expected names of attributes, as text.")
+    return frozenset(names)
+
+
+def _check_actor(recorded: Recorded, at: str) -> None:
+    actor: Any = recorded.actor
+    if actor is None:
+        return
+    if not isinstance(actor, str) or not actor or actor.startswith(RESERVED_PREFIX):
+        raise DeclarationError(
+            f"audit at {at} has actor={actor!r}: expected the name of the attribute in which each writer says who it "
+            'is, actor="updated_by".'
+        )
+    if actor in recorded.redact:
+        raise DeclarationError(
+            f"audit at {at} has actor={actor!r}, which redact= names too: a row would hold the value after all. "
+            "Leave one of them out."
+        )
+
+
+def _check_days(keep_days: Any, at: str) -> None:
+    if keep_days is None:
+        return
+    if isinstance(keep_days, bool) or not isinstance(keep_days, int) or not 1 <= keep_days <= KEEP_DAYS_MAX:
+        raise DeclarationError(
+            f"audit at {at} has keep_days={keep_days!r}: expected a whole number from 1 to {KEEP_DAYS_MAX}."
+        )
