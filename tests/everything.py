@@ -1,6 +1,6 @@
 """An application with one of everything, for tests of histories: every kind, target and guard that can be declared."""
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, App, Average, Count, Delete, Key, Put, Router, Row, Sum
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -36,7 +36,7 @@ def tags_and_customers(item, sku):
     for tag in item["tags"]:
         yield Row(TAG, tag=tag, items=Count(), units=Sum(item["quantity"]))
     if sku != "free":
-        yield Row(CUSTOMER, customer=item["customer"], spent=Sum(item["price"]))
+        yield Row(CUSTOMER, customer=item["customer"], spent=Sum(item["price"]), price=Average(item["price"]))
 
 
 @router.view(ORDER, into=CUSTOMER)

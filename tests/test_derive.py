@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold import Add, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, Average, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.contribution import Part
 from streamfold.derive import contribution, effects
 from streamfold.errors import HandlerError
@@ -34,6 +34,22 @@ pytestmark = pytest.mark.usefixtures("exact")
 
 def test_an_aggregate_is_contributed_as_an_amount_to_its_row():
     assert {TOTAL_ROW: Part({"total": 5, "lines": 1}, None, "")} == contributed(Row(total=Sum(5), lines=Count()))
+
+
+def test_an_average_is_contributed_as_a_sum_and_a_count():
+    assert contributed(Row(score=Average(5), n=Count()))[TOTAL_ROW].amounts == {
+        "score_sum": 5,
+        "score_count": 1,
+        "n": 1,
+    }
+
+
+@pytest.mark.parametrize("beside", [{"score_sum": Sum(2)}, {"score_count": 7}])
+def test_an_average_beside_a_value_of_one_of_its_names_is_refused(beside):
+    for values in ({"score": Average(5), **beside}, {**beside, "score": Average(5)}):
+        message = refused(Row(**values), into=OWNED)
+        assert "yielded score=Average(5), which keeps 'score_" in message
+        assert message.endswith("Give one of them another name.")
 
 
 def test_a_handler_gets_the_item_and_the_fields_of_its_key_that_it_asks_for():

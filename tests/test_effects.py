@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold import Add, Count, Delete, Key, Put, Row, Sum
+from streamfold import Add, Average, Count, Delete, Key, Put, Row, Sum
 from streamfold.errors import HandlerError
 
 TOTAL = Key("ORDER#{order_id}", "TOTAL")
@@ -31,11 +31,22 @@ def test_effects_of_other_values_target_or_kind_differ(other):
         (Row(units=Sum(1), day="x"), Row(day="x", units=Sum(Decimal("1.00")))),
         (Put(TOTAL, tags={"a"}), Put(TOTAL, tags={"a"})),
         (Count(), Count()),
+        (Average(2), Average(Decimal("2.0"))),
     ],
 )
 def test_equal_effects_are_one_member_of_a_set(one, other):
     assert one == other
     assert len({one, other}) == 1
+
+
+def test_an_average_adds_to_a_sum_and_a_count():
+    assert Average(5).amounts("score") == (("score_sum", 5), ("score_count", 1))
+    assert Average(5) != Sum(5)
+
+
+def test_an_average_of_what_is_no_number_is_refused_where_it_stands():
+    with pytest.raises(HandlerError, match=re.escape("Average('5') is of type str, expected int or Decimal.")):
+        Average("5")
 
 
 def test_a_count_is_no_sum_of_one():

@@ -6,7 +6,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from streamfold import AUDIT, Key, Table
-from streamfold.read import audit_item, filtered, rows, sharded
+from streamfold.read import audit_item, average, filtered, rows, sharded
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 
@@ -109,3 +109,17 @@ def test_what_is_no_number_says_how_its_shards_are_combined():
 def test_a_throttled_table_is_not_asked_for_ever():
     with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
         sharded(Shards(answers=False), SALES, 2, day="1")
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"score_sum": Decimal(7), "score_count": Decimal(2)}, Decimal("3.5")),
+        ({"score_sum": 1, "score_count": 3}, Decimal("0." + "3" * 38)),
+        ({"score_sum": 0, "score_count": 4}, Decimal(0)),
+        ({"score_sum": 0, "score_count": 0}, None),
+        ({}, None),
+    ],
+)
+def test_an_average_is_the_sum_by_the_count_and_none_without_a_source(row, expected):
+    assert average(row, "score") == expected

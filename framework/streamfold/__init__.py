@@ -1,8 +1,9 @@
 """Fold a DynamoDB stream into views, feeds, audit logs, search indexes and index items, exactly once."""
 
+from streamfold.aggregates import Average, Count, Sum
 from streamfold.app import App
 from streamfold.change import Change, Version
-from streamfold.effects import Add, Count, Delete, Put, Row, Sum
+from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.key import Key
 from streamfold.router import AUDIT, Router
@@ -15,7 +16,7 @@ __all__ = [
     # what a handler gets
     "Change", "Item", "Version",
     # what a handler yields
-    "Row", "Sum", "Count", "Put", "Add", "Delete",
+    "Row", "Sum", "Count", "Average", "Put", "Add", "Delete",
     # what a handler raises for a record that it will never process
     "Unprocessable",
     # the rest

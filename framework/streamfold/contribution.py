@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
+from streamfold.aggregates import Number
 from streamfold.change import ItemKey, item_name
-from streamfold.effects import Number
 from streamfold.key import KeyValue
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from decimal import DecimalException
 from typing import Any
 
+from streamfold.aggregates import Aggregate, Number
 from streamfold.change import Change
 from streamfold.contribution import Contribution, Part, owner_of
-from streamfold.effects import Add, Aggregate, Delete, Number, Put, Row
+from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
 from streamfold.route import Fields, Route, Target
@@ -134,13 +135,7 @@ def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: 
 
 
 def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
-    amounts: dict[str, Number] = {}
-    plain: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Aggregate):
-            amounts[name] = value.amount
-        else:
-            plain[name] = value
+    amounts, plain = _divided(route, values)
     if amounts and route.kind == "index":
         raise HandlerError(
             f"Index {route.name!r} yielded {next(iter(amounts))!r} as an aggregate: "
@@ -151,6 +146,24 @@ def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = target.whole and (plain or route.kind == "index" or target.contested)
     return Part(amounts, plain if whole else None, "")
+
+
+def _divided(route: Route, values: Mapping[str, Any]) -> tuple[dict[str, Number], dict[str, Any]]:
+    """What is added up, and the plain attributes."""
+    amounts: dict[str, Number] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, Aggregate):
+            plain[name] = value
+            continue
+        for attribute, amount in value.amounts(name):
+            if attribute in amounts or (attribute != name and attribute in values):
+                raise HandlerError(
+                    f"Handler {route.name!r} yielded {name}={shown(value)}, which keeps {attribute!r}, beside another "
+                    f"value of {attribute!r}. Give one of them another name."
+                )
+            amounts[attribute] = amount
+    return amounts, plain
 
 
 def _not_whole(route: Route, target: Target, name: str) -> HandlerError:

@@ -1,58 +1,10 @@
 """The closed set of what a handler may yield. Values: a test compares them with literals."""
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from streamfold.errors import HandlerError, shown
 from streamfold.key import Key
-from streamfold.values import number_text
-
-Number = int | Decimal
-
-
-class Aggregate:
-    """A number that a row adds up over its sources. ``amount`` is what this source contributes."""
-
-    __slots__ = ("amount",)
-    amount: Number
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.amount == other.amount
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.amount))
-
-
-class Sum(Aggregate):
-    """The sum of a number over a row's sources; amended, moved and deleted sources are taken back.
-
-    Raises ``HandlerError`` for a float, for what is no number, and for more than 38 digits.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, value: Number) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | Decimal):
-            hint = f": use Decimal({str(value)!r})" if isinstance(value, float) else ""
-            raise HandlerError(f"Sum({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
-        number_text(value)
-        self.amount = value
-
-    def __repr__(self) -> str:
-        return f"Sum({self.amount!r})"
-
-
-class Count(Aggregate):
-    """How many sources a row has."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        self.amount = 1
-
-    def __repr__(self) -> str:
-        return "Count()"
 
 
 class _Write:

@@ -9,14 +9,15 @@ live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
+from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
 from streamfold.key import Key
 from streamfold.shards import SHARD
 from streamfold.table import CONTRIBUTORS, MAIN, Table
-from streamfold.values import EXACT, hidden
+from streamfold.values import DIGITS_MAX, EXACT, hidden
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
@@ -50,6 +51,15 @@ def filtered(query: Mapping[str, Any]) -> dict[str, Any]:
         "ExpressionAttributeNames": {**query.get("ExpressionAttributeNames", {}), "#present": CONTRIBUTORS},
         "ExpressionAttributeValues": {**query.get("ExpressionAttributeValues", {}), ":absent": 0},
     }
+
+
+def average(row: Mapping[str, Any], name: str) -> Decimal | None:
+    """The average that ``Row(name=Average(...))`` keeps, rounded to 38 digits; None on a row that no source stands in.
+
+    ``row`` is a plain item: ``average(row, "score")`` divides its ``score_sum`` by its ``score_count``.
+    """
+    count = Decimal(row.get(name + COUNT_SUFFIX, 0))
+    return Context(prec=DIGITS_MAX).divide(Decimal(row[name + SUM_SUFFIX]), count) if count else None
 
 
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from streamfold.effects import Number
+from streamfold.aggregates import Number
 from streamfold.key import KeyValue
 from streamfold.values import EXACT
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.effects import Number
+from streamfold.aggregates import Number
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.values import WIDE
 from streamfold.writes import GuardedPut, LedgerWrite

@@ -10,9 +10,10 @@ from datetime import timedelta
 from decimal import localcontext
 from typing import Any
 
+from streamfold.aggregates import Average, Count, Sum
 from streamfold.app import App
 from streamfold.change import Change, ItemKey, item_name
-from streamfold.effects import Add, Aggregate, Delete
+from streamfold.effects import Add, Delete
 from streamfold.engines import StoredItem
 from streamfold.route import Route
 from streamfold.shards import SHARD, shard_of
@@ -68,7 +69,11 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
 
 def _fold(row: Values, values: Values) -> None:
     for name, value in values.items():
-        row[name] = row.get(name, 0) + value.amount if isinstance(value, Aggregate) else value
+        if isinstance(value, Average):
+            row[name + "_sum"] = row.get(name + "_sum", 0) + value.amount
+            row[name + "_count"] = row.get(name + "_count", 0) + 1
+        else:
+            row[name] = row.get(name, 0) + value.amount if isinstance(value, Sum | Count) else value
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
