@@ -1,6 +1,6 @@
 """An application with one of everything, for tests of histories: every kind, target and guard that can be declared."""
 
-from streamfold import Add, App, Average, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, App, Average, Count, Delete, Key, Put, Router, Row, Sum, Table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -19,6 +19,7 @@ SEEN = Key("USER#{user}", "SESSION#{session_id}")
 
 router = Router()
 router.audit(ORDER, SESSION, redact=["email"])
+router.copy(ORDER, SESSION, to=Table("copies"))
 
 
 @router.view(ORDER_ITEM, into=ORDER_TOTAL)

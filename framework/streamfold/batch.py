@@ -11,6 +11,7 @@ from streamfold.audit import audit_row
 from streamfold.change import Change, ItemKey
 from streamfold.checks import lacking
 from streamfold.contribution import Contribution
+from streamfold.copies import copy_of
 from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
@@ -29,7 +30,7 @@ from streamfold.errors import (
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.ledger_reads import filled
 from streamfold.outcome import Failed, Held, NotStarted
-from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
+from streamfold.plan import Copied, KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
 from streamfold.triage import Triage
@@ -80,6 +81,7 @@ class Batch:
         """Derives every handler's effects and plans them; reads state only where an old image is not known."""
         units: list[Unit] = []
         puts: list[KeyedPut] = []
+        copies: list[Copied] = []
         unread: list[tuple[ItemWork, str, tuple[Step, ...]]] = []
         for work in self.work.values():
             for group, routes in work.ledger.items():
@@ -95,9 +97,11 @@ class Batch:
             for route, fields in work.others:
                 if route.kind == "audit":
                     puts += self._audit(route, fields, work)
+                elif route.kind == "copy":
+                    copies += self._copies(route, work)
                 else:
                     units += self._on(route, fields, work)
-        return Plan(tuple(pack(units, self.actions)), tuple(puts))
+        return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(copies))
 
     def departed(self, unit: Unit) -> set[RowKey]:
         """The counted rows that any of an item's images named and the newest does not: a crash may have left them
@@ -252,6 +256,19 @@ class Batch:
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self._fails(change, route, error)
         return puts
+
+    def _copies(self, route: Route, work: ItemWork) -> list[Copied]:
+        """The copy of the newest image that can be read; the records of others are reported."""
+        for change in reversed(work.changes):
+            try:
+                _check_view(route, change)
+                row = copy_of(route, change)
+            except Exception as error:  # noqa: BLE001 - fails this record only
+                self._fails(change, route, error)
+                continue
+            if row is not None:
+                return [Copied(route, tuple(work.changes), row)]
+        return []
 
     def _on(self, route: Route, fields: Fields, work: ItemWork) -> list[Unit]:
         """One unit per change, in order; a change that fails holds the later ones of the same item."""

@@ -23,6 +23,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     """The routes with their targets resolved. Raises ``DeclarationError`` for what cannot work together."""
     _check_names(routes)
     _check_tables(routes)
+    _check_regions(routes)
     _check_sources(routes)
     _check_writers(routes)
     bound = tuple(replace(route, targets=tuple(_target(route, key, routes) for key in route.into)) for route in routes)
@@ -64,6 +65,18 @@ def _check_tables(routes: Sequence[Route]) -> None:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
 
 
+def _check_regions(routes: Sequence[Route]) -> None:
+    """A transaction is of one region and account (Developer Guide, transaction-apis), and so is a stream's function."""
+    for route in routes:
+        for key in (*route.sources, *(() if route.kind == "copy" else route.into)):
+            if key.table.region is not None:
+                raise DeclarationError(
+                    f"{route.kind} {route.name!r} ({route.declared_at}) has {key!r}, whose table is in region "
+                    f"{key.table.region!r}: only router.copy(..., to=...) goes to another region, because what is read "
+                    "and written together is in one. Leave region= out if it is the application's own."
+                )
+
+
 def _check_sources(routes: Sequence[Route]) -> None:
     keys = list(dict.fromkeys(key for route in routes for key in route.sources))
     for one, other in combinations(keys, 2):
@@ -95,11 +108,11 @@ def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
 
 
 def _target(route: Route, key: Key, routes: Sequence[Route]) -> Target:
-    audit = route.kind == "audit"
-    owned = (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
+    audit, copy = route.kind == "audit", route.kind == "copy"
+    owned = copy or (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
     alone = not any(other is not route and key in other.into for other in routes)
     several = len(route.sources) > 1
-    return Target(key, owned, alone, contested=owned and alone and several and not audit)
+    return Target(key, owned, alone, contested=owned and alone and several and not (audit or copy))
 
 
 def owns(target: Key, source: Key) -> bool:
@@ -196,7 +209,7 @@ def _check_view_type(route: Route) -> None:
 
 def lacking(route: Route, view: str) -> str | None:
     """Why a route cannot work on a stream of this view type, or None where it can."""
-    if route.ledger and view not in HAS_NEW:
+    if (route.ledger or route.kind == "copy") and view not in HAS_NEW:
         return (
             f"needs the new image, which view type {view} does not carry. "
             "Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."

@@ -3,7 +3,6 @@
 Nothing is corrected by an opposite write: whatever an earlier attempt did or did not do, the guards decide.
 """
 
-import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from streamfold.limits import ACTIONS_MAX
 from streamfold.outcome import Failed, Held, NotStarted, Outcome, Tallies
 from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, exceeds_transaction, pack, without
 from streamfold.refusals import is_stale, not_its_row
+from streamfold.sending import CONFLICT_TRIES_MAX, pause_seconds
 from streamfold.sizes import too_large
 from streamfold.writes import (
     CONDITION,
@@ -36,11 +36,7 @@ ROUNDS_MAX = 8
 """Times that a unit is planned again before its records are reported."""
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
-CONFLICT_TRIES_MAX = 4
-CONFLICT_SECONDS = 0.05
-"""First pause after a conflict, doubled each time. The SDK retries none (Developer Guide, transaction-apis)."""
-THROTTLE_FACTOR = 4
-"""How much longer the pauses are for a throttled table than for a conflict."""
+
 Lane = tuple[str, ItemKey]
 """A handler and an item: the changes that a failure holds."""
 
@@ -151,8 +147,7 @@ class Committer:
             else:
                 self._decide(attempt, refused)
         elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
-            factor = 1 if codes == {CONFLICT[0]} else THROTTLE_FACTOR
-            self.world.pause(factor * CONFLICT_SECONDS * 2**attempt.conflicts * (0.5 + random.random()))  # noqa: S311 - jitter
+            self.world.pause(pause_seconds(codes, attempt.conflicts))
             self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
         else:
             self._split(attempt, refused)

@@ -64,11 +64,20 @@ class KeyedPut(NamedTuple):
     row: PutRow
 
 
+class Copied(NamedTuple):
+    """A copy of an item as its newest change left it; ``changes`` are reported if it cannot be written."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    row: GuardedPut
+
+
 class Plan(NamedTuple):
-    """The writes of a batch: transactions in order, and keyed puts."""
+    """The writes of a batch: transactions in order, keyed puts, and copies."""
 
     chunks: tuple[Chunk, ...]
     puts: tuple[KeyedPut, ...]
+    copies: tuple[Copied, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -240,3 +249,5 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"  {write}"
     for put in plan.puts:
         yield f"put {put.row}"
+    for copy in plan.copies:
+        yield f"copy {copy.row}"

@@ -9,6 +9,7 @@ from streamfold.batch import Batch
 from streamfold.change import Change
 from streamfold.commit import Committer
 from streamfold.commit import World as CommitWorld
+from streamfold.copies import Copies
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord, records_of
 from streamfold.errors import RecordError, SettingsError
@@ -16,10 +17,11 @@ from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
 from streamfold.plan import Plan
 from streamfold.report import Failure, Report, add_failures
+from streamfold.sending import expires_at
 from streamfold.settings import Settings
 from streamfold.triage import Triage
 from streamfold.values import EXACT
-from streamfold.world import SECONDS_A_DAY, World
+from streamfold.world import World
 
 
 def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
@@ -63,7 +65,7 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
         outcome = Committer(
             engine,
             CommitWorld(
-                int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY,
+                expires_at(world),
                 batch.actions,
                 world.pause,
                 world.enough_time,
@@ -72,9 +74,12 @@ def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: 
             triage,
         ).run(plan)
         batch.failed += outcome.failed
+        copies = Copies(engine, world, triage)
+        copies.run(plan.copies)
+        batch.failed += copies.failed
         batch.call_external()
     report = batch.report
-    report.tallies = outcome.tallies
+    report.tallies = outcome.tallies | copies.tallies
     report.parked = triage.parked
     report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)

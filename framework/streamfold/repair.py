@@ -6,7 +6,6 @@ refused: again from the first read. It is written also when nothing differs, wit
 before the repair can no longer land after it.
 """
 
-import random
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import localcontext
@@ -15,7 +14,6 @@ from typing import NamedTuple
 from streamfold.app import App
 from streamfold.batch import explained
 from streamfold.change import ABSENT, Change, ItemKey, image_of
-from streamfold.commit import CONFLICT_SECONDS, THROTTLE_FACTOR
 from streamfold.derive import contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -23,8 +21,9 @@ from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_k
 from streamfold.ledger_reads import filled
 from streamfold.refusals import not_the_owner
 from streamfold.route import Fields, Route
+from streamfold.sending import expires_at, pause_seconds
 from streamfold.values import EXACT
-from streamfold.world import SECONDS_A_DAY, World
+from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
 
 ROUNDS_MAX = 8
@@ -99,7 +98,7 @@ class Repair:
             if self.dry_run:
                 return Repaired(work.item, work.route.name, tally.written, tally.removed, known)
             writes = _writes(transition)
-            refused = self.engine.transact(writes, self._expires_at())
+            refused = self.engine.transact(writes, expires_at(self.world))
             if refused is not None:
                 self._decide(writes, refused, number)
                 continue
@@ -134,15 +133,11 @@ class Repair:
         if not codes <= set(CONFLICT):
             first = next(reason for reason in reasons if reason.code not in CONFLICT)
             raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
-        factor = 1 if codes == {CONFLICT[0]} else THROTTLE_FACTOR
-        self.world.pause(factor * CONFLICT_SECONDS * 2**number * (0.5 + random.random()))  # noqa: S311 - jitter
+        self.world.pause(pause_seconds(codes, number))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes those of the rows that nothing contributes to any more; returns how many were removed."""
         return len(self.engine.remove_empty(sorted(rows, key=str))) if rows else 0
-
-    def _expires_at(self) -> int:
-        return int(self.world.clock()) + self.world.settings.retention_days * SECONDS_A_DAY
 
 
 def ledger_routes(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:

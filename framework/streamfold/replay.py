@@ -136,7 +136,7 @@ class Replay:
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.world)
             self.summary.transactions += len(plan.chunks)
-            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts)
+            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + len(plan.copies)
             self.dry_run(plan)
         else:
             if self.put_sources:

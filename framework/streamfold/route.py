@@ -9,11 +9,14 @@ from streamfold.key import Key, KeyValue, NearMiss, Part
 from streamfold.policy import RETRY, Policy
 from streamfold.recorded import ALL, Recorded
 
-Kind = Literal["view", "index", "audit", "on"]
+Kind = Literal["view", "index", "audit", "on", "copy"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
 """Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
+
+GROUP = "main"
+"""The group of handlers that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Route:
     into: tuple[Key, ...]
     function: Callable[..., Any] | None
     declared_at: str
-    group: str = "main"
+    group: str = GROUP
     wants: tuple[str, ...] = ()
     events: frozenset[Event] = frozenset(EVENTS)
     changed: frozenset[str] = frozenset()
@@ -70,7 +73,7 @@ class Route:
             return "idempotency"
         if self.kind == "on":
             return "claim, row guard" if any(target.owned for target in self.targets) else "claim"
-        return "keyed put" if self.kind == "audit" else "ledger"
+        return {"audit": "keyed put", "copy": "row guard"}.get(self.kind, "ledger")
 
     def takes(self, change: Change) -> bool:
         """Whether an ``on`` route's filters let this change through."""

@@ -11,9 +11,10 @@ from streamfold.change import EVENTS, Event
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
+from streamfold.lifecycle import Lifecycle, source_keys
 from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.recorded import checked_recorded
-from streamfold.route import Kind, Route
+from streamfold.route import GROUP, Kind, Route
 from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
 from streamfold.table import NAME
@@ -24,8 +25,6 @@ Into = Key | Sequence[Key]
 Rows = Callable[P, Iterator[Row]]
 Effects = Callable[P, Iterator[Put | Add | Delete]]
 
-GROUP = "main"
-"""The group of handlers that name none."""
 AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
 """The default target of ``audit``: one partition per item, its changes in order.
 
@@ -63,7 +62,7 @@ def _check_parentheses(kind: str, sources: tuple[object, ...]) -> None:
         )
 
 
-class Router:
+class Router(Lifecycle):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
@@ -140,7 +139,7 @@ class Router:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         recorded = checked_recorded(at, redact, fields, actor, unchanged, keep_days)
-        keys = _keys(sources, "audit", at)
+        keys = source_keys(sources, "audit", at)
         targets = _audit_targets(keys, at) if into is None else _targets(into, at)
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
@@ -206,7 +205,7 @@ class Router:
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
             at = place(handler)
             check_plain(handler) if external else check_generator(handler, "on")
-            keys = _keys(sources, "on", at)
+            keys = source_keys(sources, "on", at, "@")
             route = Route(
                 name or _name(handler),
                 "on",
@@ -240,7 +239,7 @@ class Router:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
             check_generator(handler, kind)
-            keys = _keys(sources, kind, at)
+            keys = source_keys(sources, kind, at, "@")
             targets = _targets(into, at)
             route = Route(
                 name or _name(handler),
@@ -267,13 +266,6 @@ class Router:
                     "letters, digits, '_', '-' or '.', 64 characters at most."
                 )
         self.routes.append(route)
-
-
-def _keys(sources: tuple[Key, ...], kind: str, at: str) -> tuple[Key, ...]:
-    if not sources or not all(isinstance(source, Key) for source in sources):
-        form = f"{'' if kind == 'audit' else '@'}router.{kind}(ORDER, ...)"
-        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
-    return tuple(dict.fromkeys(sources))
 
 
 def _targets(into: Into, at: str) -> tuple[Key, ...]:

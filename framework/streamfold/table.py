@@ -10,6 +10,8 @@ ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of applications, tables, groups and handlers: they become parts of state keys and attribute names."""
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
+"""Names of regions (General Reference, rande), those of other partitions too."""
 
 RESERVED_PREFIX = "_sf_"
 """The framework's own attributes on derived rows begin with this; handlers and readers do not see them."""
@@ -30,7 +32,7 @@ class Table:
     the name itself. ``partition`` and ``sort`` are the key attributes (``sort=None`` for a table with a partition key
     only), ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known:
     what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a
-    key.
+    key. ``region`` is another region than the application's: such a table holds copies (``Router.copy``), nothing else.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Table:
     ttl: str | None = None
     view: ViewType | None = None
     delimiter: str = "#"
+    region: str | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -54,6 +57,10 @@ class Table:
             raise DeclarationError(
                 f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character that is no letter, "
                 "digit or brace."
+            )
+        if self.region is not None and not REGION.fullmatch(self.region):
+            raise DeclarationError(
+                f"Table {self.name!r} has region={self.region!r}: expected the name of an AWS region, 'eu-west-1'."
             )
         if not all(self.attributes) or self.partition == self.sort:
             raise DeclarationError(

@@ -14,7 +14,8 @@ from streamfold.ledger import attempt_key
 from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.route import Route
-from streamfold.world import SECONDS_A_DAY, World
+from streamfold.sending import expires_at
+from streamfold.world import World
 
 ROUNDS_MAX = 3
 """Times that an attempt is noted beside another process that notes one; then the record comes again uncounted."""
@@ -73,10 +74,9 @@ class Triage:
         if route.policy.attempts_max is None:
             return None
         key = attempt_key(self.application, route.name, change.item, change.version_text)
-        expires_at = int(self.world.clock()) + self.world.settings.retention_days * SECONDS_A_DAY
         for _ in range(ROUNDS_MAX):
             before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
-            if self.engine.swap_state(key, {"ttl": expires_at}, before):
+            if self.engine.swap_state(key, {"ttl": expires_at(self.world)}, before):
                 return before + 1
         return None
 

@@ -12,7 +12,7 @@ from tests.faulty import driven
 from tests.histories import batches, random_steps, random_writes, records_of
 from tests.model import model, stored
 
-SHOP, STATE = "shop", "everything-state"
+STATE = "everything-state"
 
 
 @pytest.fixture
@@ -20,11 +20,12 @@ def make_engine(dynamodb):
     """An engine over empty tables."""
 
     def make(app):
-        for name, keys in ((SHOP, ("PK", "SK")), (STATE, ("pk", "sk"))):
+        tables = {name: (table, f"real-{name}") for name, table in app.tables.items()}
+        for name, keys in (*((name, ("PK", "SK")) for _, name in tables.values()), (STATE, ("pk", "sk"))):
             if name in dynamodb.list_tables()["TableNames"]:
                 dynamodb.delete_table(TableName=name)
             make_table(dynamodb, name, dict.fromkeys(keys, "S"))
-        return DynamoEngine(dynamodb, {"main": (app.tables["main"], SHOP)}, STATE, pause=lambda seconds: None)
+        return DynamoEngine(dynamodb, tables, STATE, pause=lambda seconds: None)
 
     return make
 

@@ -1,6 +1,6 @@
 """What ``replay --engine dynamodb`` does beside processing: tables, the account, sources, chains."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -38,21 +38,37 @@ def account(client: Any) -> str:
     return f"account {identity['Account']}, region {client.meta.region_name}"
 
 
-def create_tables(client: Any, app: App, tables: dict[str, tuple[Table, str]], state_table: str) -> list[str]:
-    """Creates the tables that are missing, with a stream and time to live, and returns their names."""
-    existing = {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
+def create_tables(
+    client: Any,
+    app: App,
+    tables: dict[str, tuple[Table, str]],
+    state_table: str,
+    regional: Callable[[str], Any],
+) -> list[str]:
+    """Creates the tables that are missing, with a stream and time to live, and returns their names.
+
+    ``regional`` makes the clients of other regions.
+    """
+    clients: dict[str | None, Any] = {None: client}
+    for region in {table.region for table, _ in tables.values() if table.region}:
+        clients[region] = regional(region)
+    existing = {region: _existing(client) for region, client in clients.items()}
     created = []
     for table, name in tables.values():
-        if name not in existing:
-            _create(client, name, _key_types(app, table), stream=True)
+        if name not in existing[table.region]:
+            _create(clients[table.region], name, _key_types(app, table), stream=True)
             created.append(name)
             if table.ttl:
-                _expire(client, name, table.ttl)
-    if state_table not in existing:
+                _expire(clients[table.region], name, table.ttl)
+    if state_table not in existing[None]:
         _create(client, state_table, {"pk": "S", "sk": "S"}, stream=False)
         _expire(client, state_table, "ttl")
         created.append(state_table)
     return created
+
+
+def _existing(client: Any) -> set[str]:
+    return {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
 
 
 def _key_types(app: App, table: Table) -> dict[str, str]:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from streamfold.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.parking import open_parking
 from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.settings import Settings
-from streamfold.table import MAIN
+from streamfold.table import MAIN, Table
 from streamfold.world import World
 
 BATCH_RECORDS_MAX = 10_000
@@ -266,22 +267,26 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
 def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
     from streamfold.cli.clients import make_clients
     from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables
-    from streamfold.engines.dynamodb import DynamoEngine
+    from streamfold.engines.dynamodb import DynamoEngine, make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
         lines.find_table(origins, keep_going=options.keep_going)
     tables, state = real_tables(app, settings, origins), state_table(app, settings)
-    clients = make_clients(options.store.endpoint_url)
+    clients, regional = make_clients(options.store.endpoint_url), partial(make_client, options.store.endpoint_url)
     if not options.store.endpoint_url and not options.dry_run:
-        _confirm(clients[0], [name for _, name in tables.values()], state, options)
+        _confirm(clients[0], [_with_region(table, name) for table, name in tables.values()], state, options)
     if options.create_tables and not options.dry_run:
-        for name in create_tables(clients[0], app, tables, state):
+        for name in create_tables(clients[0], app, tables, state, regional):
             click.echo(f"Created table {name}.", err=True)
-    engine = DynamoEngine(clients[0], tables, state)
+    engine = DynamoEngine(clients[0], tables, state, regional=regional)
     writer = SourceWriter(clients[0], engine.requests) if options.put_sources else None
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
     chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None
     return Opened(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
+
+
+def _with_region(table: Table, name: str) -> str:
+    return f"{name} in {table.region}" if table.region else name
 
 
 def _confirm(client: Any, tables: list[str], state: str, options: Options) -> None:

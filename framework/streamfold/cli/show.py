@@ -1,6 +1,7 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import click
@@ -113,7 +114,8 @@ def _open(app: App, settings: Settings, engine: str, state: str, endpoint_url: s
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
         raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
-    return DynamoEngine(make_client(endpoint_url), real_tables(app, settings), state_table(app, settings))
+    tables, regional = real_tables(app, settings), partial(make_client, endpoint_url)
+    return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
 
 
 def _matching(

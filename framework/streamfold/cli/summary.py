@@ -66,7 +66,8 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
 def print_plan_json(plan: Plan) -> None:
     """The plan of one batch, as one JSON object."""
     transactions = [[str(write) for write in chunk.writes] for chunk in plan.chunks]
-    click.echo(to_json({"transactions": transactions, "puts": [str(put.row) for put in plan.puts]}))
+    puts, copies = ([str(put.row) for put in some] for some in (plan.puts, plan.copies))
+    click.echo(to_json({"transactions": transactions, "puts": puts, "copies": copies}))
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:

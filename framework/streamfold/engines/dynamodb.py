@@ -53,15 +53,18 @@ FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 T = TypeVar("T")
 
 
-def make_client(endpoint_url: str | None = None) -> Any:
-    """A low-level DynamoDB client with bounded time-outs and retries. Raises ``EngineError`` when no region is set."""
+def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
+    """A low-level DynamoDB client with bounded time-outs and retries, for the environment's region or another.
+
+    Raises ``EngineError`` when no region is set.
+    """
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
     )
     try:
-        return boto3.client("dynamodb", endpoint_url=endpoint_url, config=config)
+        return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
     except NoRegionError:
         raise EngineError("No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile.") from None
     except (BotoCoreError, ValueError) as error:
@@ -69,7 +72,10 @@ def make_client(endpoint_url: str | None = None) -> Any:
 
 
 class DynamoEngine:
-    """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name."""
+    """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name.
+
+    ``regional`` makes the client of a table that is in another region, when that is first used.
+    """
 
     def __init__(
         self,
@@ -77,13 +83,26 @@ class DynamoEngine:
         tables: Mapping[str, tuple[Table, str]],
         state_table: str,
         pause: Callable[[float], None] = time.sleep,
+        regional: Callable[[str], Any] = lambda region: make_client(region=region),
     ) -> None:
         self.client = client
+        self._regional = regional
+        self._others: dict[str, Any] = {}
         self.requests = Requests(tables, state_table)
         self._pause = pause
 
     def close(self) -> None:
-        self.client.close()
+        for client in (self.client, *self._others.values()):
+            client.close()
+
+    def _client(self, place: RowKey | StateKey) -> Any:
+        """The client of the region that a row's table is in."""
+        region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
+        if region is None:
+            return self.client
+        if region not in self._others:
+            self._others[region] = self._regional(region)
+        return self._others[region]
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         try:
@@ -92,7 +111,7 @@ class DynamoEngine:
             return Refused(tuple(self._unstorable(write, expires_at) for write in writes))
         try:
             if len(actions) == 1:
-                self._single(actions[0])
+                self._single(self._client(writes[0].key), actions[0])
             else:
                 self.client.transact_write_items(TransactItems=actions)
             return None
@@ -108,10 +127,11 @@ class DynamoEngine:
             return Reason(VALIDATION, None, str(error))
         return None
 
-    def _single(self, action: Action) -> None:
+    @staticmethod
+    def _single(client: Any, action: Action) -> None:
         """One write alone costs half of what it costs in a transaction."""
         ((kind, arguments),) = action.items()
-        getattr(self.client, OPERATIONS[kind])(**arguments)
+        getattr(client, OPERATIONS[kind])(**arguments)
 
     def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         latest = {row.key: row for row in rows}
@@ -228,7 +248,7 @@ class DynamoEngine:
     def read_source(self, item: ItemKey) -> StoredItem | None:
         real_name = self.requests.real_name(item[0])
         try:
-            found = self.client.get_item(TableName=real_name, Key=self.requests.key(item), ConsistentRead=True)
+            found = self._client(item).get_item(TableName=real_name, Key=self.requests.key(item), ConsistentRead=True)
         except ClientError as error:
             if error.response["Error"]["Code"] in FORBIDDEN:
                 raise EngineError(
@@ -242,11 +262,12 @@ class DynamoEngine:
         return source
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        real_name = self.requests.real_name(table.name)
+        real_name, client = self.requests.real_name(table.name), self._client((table.name, "", None))
         if partition is None:
-            yield from self._pages("scan", TableName=real_name, ConsistentRead=True)
+            yield from self._pages(client, "scan", TableName=real_name, ConsistentRead=True)
             return
         yield from self._pages(
+            client,
             "query",
             TableName=real_name,
             ConsistentRead=True,
@@ -256,11 +277,11 @@ class DynamoEngine:
         )
 
     def state_items(self) -> Iterator[StoredItem]:
-        return self._pages("scan", TableName=self.requests.state_table, ConsistentRead=True)
+        return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
 
-    def _pages(self, operation: str, **arguments: Any) -> Iterator[StoredItem]:
+    def _pages(self, client: Any, operation: str, **arguments: Any) -> Iterator[StoredItem]:
         try:
-            for page in self.client.get_paginator(operation).paginate(**arguments):
+            for page in client.get_paginator(operation).paginate(**arguments):
                 yield from page["Items"]
         except ClientError as error:
             raise self._fatal(error) from error

@@ -35,7 +35,7 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
     with localcontext(EXACT):
         for change in sorted({change.version_text: change for change in changes}.values(), key=_version):
             items[change.item] = change.new
-            for route, fields in _routes(app, change.item, "audit", "on"):
+            for route, fields in _routes(app, change.item, "audit", "on", "copy"):
                 _take(route, change, fields, rows)
         folded = _folded(app, items)
         for _ in app.chained:  # a chain is no longer than it has readers
@@ -77,9 +77,12 @@ def _fold(row: Values, values: Values) -> None:
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """Adds what one change leads to through an ``audit`` or ``on``."""
+    """Adds what one change leads to through an ``audit``, ``on`` or ``copy``."""
     if route.kind == "audit":
         _audit(route, change, fields, rows)
+        return
+    if route.kind == "copy":
+        _copy(route, change, rows)
         return
     if not route.takes(change):
         return
@@ -92,6 +95,13 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
             rows.pop(key, None)
         else:
             rows[key] = values
+
+
+def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
+    key = (route.into[0].table.name, *change.item[1:])
+    rows.pop(key, None)
+    if change.new:
+        rows[key] = {name: value for name, value in change.new.items() if name not in change.keys}
 
 
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
