@@ -370,6 +370,12 @@ def test_transaction_holds_each_item_once_a_check_counts(table):
         table.transact(CheckItem(ONE), PutItem(row(1, total=1)))
 
 
+def test_check_leaves_its_item_as_it_is(table):
+    table.put(row(1))
+    assert len(table.transact(CheckItem(ONE), PutItem(row(2)))) == 1
+    assert table.items() == [row(1), row(2)]
+
+
 def test_update_of_a_transaction_has_to_change_something(table):
     with pytest.raises(WriteRefused, match="in a transaction it has to change something"):
         table.transact(PutItem(row(2)), UpdateItem(ONE))
@@ -409,6 +415,13 @@ def test_item_whose_time_has_passed_is_removed_with_the_services_identity(table)
     assert record["userIdentity"] == {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
     assert record["dynamodb"]["OldImage"]["PK"] == {"S": "ORDER#1"}
     assert [item["PK"] for item in table.items()] == ["ORDER#2"]
+
+
+def test_every_record_has_an_identity_of_its_own(table):
+    table.put(row(1, expires=1_772_355_600))
+    table.expire()[0]["userIdentity"].clear()
+    table.put(row(1, expires=1_772_355_600))
+    assert table.expire()[0]["userIdentity"]["type"] == "Service"
 
 
 def test_only_a_deletion_by_time_to_live_has_an_identity(table):
