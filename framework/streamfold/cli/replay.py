@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, application_option, load_application
+from streamfold.cli.chaos import chaos_options
 from streamfold.cli.engines import (
     DEFAULT_STATE,
     EMBEDDED_ACTIONS,
@@ -138,6 +139,7 @@ class Opened(NamedTuple):
     is_flag=True,
     help="The summary as one JSON object; with --dry-run, after one line for the plan of each batch.",
 )
+@chaos_options
 def command(
     files: tuple[str, ...],
     application: str,
@@ -164,6 +166,7 @@ def command(
       streamfold replay events/*.jsonl --state shop.db
       streamfold replay batch.json --dry-run
       streamfold replay events/shop.jsonl --engine dynamodb --endpoint-url http://127.0.0.1:8000 --create-tables
+      streamfold replay events/shop.jsonl --chaos --runs 50
     """
     store = Store(engine, state, endpoint_url)
     options = Options(

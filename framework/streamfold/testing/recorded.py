@@ -1,0 +1,165 @@
+"""Recorded changes under faults: many runs over the same records, each compared with what a clean run leads to."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from streamfold.app import App
+from streamfold.change import Change
+from streamfold.testing.check import ACTIONS, RATES, difference_of
+from streamfold.testing.choices import Choices, Drawn, Script, Scripted
+from streamfold.testing.determinism import NotDeterministic, check_deterministic
+from streamfold.testing.driver import Driver
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.oracle import expected_rows
+from streamfold.testing.shorten import Budget, shortened
+
+if TYPE_CHECKING:
+    from streamfold.change import ItemKey
+    from streamfold.testing.oracle import Rows
+
+RECORDS_MAX = 100_000
+"""Records of one proof: all are kept in memory, with a store of what they lead to beside them."""
+SHARDS = 2
+"""Shards of each table: enough for two items to come in either order, few enough for batches of many records."""
+CLEAN_ACTIONS = 25
+PROBES_MAX = 20
+"""Changes on which the handlers of one kind of item are asked whether they are functions of their input."""
+SHORTEN_RUNS_MAX = 200
+SHORTEN_RUNS_MIN = 20
+SHORTEN_RECORDS_MAX = 200_000
+"""Records that are delivered in all to make a failing run short: a large file is shortened less far."""
+
+
+class Placed(NamedTuple):
+    """A change, and its place in the recording."""
+
+    place: int
+    change: Change
+
+
+Item = Sequence[Placed]
+"""All changes of one item: what is left out together when a run is made short."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run: what went wrong how often, and what is wrong with its rows; None where nothing is."""
+
+    seed: int
+    faults: Counter[str]
+    script: Script
+    actions: int
+    deliveries: int
+    problem: str | None
+
+
+@dataclass(slots=True)
+class Shortest:
+    """The fewest items and faults found that still diverge: the records, and what happens to them."""
+
+    problem: str
+    records: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+
+class Recording:
+    """Recorded changes of an application, in the order of the file, and the rows that they have to lead to."""
+
+    def __init__(self, app: App, changes: Iterable[Change]) -> None:
+        self.app = app
+        self.handlers = FaultyHandlers(app)
+        self.items = _items(changes)
+        self.shards = _shards(self.items)
+        self.expected: Rows = {}
+
+    @property
+    def records(self) -> int:
+        return sum(map(len, self.items))
+
+    def clean_problem(self) -> str | None:
+        """Runs without any fault; what is wrong already then: nothing else is worth trying."""
+        try:
+            check_deterministic(self.app, self._probes())
+            clean = self._driver(self.shards, Choices(), CLEAN_ACTIONS).run()
+        except AssertionError as broken:  # a handler that fails, or is no function; an invariant
+            prefix = "" if isinstance(broken, NotDeterministic) else "The clean replay fails: "
+            return f"{prefix}{broken}"
+        self.expected = expected_rows(self.app, [placed.change for item in self.items for placed in item])
+        if clean == self.expected:
+            return None
+        problem = difference_of(self._driver(self.shards, Choices(), CLEAN_ACTIONS), self.expected)
+        return f"The clean replay and the oracle differ, which is a bug worth reporting. {problem}"
+
+    def run(self, seed: int, only: Collection[str] | None = None) -> Run:
+        """One run under the faults that this seed draws, compared with the clean run."""
+        random = Random(seed)  # noqa: S311 - drawn from a seed
+        actions, rate = random.choice(ACTIONS), random.choice(RATES)
+        choices = Drawn(random, rate, only)
+        driver = self._driver(self.shards, choices, actions)
+        problem = difference_of(driver, self.expected)
+        faults = Counter(taken.option.partition(" ")[0] for taken in choices.taken)
+        return Run(seed, faults, choices.script, actions, driver.deliveries, problem)
+
+    def shortest(self, run: Run) -> Shortest:
+        """The shortest steps found on which a run that diverged still does."""
+
+        def again(items: Sequence[Item], script: Script) -> bool:
+            return self._problem(items, script, run.actions) is not None
+
+        budget = Budget(max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records))))
+        items, script = shortened(again, self.items, run.script, budget)
+        found = Shortest("")
+        found.problem = self._problem(items, script, run.actions, found.story.append) or run.problem or ""
+        found.records = [
+            f"shard {number}, record {place}: {change.event} {change.name}"
+            for number, shard in enumerate(_shards(items), 1)
+            for place, change in enumerate(shard, 1)
+        ]
+        return found
+
+    def _problem(
+        self, items: Sequence[Item], script: Script, actions: int, tell: Callable[[str], None] = lambda _: None
+    ) -> str | None:
+        shards = _shards(items)
+        expected = expected_rows(self.app, [change for shard in shards for change in shard])
+        return difference_of(self._driver(shards, Scripted(script), actions, tell), expected)
+
+    def _driver(
+        self,
+        shards: Sequence[Sequence[Change]],
+        choices: Choices,
+        actions: int,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Driver:
+        return Driver(self.handlers, shards, choices, actions, tell)
+
+    def _probes(self) -> Iterator[Change]:
+        """Some changes for every set of handlers that takes them."""
+        seen: Counter[tuple[str, ...]] = Counter()
+        for item in self.items:
+            for _, change in item:
+                found = self.app.dispatch[change.item[0]].find(*change.item[1:])
+                names = tuple(route.name for entry, _ in found for route in entry.routes)
+                seen[names] += 1
+                if seen[names] <= PROBES_MAX:
+                    yield change
+
+
+def _items(changes: Iterable[Change]) -> list[Item]:
+    items: dict[ItemKey, list[Placed]] = defaultdict(list)
+    for place, change in enumerate(changes):
+        items[change.item].append(Placed(place, change))
+    return list(items.values())
+
+
+def _shards(items: Iterable[Item]) -> list[list[Change]]:
+    """Changes by table and a hash of the partition key that is the same everywhere, in the order of the recording."""
+    shards: dict[tuple[str, int], list[Change]] = defaultdict(list)
+    for _, change in sorted((placed for item in items for placed in item), key=lambda placed: placed.place):
+        table, partition = change.item[:2]
+        shards[table, crc32(repr(partition).encode()) % SHARDS].append(change)
+    return [shards[name] for name in sorted(shards)]

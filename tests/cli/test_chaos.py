@@ -1,0 +1,205 @@
+"""``streamfold replay --chaos``: what passes, what is found, what is refused."""
+
+import json
+import shlex
+
+import pytest
+
+from tests.commands import ROOT
+
+REMEMBERS = """
+from streamfold import App, Count, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+calls = []
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL)
+def order_total(item):
+    calls.append(item)
+    yield Row(total=Sum(len(calls)))
+
+
+app = App("shop", routers=[router])
+"""
+WITH_EXTERNAL = """
+from pathlib import Path
+
+from streamfold import App, Key, Router
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+@router.on(ITEM, external=True)
+def send_mail(change, order_id, sku):
+    Path("mails.txt").write_text(order_id)
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def records(source, folder):
+    made = [source.put(f"ORDER#{n % 4}", f"ITEM#{n % 3}", price=n) for n in range(1, 25)]
+    return folder.records(*made)
+
+
+@pytest.fixture
+def _unguarded(monkeypatch):
+    """Ledger writes are plain updates: the store never refuses one for what it found."""
+    monkeypatch.setattr("streamfold.testing.memory.ledger_holds", lambda *_: True)
+
+
+@pytest.mark.parametrize("events", ["sessions", "music"])
+def test_shipped_events_pass(folder, monkeypatch, events):
+    folder._forget()
+    monkeypatch.chdir(ROOT)
+    (folder.path / "handlers.py").unlink()
+
+    ran = folder.run("replay", f"events/{events}.jsonl", "--chaos", "--runs", 3)
+
+    assert ran.code == 0, ran.err
+    assert "3 runs of " in ran.out
+    assert " 0 diverged." in ran.out
+
+
+def test_a_table_counts_every_fault_and_nothing_is_written(folder, records):
+    before = sorted(folder.path.iterdir())
+    ran = folder.run("replay", records, "--chaos", "--runs", 5, "--json")
+
+    found = json.loads(ran.out)
+    assert ran.code == 0
+    assert (found["records"], found["runs"], found["diverged"]) == (24, 5, [])
+    assert found["faults"]
+    assert all(row["injected"] >= row["runs"] > 0 for row in found["faults"])
+    assert sorted(folder.path.iterdir()) == before
+
+
+def test_the_same_seed_gives_the_same_output(folder, records):
+    first = folder.run("replay", records, "--chaos", "--runs", 3, "--seed", 7)
+
+    assert folder.run("replay", records, "--chaos", "--runs", 3, "--seed", 7) == first
+    assert folder.run("replay", records, "--chaos", "--runs", 3, "--seed", 8) != first
+
+
+def test_only_the_named_faults_are_injected(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--faults", "dies-after, overlap", "--json")
+
+    assert {row["fault"] for row in json.loads(ran.out)["faults"]} == {"dies-after", "overlap"}
+
+
+@pytest.mark.usefixtures("_unguarded")
+def test_plain_updates_diverge_and_the_command_told_repeats_it(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--runs", 6)
+
+    assert ran.code == 1
+    assert "The shortest steps that were found:\n  shard 1, record 1: " in ran.err
+    command = next(line for line in ran.err.splitlines() if line.startswith("Again: ")).removeprefix("Again: ")
+    again = folder.run(*shlex.split(command)[1:])
+    assert again.code == 1
+    assert command in again.err
+    assert "1 runs of 24 records" in again.out
+    assert " 1 diverged." in again.out
+
+
+@pytest.mark.usefixtures("_unguarded")
+def test_diverged_runs_are_in_the_json_with_their_shortest_steps(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--runs", 6, "--json")
+
+    found = json.loads(ran.out)
+    assert ran.code == 1
+    assert found["diverged"][0]["problem"]
+    assert 0 < len(found["shortest"]["records"]) < found["records"]
+    assert found["shortest"]["story"]
+    assert any(row["diverged"] for row in found["faults"])
+
+
+def test_a_handler_that_remembers_is_told_before_any_run(folder, records):
+    folder.app(REMEMBERS)
+    ran = folder.run("replay", records, "--chaos")
+
+    assert ran.code == 1
+    assert "Handler 'order_total'" in ran.err
+    assert "is no function of its input" in ran.err
+    assert "No run under faults was made" in ran.err
+
+
+def test_a_record_that_a_handler_cannot_take_fails_the_clean_replay(folder, source):
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price="seven")), "--chaos")
+
+    assert ran.code == 1
+    assert "The clean replay fails: " in ran.err
+    assert "order_total" in ran.err
+
+
+def test_records_of_declared_targets_are_left_out(folder, source):
+    file = folder.records(source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#1", "TOTAL", total=5))
+    ran = folder.run("replay", file, "--chaos", "--runs", 1)
+
+    assert ran.code == 0, ran.err
+    assert "1 records of declared targets were not delivered" in ran.out
+
+
+def test_external_handlers_are_not_called(folder, records):
+    folder.app(WITH_EXTERNAL)
+    ran = folder.run("replay", records, "--chaos", "--runs", 2)
+
+    assert ran.code == 0, ran.err
+    assert not (folder.path / "mails.txt").exists()
+
+
+def test_a_bad_line_stops_unless_it_is_to_be_left_out(folder, records):
+    bad = folder.write("bad.jsonl", "no json\n")
+    stopped = folder.run("replay", records, bad, "--chaos", "--runs", 1)
+    went_on = folder.run("replay", records, bad, "--chaos", "--runs", 1, "--keep-going")
+
+    assert stopped.code == 2
+    assert "Bad line: bad.jsonl:1: " in stopped.err
+    assert went_on.code == 1
+    assert "0 diverged" in went_on.out
+
+
+def test_more_records_than_memory_is_meant_for_are_refused(folder, records, monkeypatch):
+    monkeypatch.setattr("streamfold.testing.recorded.RECORDS_MAX", 23)
+    ran = folder.run("replay", records, "--chaos")
+
+    assert ran.code == 2
+    assert "23 at most, and the files hold more: give it a part of them." in ran.err
+
+
+def test_an_unknown_fault_is_told_with_the_nearest(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--faults", "overlapp")
+
+    assert ran.code == 2
+    assert "Fault 'overlapp' is not known. Did you mean 'overlap'?" in ran.err
+
+
+def test_faults_are_listed(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--faults", "list")
+
+    assert ran.code == 0
+    assert {"dies-after", "overlap", "raises-once"} <= set(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["--state x.db", "--engine dynamodb", "--dry-run", "--external", "--put-sources", "--batch-size 5", "--fresh"],
+)
+def test_options_that_make_no_sense_under_faults_are_refused(folder, records, given):
+    ran = folder.run("replay", records, "--chaos", *given.split())
+
+    assert ran.code == 2
+    assert f"{given.split()[0]} does not go with --chaos" in ran.err
+    assert not (folder.path / "x.db").exists()
+
+
+@pytest.mark.parametrize("given", ["--runs 3", "--seed 1", "--faults overlap"])
+def test_options_of_chaos_are_refused_without_it(folder, records, given):
+    ran = folder.run("replay", records, *given.split())
+
+    assert ran.code == 2
+    assert f"{given.split()[0]} belongs to --chaos." in ran.err
