@@ -49,3 +49,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def source() -> Source:
     """The table "main", whose writes give records."""
     return Source()
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger writes of the store in memory are plain updates: none is refused for what is there."""
+    monkeypatch.setattr("streamfold.testing.memory.ledger_holds", lambda *_: True)

@@ -5,6 +5,8 @@ import shlex
 
 import pytest
 
+from streamfold.cli import chaos
+from streamfold.cli.replay import command
 from tests.commands import ROOT
 
 REMEMBERS = """
@@ -48,12 +50,6 @@ def records(source, folder):
     return folder.records(*made)
 
 
-@pytest.fixture
-def _unguarded(monkeypatch):
-    """Ledger writes are plain updates: the store never refuses one for what it found."""
-    monkeypatch.setattr("streamfold.testing.memory.ledger_holds", lambda *_: True)
-
-
 @pytest.mark.parametrize("events", ["sessions", "music"])
 def test_shipped_events_pass(folder, monkeypatch, events):
     folder._forget()
@@ -92,7 +88,7 @@ def test_only_the_named_faults_are_injected(folder, records):
     assert {row["fault"] for row in json.loads(ran.out)["faults"]} == {"dies-after", "overlap"}
 
 
-@pytest.mark.usefixtures("_unguarded")
+@pytest.mark.usefixtures("unguarded")
 def test_plain_updates_diverge_and_the_command_told_repeats_it(folder, records):
     ran = folder.run("replay", records, "--chaos", "--runs", 6)
 
@@ -106,7 +102,7 @@ def test_plain_updates_diverge_and_the_command_told_repeats_it(folder, records):
     assert " 1 diverged." in again.out
 
 
-@pytest.mark.usefixtures("_unguarded")
+@pytest.mark.usefixtures("unguarded")
 def test_diverged_runs_are_in_the_json_with_their_shortest_steps(folder, records):
     ran = folder.run("replay", records, "--chaos", "--runs", 6, "--json")
 
@@ -187,7 +183,17 @@ def test_faults_are_listed(folder, records):
 
 @pytest.mark.parametrize(
     "given",
-    ["--state x.db", "--engine dynamodb", "--dry-run", "--external", "--put-sources", "--batch-size 5", "--fresh"],
+    [
+        "--state x.db",
+        "--engine dynamodb",
+        "--dry-run",
+        "--external",
+        "--put-sources",
+        "--batch-size 5",
+        "--fresh",
+        "--park x.db",
+        "--samples 1",
+    ],
 )
 def test_options_that_make_no_sense_under_faults_are_refused(folder, records, given):
     ran = folder.run("replay", records, "--chaos", *given.split())
@@ -203,3 +209,8 @@ def test_options_of_chaos_are_refused_without_it(folder, records, given):
 
     assert ran.code == 2
     assert f"{given.split()[0]} belongs to --chaos." in ran.err
+
+
+def test_every_option_of_a_replay_is_heeded_or_refused_under_faults():
+    heeded = {"files", "application", "tables", "keep_going", "json_output", "chaos", *chaos.OWN}
+    assert {parameter.name for parameter in command.params} == heeded | chaos.REFUSED.keys()

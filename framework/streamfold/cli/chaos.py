@@ -40,9 +40,11 @@ REFUSED = {
     "batch_size": "--batch-size",
     "dry_run": "--dry-run",
     "external": "--external",
+    "park": "--park",
     "put_sources": "--put-sources",
     "create_tables": "--create-tables",
     "yes": "--yes",
+    "samples": "--samples",
 }
 """Options of a replay that say where to write, how, or whom to call: runs under faults do none of it."""
 
