@@ -1,4 +1,4 @@
-"""Three small applications that write to one table, each the same for the same seed; events/ holds what they do.
+"""Small applications that write to one table, each the same for the same seed; events/ holds what they do.
 
 Here is what they share: a clock of their own, steps at random and the forms of a write.
 """

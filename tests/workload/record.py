@@ -2,6 +2,8 @@
 
     make events        or, where DynamoDB Local runs already:   DYNAMODB_ENDPOINT=... python -m tests.workload.record
 
+Names of subjects record these alone: ``python -m tests.workload.record bank``.
+
 A second run gives the same records but for sequence numbers, times, stream labels and event ids.
 """
 
@@ -16,11 +18,18 @@ import boto3
 from botocore.exceptions import ClientError
 
 from streamfold.stream import StreamReader, record_stream
-from tests.workload import music, sessions, shop
+from tests.workload import bank, documents, music, sessions, shop, social
 
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE = "shop"
-SUBJECTS = {"shop": (shop.run, 20260301), "music": (music.run, 20260302), "sessions": (sessions.run, 20260303)}
+SUBJECTS = {
+    "shop": (shop.run, 20260301),
+    "music": (music.run, 20260302),
+    "sessions": (sessions.run, 20260303),
+    "bank": (bank.run, 20260304),
+    "social": (social.run, 20260305),
+    "documents": (documents.run, 20260306),
+}
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
 KINDS = ("INSERT", "MODIFY", "REMOVE")
@@ -91,21 +100,24 @@ def write_counts(rows):
     readme.write_text(before + table + after, "utf-8")
 
 
-def main():
-    """Records every subject. Returns the exit code."""
+def main(subjects):
+    """Records these subjects, or every one. Returns the exit code."""
     endpoint = os.environ.get("DYNAMODB_ENDPOINT")
     if not endpoint:
         print("DYNAMODB_ENDPOINT is not set: run `make events`, which starts DynamoDB Local.", file=sys.stderr)
         return 2
+    if unknown := sorted(set(subjects) - SUBJECTS.keys()):
+        print(f"{', '.join(unknown)}: expected some of {', '.join(SUBJECTS)}.", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder:
-        recorded = {subject: record(subject, endpoint, Path(folder)) for subject in SUBJECTS}
+        recorded = {subject: record(subject, endpoint, Path(folder)) for subject in subjects or SUBJECTS}
     for subject, lines in recorded.items():
         (EVENTS / f"{subject}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-    rows = [count_row(subject, lines) for subject, lines in recorded.items()]
+    rows = [count_row(subject, (EVENTS / f"{subject}.jsonl").read_text("utf-8").splitlines()) for subject in SUBJECTS]
     write_counts(rows)
     print("\n".join(rows))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,32 @@
+"""Documents: every version kept, every change in a history, and the size of each folder.
+
+The writer raises ``revision`` with each edit, on the condition that nobody else did; the stream keeps the rest.
+"""
+
+from collections.abc import Iterator
+
+from streamfold import Change, Count, Item, Key, Put, Router, Row, Sum
+
+DOCUMENT = Key("DOC#{document_id}", "METADATA")
+DOCUMENT_VERSION = Key("DOC#{document_id}", "V#{revision:04d}")
+FOLDER = Key("FOLDER#{folder}", "SIZE")
+IN_FOLDER = Key("FOLDER#{folder}", "DOC#{document_id}")
+
+router = Router()
+router.audit(DOCUMENT, redact=["share_token"], name="document_history")
+
+
+@router.on(DOCUMENT, events=["INSERT", "MODIFY"], changed=["revision"], into=DOCUMENT_VERSION)
+def document_versions(change: Change) -> Iterator[Put]:
+    new = change.new
+    yield Put(DOCUMENT_VERSION, revision=new["revision"], title=new["title"], text=new["text"], at=change.at)
+
+
+@router.view(DOCUMENT, into=FOLDER)
+def folder_size(document: Item) -> Iterator[Row]:
+    yield Row(folder=document["folder"], characters=Sum(len(document["text"])), documents=Count())
+
+
+@router.index(DOCUMENT, into=IN_FOLDER)
+def documents_in_folder(document: Item) -> Iterator[Row]:
+    yield Row(folder=document["folder"], title=document["title"], revision=document["revision"])

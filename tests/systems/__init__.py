@@ -1,0 +1,47 @@
+"""The applications that ship, each against its own subject told in a few lines of plain Python."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from handlers import app
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.read import rows as present
+from streamfold.settings import Settings
+from streamfold.values import decode
+
+EVENTS = Path(__file__).parents[2] / "events"
+
+
+class Replayed:
+    """A recorded file, its items at its end, and the rows that came of it."""
+
+    def __init__(self, subject):
+        lines = (EVENTS / f"{subject}.jsonl").read_text("utf-8").splitlines()
+        self.records = [json.loads(line)["dynamodb"] | {"event": json.loads(line)["eventName"]} for line in lines]
+        self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
+        assert app.process([json.loads(line) for line in lines], engine=self.engine, settings=Settings()) == []
+
+    def images(self, key):
+        """Each item's images in their order, None for a removed one."""
+        images = defaultdict(list)
+        for record in self.records:
+            fields = key.match(decode({"M": record["Keys"]}))
+            if fields is not None:
+                new = record.get("NewImage")
+                images[tuple(fields.values())].append(decode({"M": new}) if new else None)
+        return images
+
+    def items(self, key):
+        """The items at the end, by the fields of their key."""
+        return {fields: images[-1] for fields, images in self.images(key).items() if images[-1] is not None}
+
+    def rows(self, key):
+        """The attributes of a target's rows, by the fields of their key; what is 0 is left out."""
+        found = {}
+        for row in present(decode({"M": item}) for item in self.engine.items(key.table)):
+            fields = key.match(row)
+            if fields is not None:
+                values = {name: row[name] for name in row if name not in key.table.attributes and row[name] != 0}
+                found[tuple(fields.values())] = values
+        return found
