@@ -90,7 +90,7 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
 
 
-RUN = ("docs/testing.md", "docs/hot-rows.md")
+RUN = ("docs/testing.md", "docs/hot-rows.md", "docs/patterns.md")
 """Pages whose every example runs as it stands; functions named as tests are called."""
 EXAMPLES = [
     pytest.param(page, text, id=f"{page} {number}")
@@ -100,6 +100,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize(("page", "text"), EXAMPLES)
 def test_the_examples_of_a_page_run(page: str, text: str) -> None:
     names: dict[str, Any] = {}
