@@ -1,12 +1,16 @@
 """Derived rows as their readers see them."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
+import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
 
 from streamfold import AUDIT, Key, Table
-from streamfold.read import audit_item, average, filtered, rows, sharded
+from streamfold.read import as_of, audit_item, average, filtered, history, rows, sharded
+from tests.past import BORN, rows_of
+from tests.template import create_table, load_template
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 
@@ -123,3 +127,71 @@ def test_a_throttled_table_is_not_asked_for_ever():
 )
 def test_an_average_is_the_sum_by_the_count_and_none_without_a_source(row, expected):
     assert average(row, "score") == expected
+
+
+# History.
+
+LIFE = [(BORN, {"n": 1}), (BORN + 60, {"n": 2, "note": b"x"}), (BORN + 120, None)]
+BY_ORDER = Key("LOG#{order_id}", "{version}#{item:rest}")
+
+
+@pytest.fixture
+def shop(aws):
+    """The table "shop" in moto, as boto3's ``Table``."""
+    client = boto3.client("dynamodb")
+    create_table(client, load_template(), "Table", "shop")
+    return boto3.resource("dynamodb").Table("shop")
+
+
+def put(table, rows):
+    for row in rows:
+        table.put_item(Item=row)
+
+
+def as_client(table):
+    return boto3.client("dynamodb"), table.name
+
+
+def itself(table):
+    return table
+
+
+@pytest.mark.parametrize("reader", [itself, as_client])
+def test_the_history_of_an_item_is_read_oldest_first_as_plain_items(shop, reader):
+    put(shop, reversed(rows_of(LIFE)))
+    put(shop, [{"PK": "AUDIT#ORDER#1|METADATA2", "SK": "v"}])
+    found = list(history(reader(shop), ORDER, order_id="1"))
+    assert [row["event"] for row in found] == ["INSERT", "MODIFY", "REMOVE"]
+    assert found[1]["changes"]["n"] == {"old": 1, "new": 2}
+    assert list(history(reader(shop), ORDER, order_id="2")) == []
+
+
+@pytest.mark.parametrize("reader", [itself, as_client])
+def test_a_history_of_several_pages_is_read_to_its_end(shop, reader):
+    put(shop, rows_of([(BORN + number, {"n": number, "text": "x" * 30_000}) for number in range(40)]))
+    assert len(list(history(reader(shop), ORDER, order_id="1"))) == 40
+
+
+@pytest.mark.parametrize("reader", [itself, as_client])
+def test_an_item_is_read_as_it_was(shop, reader):
+    put(shop, rows_of(LIFE))
+    items = [
+        as_of(reader(shop), ORDER, datetime.fromtimestamp(BORN + seconds, UTC), order_id="1").item
+        for seconds in (59, 60, 120)
+    ]
+    assert items == [ORDER.key(order_id="1") | {"n": 1}, ORDER.key(order_id="1") | {"n": 2, "note": b"x"}, None]
+
+
+def test_the_history_of_one_item_is_told_from_that_of_its_neighbours_in_a_target_of_its_own(shop):
+    put(shop, rows_of(LIFE, into=BY_ORDER))
+    put(
+        shop,
+        [
+            {**row, "SK": row["SK"].replace("METADATA", "ITEM#b"), "item": "ORDER#1|ITEM#b"}
+            for row in rows_of(LIFE[:2], into=BY_ORDER)
+        ],
+    )
+    put(shop, [{"PK": "LOG#1", "SK": "no history"}])
+    assert len(list(history(shop, ORDER, BY_ORDER, order_id="1"))) == 3
+    line = Key("ORDER#{order_id}", "ITEM#{sku}")
+    assert len(list(history(shop, line, BY_ORDER, order_id="1", sku="b"))) == 2

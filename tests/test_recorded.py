@@ -2,8 +2,9 @@
 
 import pytest
 
+from streamfold import AUDIT, Key
 from streamfold.errors import DeclarationError
-from streamfold.recorded import ALL, Recorded, checked_recorded, refused_table
+from streamfold.recorded import ALL, Recorded, checked_recorded, default_target, refused_target, told
 from streamfold.table import Table
 
 GIVEN = {"redact": (), "fields": None, "actor": None, "unchanged": True, "keep_days": None}
@@ -55,22 +56,43 @@ def test_the_longest_and_the_shortest_time_are_taken(keep_days):
     assert recorded(keep_days=keep_days).keep_days == keep_days
 
 
+ITEM, FIELDS = "AUDIT#{item:rest}", "AUDIT#{order_id}"
+
+
 @pytest.mark.parametrize(
-    ("keep_days", "table", "message"),
+    ("keep_days", "partition", "table", "message"),
     [
-        (None, Table("shop"), None),
-        (30, Table("shop", ttl="expires"), None),
-        (None, Table("shop", ttl="at"), None),
-        (None, Table("shop", partition="item", sort="version"), None),
+        (None, ITEM, Table("shop"), None),
+        (30, ITEM, Table("shop", ttl="expires"), None),
+        (None, ITEM, Table("shop", ttl="at"), None),
+        (None, ITEM, Table("shop", partition="item", sort="version"), None),
         (
             30,
+            ITEM,
             Table("shop"),
             "has keep_days=30, but table 'shop' declares no time-to-live attribute: Table('shop',",
         ),
-        (30, Table("shop", ttl="at"), "of which 'at' is an attribute of table 'shop' itself: give the history a table"),
-        (None, Table("shop", sort="changes"), "of which 'changes' is an attribute of table 'shop' itself"),
+        (30, ITEM, Table("shop", ttl="at"), "of which 'at' is an attribute of table 'shop' itself: give the history a"),
+        (None, ITEM, Table("shop", sort="changes"), "of which 'changes' is an attribute of table 'shop' itself"),
+        (None, FIELDS, Table("shop", partition="item"), "of which 'item' is an attribute of table 'shop' itself"),
     ],
 )
-def test_a_table_that_cannot_hold_the_rows_is_refused_with_the_remedy(keep_days, table, message):
-    found = refused_table(Recorded(keep_days=keep_days), table)
+def test_a_target_that_cannot_hold_the_rows_is_refused_with_the_remedy(keep_days, partition, table, message):
+    found = refused_target(Recorded(keep_days=keep_days), Key(partition, "{version:rest}", table=table))
     assert (message in found) if message else found is None
+
+
+def test_a_stored_row_has_item_and_version_wherever_its_key_holds_them():
+    target = Key("AUDIT#{item:rest}", "{version:rest}", table=Table("shop", partition="item", sort="version"))
+    row = {"item": "AUDIT#ORDER#1|METADATA", "version": "00/label/7", "event": "INSERT"}
+    assert told(target, row) == {"item": "ORDER#1|METADATA", "version": "00/label/7", "event": "INSERT"}
+
+
+def test_an_item_that_is_no_history_row_is_none():
+    assert told(AUDIT, {"PK": "ORDER#1", "SK": "METADATA"}) is None
+
+
+def test_the_default_target_lies_in_the_table_of_the_items():
+    shop = Table("shop")
+    assert default_target(Table("main")) is AUDIT
+    assert default_target(shop) == Key("AUDIT#{item:rest}", "{version:rest}", table=shop)

@@ -6,7 +6,8 @@ from streamfold.change import Change, Version
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.key import Key
-from streamfold.router import AUDIT, Router
+from streamfold.recorded import AUDIT
+from streamfold.router import Router
 from streamfold.table import Table
 from streamfold.values import Item
 

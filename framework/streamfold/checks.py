@@ -9,7 +9,7 @@ from streamfold.change import HAS_NEW
 from streamfold.errors import DeclarationError
 from streamfold.field import Unreadable
 from streamfold.key import Key
-from streamfold.recorded import refused_table
+from streamfold.recorded import refused_target
 from streamfold.route import Route, Target
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _check_audit(route: Route, target: Target) -> None:
     filled = set.intersection(*(set(source.types) for source in route.sources))
     if unknown := sorted(key.types.keys() - filled - set(AUDIT_FIELDS)):
         raise DeclarationError(f"{who}: nothing fills {', '.join(unknown)} of {key!r}.")
-    if why := refused_table(route.recorded, key.table):
+    if why := refused_target(route.recorded, key):
         raise DeclarationError(f"{who} {why}")
 
 

@@ -9,18 +9,25 @@ live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
 
 from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
 from streamfold.key import Key
+from streamfold.past import Past, item_as_of
+from streamfold.recorded import default_target, told
 from streamfold.shards import SHARD
 from streamfold.table import CONTRIBUTORS, MAIN, Table
-from streamfold.values import DIGITS_MAX, EXACT, hidden
+from streamfold.values import DIGITS_MAX, EXACT, decode, encode, hidden
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
+Place = BotoTable | tuple[Any, str]
+"""Where rows lie: boto3's ``Table``, or a client and the table's name."""
+Row = dict[str, Any]
+"""A row in plain values."""
 READS_MAX = 8
 """Requests for one row's shards: a throttled table answers some of them at a time."""
 
@@ -65,6 +72,43 @@ def average(row: Mapping[str, Any], name: str) -> Decimal | None:
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
     """The field ``item`` of an audit row: ``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` reads a history."""
     return item_name((table.name, key[table.partition], key[table.sort] if table.sort else None))
+
+
+def history(
+    table: BotoTable | tuple[Any, str], source: Key, into: Key | None = None, /, **fields: Any
+) -> Iterator[Row]:
+    """The history rows of one item, oldest change first, as plain items: ``history(table, ORDER, order_id="1")``.
+
+    ``table`` is boto3's ``Table`` that holds the rows, or a client and the table's name, ``(client, "shop")``; ``into``
+    the audit's target if it has one of its own. docs/audit.md says what a row holds.
+    """
+    target = into or default_target(source.table)
+    item = item_name((source.table.name, *source.compose(fields)))
+    known = {**fields, "item": item}
+    query = target.query(**{field.name: known[field.name] for field in target.partition.fields if field.name in known})
+    found = (told(target, row) for row in _queried(table, query))
+    return (row for row in found if row is not None and row["item"] == item)
+
+
+def as_of(table: Place, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> Past:
+    """One item as it was at a time, as far as its history tells: ``as_of(table, ORDER, time, order_id="1").item``.
+
+    ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.
+    """
+    return item_as_of(history(table, source, into, **fields), time, source.key(**fields))
+
+
+def _queried(table: Place, query: Mapping[str, Any]) -> Iterator[Row]:
+    """The items of a query, all pages. A client takes and gives DynamoDB attribute values, a ``Table`` plain ones."""
+    if not isinstance(table, tuple):
+        for page in table.meta.client.get_paginator("query").paginate(TableName=table.name, **query):
+            yield from page["Items"]
+        return
+    client, name = table
+    values = {name: encode(value) for name, value in query["ExpressionAttributeValues"].items()}
+    pages = client.get_paginator("query").paginate(TableName=name, **{**query, "ExpressionAttributeValues": values})
+    for page in pages:
+        yield from ({name: decode(value) for name, value in item.items()} for item in page["Items"])
 
 
 def sharded(

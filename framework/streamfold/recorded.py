@@ -1,10 +1,11 @@
 """What the rows of an audit hold, as it is declared: which attributes, whose work it was, and for how long."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streamfold.errors import DeclarationError
+from streamfold.key import Key
 from streamfold.table import RESERVED_PREFIX, Table
 
 KEEP_DAYS_MAX = 36_500
@@ -13,6 +14,8 @@ ROW_NAMES = (
     "event", "at", "item", "version", "changes", "unchanged", "fields", "left_out", "expired", "actor", "digests"
 )  # fmt: skip
 """The attributes of a history row, beside its key and its time to live."""
+NAMED = {"item", "version"}
+"""Of these, what the key of a row may hold too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,16 @@ class Recorded:
 
 
 ALL = Recorded()
+AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
+"""The default target of ``audit``: one partition per item, its changes in order.
+
+``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` gives the history of one order; see ``streamfold.read``.
+"""
+
+
+def default_target(table: Table) -> Key:
+    """Where history rows go that no target is named for."""
+    return AUDIT if table == AUDIT.table else Key("AUDIT#{item:rest}", "{version:rest}", table=table)
 
 
 def checked_recorded(
@@ -59,14 +72,24 @@ def checked_recorded(
     return recorded
 
 
-def refused_table(recorded: Recorded, table: Table) -> str | None:
-    """Why the rows of an audit cannot lie in a table, or None where they can."""
+def told(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A stored row, in plain values, with ``item`` and ``version``; None for what is no row of the target.
+
+    Where the table's key attributes have these names, they are in the row's key alone.
+    """
+    fields = target.match(row)
+    return None if fields is None else {**row, **{name: fields[name] for name in NAMED if name in fields}}
+
+
+def refused_target(recorded: Recorded, target: Key) -> str | None:
+    """Why the rows of an audit cannot go to a target, or None where they can."""
+    table = target.table
     if recorded.keep_days is not None and table.ttl is None:
         return (
             f"has keep_days={recorded.keep_days}, but table {table.name!r} declares no time-to-live attribute: "
             f'Table({table.name!r}, ttl="expires"), and switch it on for the real table.'
         )
-    taken = [name for name in table.attributes if name in ROW_NAMES and name not in ("item", "version")]
+    taken = [name for name in table.attributes if name in ROW_NAMES and name not in (NAMED & target.types.keys())]
     if recorded.keep_days is not None and table.ttl in ROW_NAMES:
         taken.append(table.ttl)
     if taken:

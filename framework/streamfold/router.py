@@ -13,7 +13,7 @@ from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.lifecycle import Lifecycle, source_keys
 from streamfold.policy import OnError, Policy, checked_policy
-from streamfold.recorded import checked_recorded
+from streamfold.recorded import checked_recorded, default_target
 from streamfold.route import GROUP, Kind, Route
 from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
@@ -24,12 +24,6 @@ T = TypeVar("T")
 Into = Key | Sequence[Key]
 Rows = Callable[P, Iterator[Row]]
 Effects = Callable[P, Iterator[Put | Add | Delete]]
-
-AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
-"""The default target of ``audit``: one partition per item, its changes in order.
-
-``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` gives the history of one order; see ``streamfold.read``.
-"""
 
 
 def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Concatenate["Router", P], T]:
@@ -319,4 +313,4 @@ def _audit_target(source: Key, at: str) -> Key:
             "does not have a text partition and sort key. Give one: "
             'into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
         )
-    return AUDIT if source.table == AUDIT.table else Key("AUDIT#{item:rest}", "{version:rest}", table=source.table)
+    return default_target(source.table)
