@@ -111,6 +111,11 @@ def attempt_key(application: str, handler: str, item: ItemKey, version: str) -> 
     return _state_key(f"attempt#{application}#{handler}", item, f"#{version}")
 
 
+def source_key(application: str, item: ItemKey) -> StateKey:
+    """The key of the note which version of a source item a rehearsal has put."""
+    return _state_key(f"source#{application}", item, "")
+
+
 def part_key(key: StateKey, handler: str) -> StateKey:
     """The key of the item that holds a handler's large contribution."""
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")

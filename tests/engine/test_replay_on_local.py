@@ -270,6 +270,18 @@ def test_put_sources_leaves_the_newest_image_of_every_item(local, tmp_path, file
     assert local.rows() == rows
 
 
+def test_older_records_put_no_source_item_over_a_newer_one(local, tmp_path):
+    lines = SESSIONS.read_text().splitlines(keepends=True)
+    halves = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for half, some in zip(halves, (lines[:200], lines[200:]), strict=True):
+        half.write_text("".join(some))
+    for half in reversed(halves):
+        local.replay(half, "--create-tables", "--put-sources")
+    embedded_rows(SESSIONS, state=tmp_path / "embedded.db")
+    expected = shown(streamfold("show", "--state", tmp_path / "embedded.db", "--source", "--json"))
+    assert local.rows("--source") == expected
+
+
 # --- tables that are missing ------------------------------------------------------------------------------------------
 
 

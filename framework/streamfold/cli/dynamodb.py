@@ -1,28 +1,31 @@
 """What ``replay --engine dynamodb`` does beside processing: tables, the account, sources, chains."""
 
+import time
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
-from streamfold.change import Change
+from streamfold.change import Change, ItemKey
 from streamfold.checks import chained
-from streamfold.engines.expressions import Requests
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.expressions import Action, state_attributes
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import EngineError
+from streamfold.ledger import source_key
 from streamfold.process import process_changes
 from streamfold.replay import Source
 from streamfold.report import Report, merge
 from streamfold.stream import StreamReader
 from streamfold.table import Table
-from streamfold.values import DECODERS
+from streamfold.values import DECODERS, RawImage
 from streamfold.world import World
+from streamfold.writes import CONDITION, CONFLICT
 
-WRITES_MAX = 25
-"""Writes of one BatchWriteItem call (API Reference)."""
-ROUNDS_MAX = 50
+TRIES_MAX = 8
+PAUSE_SECONDS = 0.05
+"""Before the second try of a write that met another; each next pause is twice as long."""
 
 
 def account(client: Any) -> str:
@@ -95,30 +98,50 @@ def _expire(client: Any, name: str, attribute: str) -> None:
 
 
 class SourceWriter:
-    """Puts source images into the real tables, for a rehearsal on a loopback endpoint."""
+    """Puts source images into the real tables, for a rehearsal on a loopback endpoint: never an older over a newer one.
 
-    def __init__(self, client: Any, requests: Requests) -> None:
-        self.client = client
-        self.requests = requests
+    A source item bears no attribute of the framework, so its version is noted in the state table, in the transaction
+    that puts or deletes it.
+    """
+
+    def __init__(self, engine: DynamoEngine, application: str, pause: Callable[[float], None] = time.sleep) -> None:
+        self.engine = engine
+        self.application = application
+        self.pause = pause
 
     def __call__(self, images: Iterable[Source]) -> None:
-        writes = (self._write(item, raw) for item, raw, _ in images)
-        while some := list(islice(writes, WRITES_MAX)):
-            by_table: dict[str, list[Any]] = {}
-            for name, write in some:
-                by_table.setdefault(name, []).append(write)
-            for _ in range(ROUNDS_MAX):
-                by_table = self.client.batch_write_item(RequestItems=by_table).get("UnprocessedItems") or {}
-                if not by_table:
-                    break
-            else:
-                raise EngineError("Source items could not be put: the tables do not take more writes.")
+        for item, raw, version in images:
+            self._put(item, [self._note(item, version), self._write(item, raw)])
 
-    def _write(self, item: Any, raw: Any) -> tuple[str, dict[str, Any]]:
-        name = self.requests.real_name(item[0])
+    def _put(self, item: ItemKey, actions: list[Action]) -> None:
+        name = " / ".join(str(part) for part in item[1:] if part is not None)
+        for attempt in range(TRIES_MAX):
+            refused = self.engine.send(actions)
+            note, write = refused.reasons if refused else (None, None)
+            if refused is None or (note and note.code == CONDITION):  # put, or a newer one was put before
+                return
+            if write and write.code not in CONFLICT:
+                raise EngineError(f"Source item {name} was refused with {write.code}: {write.message}")
+            self.pause(PAUSE_SECONDS * 2**attempt)
+        raise EngineError(f"Source item {name} could not be put: the tables do not take more writes.")
+
+    def _note(self, item: ItemKey, version: str) -> Action:
+        return {
+            "Update": {
+                "TableName": self.engine.requests.state_table,
+                "Key": state_attributes(source_key(self.application, item)),
+                "UpdateExpression": "SET v = :v",
+                "ConditionExpression": "attribute_not_exists(v) OR v < :v",
+                "ExpressionAttributeValues": {":v": {"S": version}},
+            }
+        }
+
+    def _write(self, item: ItemKey, raw: RawImage | None) -> Action:
+        requests = self.engine.requests
+        table = requests.real_name(item[0])
         if raw is None:
-            return name, {"DeleteRequest": {"Key": self.requests.key(item)}}
-        return name, {"PutRequest": {"Item": {attribute: _with_bytes(value) for attribute, value in raw.items()}}}
+            return {"Delete": {"TableName": table, "Key": requests.key(item)}}
+        return {"Put": {"TableName": table, "Item": {name: _with_bytes(value) for name, value in raw.items()}}}
 
 
 def _with_bytes(value: Any) -> Any:

@@ -121,7 +121,9 @@ class Opened(NamedTuple):
     help="Where records go that are given up: a file, s3://BUCKET/PREFIX or a queue's URL (default: STREAMFOLD_PARK).",
 )
 @click.option(
-    "--put-sources", is_flag=True, help="Put source items as well (--engine dynamodb, loopback endpoint only)."
+    "--put-sources",
+    is_flag=True,
+    help="Put source items as well, never an older over a newer one (--engine dynamodb, loopback endpoint only).",
 )
 @click.option(
     "--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only)."
@@ -282,7 +284,7 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
         for name in create_tables(clients[0], app, tables, state, regional):
             click.echo(f"Created table {name}.", err=True)
     engine = DynamoEngine(clients[0], tables, state, regional=regional)
-    writer = SourceWriter(clients[0], engine.requests) if options.put_sources else None
+    writer = SourceWriter(engine, app.name) if options.put_sources else None
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
     chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None
     return Opened(engine, writer, chains, {name: real for name, (_, real) in tables.items()})

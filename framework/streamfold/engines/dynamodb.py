@@ -109,14 +109,21 @@ class DynamoEngine:
             actions = [self.requests.action(write, expires_at) for write in writes]
         except HandlerError:
             return Refused(tuple(self._unstorable(write, expires_at) for write in writes))
+        if len(actions) == 1:  # one write alone costs half of what it costs in a transaction
+            ((kind, arguments),) = actions[0].items()
+            return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
+        return self.send(actions)
+
+    def send(self, actions: Sequence[Action]) -> Refused | None:
+        """Carries out actions in one transaction."""
+        return self._sent(len(actions), self.client.transact_write_items, {"TransactItems": actions})
+
+    def _sent(self, actions: int, operation: Callable[..., Any], arguments: Mapping[str, Any]) -> Refused | None:
         try:
-            if len(actions) == 1:
-                self._single(self._client(writes[0].key), actions[0])
-            else:
-                self.client.transact_write_items(TransactItems=actions)
+            operation(**arguments)
             return None
         except ClientError as error:
-            return self._refused(error, len(actions))
+            return self._refused(error, actions)
         except BotoCoreError as error:
             raise unreachable(error) from error
 
@@ -126,12 +133,6 @@ class DynamoEngine:
         except HandlerError as error:
             return Reason(VALIDATION, None, str(error))
         return None
-
-    @staticmethod
-    def _single(client: Any, action: Action) -> None:
-        """One write alone costs half of what it costs in a transaction."""
-        ((kind, arguments),) = action.items()
-        getattr(client, OPERATIONS[kind])(**arguments)
 
     def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         latest = {row.key: row for row in rows}
