@@ -12,6 +12,7 @@ import pytest
 
 from streamfold.stream import StreamReader
 from tests.commands import EVENTS, ROOT, SPECIAL, command_line, embedded_rows, environment, shown, streamfold
+from tests.kills import KILLS_CI, KILLS_NIGHTLY, check_kills, timed
 from tests.template import create_table, load_template
 from tests.workload import sessions
 
@@ -112,6 +113,10 @@ class Local:
             del template["Resources"]["Table"]["Properties"]["StreamSpecification"]
         create_table(self.client, template, "Table", TABLE)
         create_table(self.client, template, "StateTable", state)
+
+    def drop(self):
+        for name in self.tables():
+            self.client.delete_table(TableName=name)
 
     def stream_records(self, table=TABLE):
         reader = StreamReader(self.client, self.streams, table)
@@ -499,37 +504,34 @@ def wait_until(holds, seconds=60):
 
 # --- killed -----------------------------------------------------------------------------------------------------------
 
-
-def killed(local, file, rows, *options):
-    """Starts a replay and kills it once it has written so many rows; says whether it still ran."""
-    with subprocess.Popen(
-        command_line("replay", file, *local.on, *options),
-        env=environment(**local.variables),
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    ) as process:
-        wait_until(lambda: process.poll() is not None or local.row_count() >= rows)
-        process.kill()
-    return process.returncode == -signal.SIGKILL
+KILLED_BATCHES = (3, 10, 50, 1000)
+KILLS = KILLS_CI // len(KILLED_BATCHES)
+"""Kills of one test."""
 
 
-@pytest.fixture(scope="module")
-def clean_rows(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clean")
-    return embedded_rows(write_small(folder), state=folder / "embedded.db")
+def check_killed_replays(local, small, seed, batch_size):
+    clean_rows = embedded_rows(small, state=small.with_suffix(".db"))
 
+    def command(number):
+        local.drop()
+        local.create()
+        return command_line("replay", small, *local.on, "--batch-size", batch_size)
 
-@pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 60))]
-)
-def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, clean_rows, seed):
-    chance = random.Random(seed)
+    def check(number):
+        assert local.rows() == clean_rows
+
     local.create()
-    kills = 0
-    while not kills:
-        # The last row of all is that of the chain.
-        moments = sorted(chance.choice((chance.randrange(1, len(clean_rows)), len(clean_rows) - 1)) for _ in range(2))
-        for rows in moments:
-            kills += killed(local, small, rows, "--batch-size", chance.choice((1, 10, 50, 1000)))
-    local.replay(small, "--batch-size", chance.choice((10, 1000)))
-    assert local.rows() == clean_rows
+    begin_seconds = timed(command_line("show", *local.on, "--table", f"main={TABLE}"), **local.variables)
+    check_kills(KILLS, random.Random(seed), begin_seconds, command, check, **local.variables)
+
+
+@pytest.mark.parametrize("batch_size", KILLED_BATCHES)
+def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, batch_size):
+    check_killed_replays(local, small, 0, batch_size)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("batch_size", KILLED_BATCHES)
+@pytest.mark.parametrize("seed", range(1, 1 + KILLS_NIGHTLY // KILLS_CI))
+def test_replay_that_is_killed_many_times_leads_to_the_same_rows(local, small, seed, batch_size):
+    check_killed_replays(local, small, seed, batch_size)
