@@ -4,6 +4,8 @@ from pathlib import Path
 
 import yaml
 
+from streamfold.settings import TABLE_PREFIX, environment_name
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,6 +30,19 @@ def load_template(path=ROOT / "template.yaml"):
 
 def properties(template, name):
     return template["Resources"][name]["Properties"]
+
+
+def time_to_live_differences(template, app):
+    """Where a table expires by another attribute than the application sets; one that declares none sets none."""
+    variables = properties(template, "Projector")["Environment"]["Variables"]
+    differences = []
+    for name, table in app.tables.items():
+        resource = variables[TABLE_PREFIX + environment_name(name)]["Ref"]
+        specification = properties(template, resource).get("TimeToLiveSpecification", {})
+        attribute = specification.get("AttributeName") if specification.get("Enabled") else None
+        if table.ttl not in (None, attribute):
+            differences.append(f"table {name!r} declares ttl={table.ttl!r}, its resource {resource} has {attribute!r}")
+    return differences
 
 
 def create_table(client, template, resource, name):

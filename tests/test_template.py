@@ -6,12 +6,12 @@ import re
 import pytest
 
 from handlers import app
-from streamfold import writes
+from streamfold import App, Key, Router, Table, writes
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.table import MAIN
-from tests.template import ROOT, load_template, properties
+from tests.template import ROOT, load_template, properties, time_to_live_differences
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), writes.StateKey("shop", "ORDER#1")
 WRITES = (
@@ -172,6 +172,26 @@ def test_state_table_is_what_the_engine_expects(template):
 def test_table_has_the_keys_that_the_application_declares(template):
     names = [element["AttributeName"] for element in properties(template, "Table")["KeySchema"]]
     assert [tuple(names)] == [table.attributes for table in app.tables.values()]
+
+
+def test_time_to_live_is_by_the_attribute_that_the_application_declares(template):
+    assert time_to_live_differences(template, app) == []
+
+
+@pytest.mark.parametrize(("ttl", "differs"), [(None, False), ("expires", False), ("ends", True), ("EXPIRES", True)])
+def test_another_attribute_than_that_of_the_template_is_noticed(template, ttl, differs):
+    router = Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA", Table("main", ttl=ttl)))
+    expected = [f"table 'main' declares ttl={ttl!r}, its resource Table has 'expires'"] if differs else []
+    assert time_to_live_differences(template, App("shop", routers=[router])) == expected
+
+
+def test_time_to_live_that_the_template_does_not_switch_on_is_noticed():
+    template = load_template()
+    properties(template, "Table")["TimeToLiveSpecification"]["Enabled"] = False
+    router = Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA", Table("main", ttl="expires")))
+    assert len(time_to_live_differences(template, App("shop", routers=[router]))) == 1
 
 
 def test_environment_names_every_table_and_is_understood(template):
