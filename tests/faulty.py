@@ -72,7 +72,7 @@ def _attempt(app, batch, engine, world):
             engine.retry()
             assert engine.rate or not chains
     except (Died, EngineUnavailable):
-        app.checked_engines.discard(engine)
+        app.checked_engines.pop(engine, None)
         return 0
     sequences = [record["dynamodb"]["SequenceNumber"] for record in batch]
     return min((sequences.index(failure.sequence) for failure in failures), default=len(batch))

@@ -7,13 +7,15 @@ import pytest
 
 from streamfold import Table
 from streamfold.change import UNLABELLED
-from streamfold.envelope import Origins, records_of
+from streamfold.envelope import Origins, number_of, records_of
 from streamfold.errors import RecordError
 from streamfold.settings import Settings
 from streamfold.table import MAIN
+from streamfold.testing import KinesisTwin, piped
 from tests.records import LABEL, item, record
 
 RECORD = record(None, item("ORDER#1"), 7)
+KINESIS = KinesisTwin().append(RECORD)
 SHOP, ARCHIVE = Table("shop"), Table("archive")
 
 
@@ -54,7 +56,7 @@ def test_an_unknown_envelope_is_refused_with_what_was_expected_and_found(event, 
     assert str(caught.value).endswith(found)
 
 
-@pytest.mark.parametrize("source", ["aws:kinesis", "aws:sqs", None])
+@pytest.mark.parametrize("source", ["aws:sqs", None])
 def test_a_record_of_another_service_is_refused(source):
     with pytest.raises(RecordError, match=f"A record comes from {source!r}: expected a DynamoDB stream"):
         records_of({"Records": [RECORD, {**RECORD, "eventSource": source}]})
@@ -63,6 +65,18 @@ def test_a_record_of_another_service_is_refused(source):
 def test_a_record_that_is_no_object_is_refused():
     with pytest.raises(RecordError, match=r"A record is str, 'text': expected a Lambda event"):
         records_of([RECORD, "text"])
+
+
+@pytest.mark.parametrize("event", [{"Records": [KINESIS]}, [KINESIS], KINESIS, [piped(KINESIS)], piped(KINESIS)])
+def test_records_of_kinesis_come_as_event_as_a_pipes_list_or_alone(event):
+    (found,) = records_of(event)
+    assert number_of(found) == KINESIS["kinesis"]["sequenceNumber"]
+    assert origins().change(found).item == ("main", "ORDER#1", "METADATA")
+
+
+@pytest.mark.parametrize("record", [{}, {"dynamodb": None}, {"dynamodb": {"SequenceNumber": 7}}, {"kinesis": None}])
+def test_a_record_without_a_sequence_number_has_none(record):
+    assert number_of(record) is None
 
 
 def test_the_version_of_a_change_begins_with_epoch_and_stream_label():
@@ -155,3 +169,47 @@ def test_records_of_tables_without_sources_are_taken_where_a_recording_holds_the
     reader = Origins({"shop": SHOP}, Settings(), others={"archive": ARCHIVE, "shop": SHOP})
     assert reader.change(of("archive")).table == ARCHIVE
     assert reader.real_names() == {"shop": "shop"}
+
+
+def told(reader, table, source):
+    raw = of(table)
+    return reader.change(KinesisTwin().append(raw) if source == "kinesis" else raw)
+
+
+def test_one_kinesis_stream_may_tell_of_several_tables():
+    reader, kinesis = origins(SHOP, ARCHIVE, tables={"shop": "shop-prod"}), KinesisTwin()
+    found = [reader.change(kinesis.append(of(name))) for name in ("shop-prod", "archive")]
+    assert [each.table for each in found] == [SHOP, ARCHIVE]
+    assert reader.sources == {"shop": "kinesis", "archive": "kinesis"}
+
+
+def test_tables_may_have_different_sources():
+    reader = origins(SHOP, ARCHIVE)
+    assert told(reader, "shop", "kinesis").version.label == "kinesis"
+    assert told(reader, "archive", "stream").version.label == LABEL
+    assert reader.sources == {"shop": "kinesis", "archive": "stream"}
+
+
+@pytest.mark.parametrize(("first", "second"), [("kinesis", "stream"), ("stream", "kinesis")])
+def test_a_table_that_is_read_through_both_sources_is_refused(first, second):
+    reader = origins(SHOP)
+    told(reader, "shop", first)
+    with pytest.raises(RecordError, match=r"table 'shop' comes from (Kinesis|its DynamoDB stream), and others came"):
+        told(reader, "shop", second)
+
+
+def test_a_record_without_an_arn_is_one_of_a_dynamodb_stream():
+    reader = origins()
+    reader.change(without_arn())
+    assert reader.sources == {"main": "stream"}
+
+
+def test_rows_that_a_recording_holds_beside_the_sources_have_no_source_kind():
+    reader = Origins({"shop": SHOP}, Settings(), others={"archive": ARCHIVE})
+    told(reader, "archive", "kinesis")
+    assert reader.sources == {}
+
+
+def test_a_table_that_kinesis_tells_of_and_nobody_knows_is_refused():
+    with pytest.raises(RecordError, match="A record is of table 'users', but the application knows 'shop'"):
+        told(origins(SHOP), "users", "kinesis")

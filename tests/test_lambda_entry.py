@@ -10,9 +10,10 @@ import pytest
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import EngineError, RecordError, SettingsError
+from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function
 from streamfold.settings import Settings
+from streamfold.testing import KinesisTwin, piped
 from tests.commands import ROOT, environment
 from tests.engine_contract import make_table
 from tests.source import Source
@@ -282,3 +283,51 @@ def test_function_parks_a_record_in_its_bucket_and_acknowledges_it(app, client):
     assert function({"Records": [record]}, None) == {"batchItemFailures": []}
     listed = boto3.client("s3").list_objects_v2(Bucket="failures")["Contents"]
     assert sorted(each["Key"].split("/")[1] for each in listed) == ["state", "total"]
+
+
+def number(record):
+    return record["kinesis"]["sequenceNumber"]
+
+
+def ada(kinesis, source, *totals):
+    """The records of Kinesis for one order with these totals, one after the other."""
+    return [kinesis.append(source.put("ORDER#1", customer="ada", total=total)) for total in totals]
+
+
+@pytest.mark.parametrize("form", [event, lambda *records: list(map(piped, records))], ids=["mapping", "pipe"])
+def test_records_of_kinesis_are_reported_by_its_sequence_number(local, form):
+    first, bad, held = ada(KinesisTwin(), Source(), 3, "three", 4)
+    assert identifiers(local(form(held, bad, first), Context(60_000))) == [number(bad), number(held)]
+
+
+def test_a_pipes_list_of_a_dynamodb_stream_is_answered_as_an_event_is(local):
+    source = Source()
+    good, bad = source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#2", customer="ada", total="three")
+    assert identifiers(local([good, bad], Context(60_000))) == [bad["dynamodb"]["SequenceNumber"]]
+
+
+def test_a_notice_that_is_no_change_is_reported_alone(local):
+    good, bad = ada(KinesisTwin(), Source(), 3, 4)
+    bad["kinesis"]["data"] = "bm90aGluZw=="
+    assert identifiers(local(event(good, bad), Context(60_000))) == [number(bad)]
+    assert local.engine.read_source(("main", "TOTAL#ada", "TOTAL"))["total"] == {"N": "3"}
+
+
+def test_a_record_of_kinesis_that_could_not_be_reported_fails_the_batch(local):
+    (bad,) = ada(KinesisTwin(), Source(), 3)
+    del bad["kinesis"]["sequenceNumber"]
+    with pytest.raises(RecordError, match="Does a pipe's input template leave it out"):
+        local([piped(bad)], Context(60_000))
+
+
+def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(local):
+    kinesis, source = KinesisTwin(), Source()
+    first, second = ada(kinesis, source, 3, 4)
+    stream = source.put("ORDER#1", customer="ada", total=5)
+    assert identifiers(local(event(first), Context(60_000))) == []
+    local.origins = local._new_origins()  # another environment
+    local.app.checked_engines.clear()
+    for _ in range(2):
+        with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
+            local(event(stream), Context(60_000))
+    assert identifiers(local(event(second), Context(60_000))) == []

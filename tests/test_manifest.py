@@ -40,6 +40,10 @@ class State:
     def handlers(self):
         return json.loads(self.items[manifest_key("shop")]["handlers"])
 
+    @property
+    def tables(self):
+        return json.loads(self.items[manifest_key("shop")]["tables"])
+
 
 def app(*sources, name="total", kind="view", retired=(), more=(), **options):
     router = Router()
@@ -156,3 +160,56 @@ def test_a_manifest_that_others_write_all_the_time_is_given_up():
     state = State(busy=ROUNDS_MAX)
     with pytest.raises(ManifestError, match=f"The manifest of 'shop' could not be written in {ROUNDS_MAX} tries"):
         check(app(), state)
+
+
+def state_read_from(source, epoch=0):
+    state = State()
+    check(app(), state, sources={"main": source}, epoch=epoch)
+    return state
+
+
+def test_the_source_kind_of_a_table_is_learnt_from_its_first_records():
+    state = state_of(app())
+    assert state.tables == {}
+    check(app(), state, sources={"main": "kinesis"})
+    check(app(), state, sources={"main": "kinesis"})
+    assert state.tables == {"main": {"source": "kinesis", "epoch": 0}}
+    assert state.swaps == 2
+
+
+def test_a_further_table_is_added_beside_the_first():
+    state = state_read_from("stream")
+    check(app(), state, sources={"archive": "kinesis"})
+    assert state.tables == {
+        "main": {"source": "stream", "epoch": 0},
+        "archive": {"source": "kinesis", "epoch": 0},
+    }
+
+
+@pytest.mark.parametrize(("before", "now"), [("stream", "kinesis"), ("kinesis", "stream")])
+def test_another_source_of_a_table_is_refused_with_the_remedy(before, now):
+    state = state_read_from(before, epoch=3)
+    with pytest.raises(ManifestError) as caught:
+        check(app(), state, sources={"main": now}, epoch=3)
+    words = {"stream": "its DynamoDB stream", "kinesis": "Kinesis"}
+    assert str(caught.value) == (
+        f"The state knows table 'main' through {words[before]}, and now its records come from {words[now]}: versions "
+        "of the two do not compare. To change over for good, let the old source run dry, then raise STREAMFOLD_EPOCH "
+        "to 4: every version is then newer than those of the old source. For a local state, --fresh starts anew."
+    )
+
+
+def test_a_higher_epoch_changes_the_source_and_the_way_back_needs_one_more():
+    state = state_read_from("stream")
+    check(app(), state, sources={"main": "kinesis"}, epoch=1)
+    assert state.tables == {"main": {"source": "kinesis", "epoch": 1}}
+    with pytest.raises(ManifestError, match="raise STREAMFOLD_EPOCH to 2"):
+        check(app(), state, sources={"main": "stream"}, epoch=1)
+
+
+def test_the_epoch_that_counts_is_the_highest_that_was_used():
+    state = state_read_from("stream")
+    for epoch in (2, 1):
+        check(app(), state, sources={"main": "stream"}, epoch=epoch)
+    with pytest.raises(ManifestError, match="raise STREAMFOLD_EPOCH to 3"):
+        check(app(), state, sources={"main": "kinesis"}, epoch=2)

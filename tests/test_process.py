@@ -13,6 +13,7 @@ from streamfold.errors import HandlerError, ImageError, ManifestError, RecordErr
 from streamfold.process import plan_changes, process_event, read_changes
 from streamfold.report import Failure
 from streamfold.settings import Settings
+from streamfold.testing import KinesisTwin
 from streamfold.world import World
 from tests.counting import CountingEngine
 from tests.model import stored
@@ -578,3 +579,44 @@ def test_a_history_row_that_would_be_too_large_has_digests_of_its_values(source)
         "old": 250_000,
         "new": 250_000,
     }
+
+
+SHOP, ARCHIVE = Table("shop"), Table("archive")
+
+
+def two_tables():
+    """The same templates in two tables, counted in one."""
+    router = Router()
+
+    @router.view(Key("ORDER#{order_id}", "ITEM#{sku}", SHOP), into=Key("ALL", "TOTAL", SHOP))
+    def items(item):
+        yield Row(total=Sum(item["price"]))
+
+    @router.view(Key("ORDER#{order_id}", "ITEM#{sku}", ARCHIVE), into=Key("ALL", "TOTAL", SHOP))
+    def archived_items(item):
+        yield Row(archived=Sum(item["price"]))
+
+    return App("shop", routers=[router])
+
+
+@pytest.mark.parametrize("told", [lambda record: record, KinesisTwin().append], ids=["stream", "kinesis"])
+def test_route_gets_the_changes_of_its_keys_table_only_whatever_each_table_is_read_through(told):
+    app = two_tables()
+    engine = new_engine(app)
+    shop, archive = Source(table="shop"), Source(table="archive")
+    records = [shop.put("ORDER#1", "ITEM#a", price=3), told(archive.put("ORDER#1", "ITEM#a", price=4))]
+
+    report = process(app, engine, *records)
+
+    assert dict(report.records) == {"items": 1, "archived_items": 1}
+    assert stored(app, engine) == {("shop", "ALL", "TOTAL"): {"total": 3, "archived": 4}}
+
+
+def test_changes_of_one_microsecond_each_count_and_a_copy_does_not(app, engine, source):
+    first, second = KinesisTwin(), KinesisTwin()
+    one = first.append(source.put("ORDER#1", "ITEM#a", price=3))
+    other = second.append(source.put("ORDER#1", "ITEM#a", price=4))  # each twin begins with the same microsecond
+
+    assert process(app, engine, one, other, first.again(one)).failures == []
+    assert process(app, engine, second.again(other)).known == 1
+    assert stored(app, engine)["main", "CHANGES", "TOTAL"] == {"changes": 2}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from streamfold.checks import chained, checked_routes
 from streamfold.errors import DeclarationError
@@ -53,7 +53,7 @@ class App:
         self._targets = {
             name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()
         }
-        self.checked_engines: WeakSet[Any] = WeakSet()
+        self.checked_engines: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
     def known(self, table: str) -> Dispatch:
         """All keys of a table, sources and targets, to tell which key a value misses by one field."""

@@ -40,7 +40,7 @@ Entry = dict[str, Any]
 
 def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
     """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
-    values = {**fields, "item": item_name(change.item), "version": change.version_text}
+    values = {**fields, "item": item_name(change.item), "version": change.identity_text}
     target = _target(route, change)
     table = target.table
     row = _fitting(route.recorded, change, _head(route.recorded, change, values))

@@ -173,11 +173,11 @@ class Batch:
             )
 
     def _settle(self, work: ItemWork) -> None:
-        """Orders an item's changes by version and counts them."""
+        """Orders an item's changes by version, each once, in whatever order they came, and counts them."""
         changes = work.changes
-        versions = [change.version_text for change in changes]
-        if any(one >= other for one, other in pairwise(versions)):
-            work.changes = [change for _, change in sorted(dict(zip(versions, changes, strict=True)).items())]
+        identities = [change.identity_text for change in changes]  # each begins with the version
+        if any(one >= other for one, other in pairwise(identities)):
+            work.changes = [change for _, change in sorted(dict(zip(identities, changes, strict=True)).items())]
         for works in (*work.ledger.values(), work.others):
             for route, _ in works:
                 self.report.records[route.name] += len(changes)
@@ -285,7 +285,7 @@ class Batch:
                 if rows:
                     units.append(
                         claim_unit(
-                            claim_key(self.app.name, route.name, work.item, change.version_text), route, change, rows
+                            claim_key(self.app.name, route.name, work.item, change.identity_text), route, change, rows
                         )
                     )
             except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones

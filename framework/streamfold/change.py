@@ -37,6 +37,7 @@ class Version:
 
     ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
     length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
+    Of a change that came through Kinesis the label is ``kinesis`` and the number its time in microseconds.
     """
 
     text: str
@@ -104,21 +105,28 @@ class Change:
             raise RecordError(missing_parts(record))
         old, new = body.get("OldImage"), body.get("NewImage")
         if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
-            raise RecordError(f"Record {self.sequence} has an image that is no object of attributes.")
+            raise RecordError(broken_image(self.sequence))
         self.record = record
         self.table = table = origin.table
-        self.item: ItemKey = _item_key(keys, table)
-        self.version_text = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
+        self.item: ItemKey = item_key(keys, table)
+        self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
-        identity = record.get("userIdentity")
+        self._set_expired(record.get("userIdentity"))
+
+    def _set_expired(self, identity: object) -> None:
         self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)
 
     @property
     def version(self) -> Version:
         return Version(self.version_text)
+
+    @property
+    def identity_text(self) -> str:
+        """What tells the change from all others of its item, however often and through whatever it comes."""
+        return self.version_text
 
     @property
     def keys(self) -> dict[str, KeyValue]:
@@ -193,10 +201,15 @@ class Change:
         return hash((self.item, self.version_text))
 
     def _identity(self) -> tuple[object, ...]:
-        return self.item, self.version_text, self.event
+        return self.item, self.identity_text, self.event
 
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def broken_image(sequence: str) -> str:
+    """What to say of a record with an image that is none."""
+    return f"Record {sequence} has an image that is no object of attributes."
 
 
 def item_name(item: ItemKey) -> str:
@@ -233,7 +246,8 @@ def missing_parts(record: object) -> str:
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
 
-def _item_key(keys: RawImage, table: Table) -> ItemKey:
+def item_key(keys: RawImage, table: Table) -> ItemKey:
+    """The item of a record's key attributes. Raises ``RecordError`` where they are not the table's."""
     try:
         if len(keys) != (1 if table.sort is None else 2):
             raise KeyError

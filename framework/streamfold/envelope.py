@@ -6,21 +6,25 @@ from typing import Any
 
 from streamfold.change import UNLABELLED, Change, Origin
 from streamfold.errors import RecordError, shown
+from streamfold.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
+from streamfold.kinesis import SOURCE as KINESIS_SOURCE
 from streamfold.settings import Settings, environment_name
 from streamfold.table import MAIN, Table
 
 EXPECTED = (
-    'a Lambda event {"Records": [...]}, a list of DynamoDB stream records, '
-    'or one record with "eventName" and "dynamodb"'
+    'a Lambda event {"Records": [...]}, a list of records of a DynamoDB or Kinesis stream, as pipes send it, '
+    'or one record with "eventName" and "dynamodb", or with "kinesis"'
 )
 SOURCE = "aws:dynamodb"
+STREAM, KINESIS = "stream", "kinesis"
+"""The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
 
 RawRecord = Mapping[str, Any]
 
 
 def records_of(event: Any) -> list[RawRecord]:
     """The raw records of an event. Raises ``RecordError`` for anything else, with what was expected."""
-    if isinstance(event, Mapping) and "dynamodb" in event:
+    if isinstance(event, Mapping) and ("dynamodb" in event or is_kinesis(event)):
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
@@ -30,14 +34,30 @@ def records_of(event: Any) -> list[RawRecord]:
     for record in records:
         if not isinstance(record, Mapping):
             raise RecordError(f"A record is {type(record).__name__}, {shown(record)}: expected {EXPECTED}.")
-        if record.get("eventSource", SOURCE) != SOURCE:
+        if record.get("eventSource", SOURCE) not in (SOURCE, KINESIS_SOURCE):
             found = shown(record["eventSource"])
-            raise RecordError(f"A record comes from {found}: expected a DynamoDB stream ({SOURCE}).")
+            raise RecordError(
+                f"A record comes from {found}: expected a DynamoDB stream ({SOURCE}) or Kinesis ({KINESIS_SOURCE})."
+            )
     return records
 
 
+def number_of(record: RawRecord) -> str | None:
+    """The sequence number by which a record is reported, in whatever form it came; None where there is none."""
+    body = record.get("dynamodb")
+    found = sequence_of(record) if is_kinesis(record) else isinstance(body, Mapping) and body.get("SequenceNumber")
+    return found if isinstance(found, str) and found else None
+
+
+def described(source: str) -> str:
+    """A source kind in words."""
+    return "Kinesis" if source == KINESIS else "its DynamoDB stream"
+
+
 class Origins:
-    """Tells the table and the stream of a record from its ARN, and remembers the answer.
+    """Tells the table and the stream of a record from its ARN, and remembers the answer; with Kinesis the record names
+    its table, and one Kinesis stream may tell of several. ``sources`` holds the source kind of every table seen: a
+    second kind is refused, because versions of the two do not compare.
 
     ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
     first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records
@@ -55,11 +75,14 @@ class Origins:
         self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
         self.settings = settings
         self.adopted: str | None = settings.real_name(MAIN.name)
+        self.sources: dict[str, str] = {}
         self._warn = warn
-        self._known: dict[str | None, Origin] = {}
+        self._known: dict[Any, Origin] = {}
 
     def change(self, record: RawRecord) -> Change:
         """The change of a raw record. Raises ``RecordError``."""
+        if is_kinesis(record):
+            return self._kinesis_change(record)
         arn = record.get("eventSourceARN")
         origin = self._known.get(arn)
         if origin is None:
@@ -69,6 +92,31 @@ class Origins:
     def real_names(self) -> dict[str, str]:
         """The real names of the source tables as far as they are set or seen."""
         return {name: self._real_name(name) for name in self.tables if name != MAIN.name or self.adopted}
+
+    def _kinesis_change(self, record: RawRecord) -> Change:
+        data = unwrapped(record)
+        place = (KINESIS, data["tableName"])
+        origin = self._known.get(place)
+        if origin is None:
+            table = self._table(data["tableName"], KINESIS)
+            origin = self._known[place] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
+        return KinesisChange(record, data, origin)
+
+    def _table(self, real: str, source: str) -> Table:
+        """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
+        table = {**self.others, **self.tables}[self._logical(real)]
+        if table.name in self.tables:
+            self._see(table, source)
+        return table
+
+    def _see(self, table: Table, source: str) -> None:
+        known = self.sources.setdefault(table.name, source)
+        if known != source:
+            raise RecordError(
+                f"A record of table {table.name!r} comes from {described(source)}, and others came from "
+                f"{described(known)}: versions of the two do not compare, and each change would count twice. Read the "
+                "table through one of them; to change from one to the other, see docs/sources.md."
+            )
 
     def _origin(self, arn: str | None) -> Origin:
         if arn is None:
@@ -80,8 +128,7 @@ class Origins:
                 f"A record has eventSourceARN={shown(arn)}: expected "
                 "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
             )
-        table = {**self.others, **self.tables}[self._logical(real)]
-        return Origin(table, f"{self.settings.epoch:02d}/{label}/")
+        return Origin(self._table(real, STREAM), f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
@@ -93,7 +140,9 @@ class Origins:
             f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of "
             "every real stream."
         )
-        return Origin(next(iter(self.tables.values())), f"{self.settings.epoch:02d}/{UNLABELLED}/")
+        table = next(iter(self.tables.values()))
+        self._see(table, STREAM)
+        return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
     def _logical(self, real: str) -> str:
         for name in (*self.tables, *self.others):

@@ -43,7 +43,7 @@ class ExternalCalls:
         assert route.function is not None
         function = route.function
         arguments = {name: fields[name] for name in route.wants}
-        key = external_key(self.application, route.name, change.item, change.version_text)
+        key = external_key(self.application, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
             function(change, **arguments)

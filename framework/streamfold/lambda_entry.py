@@ -12,7 +12,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine, make_client
 from streamfold.envelope import Origins, records_of
-from streamfold.errors import SettingsError
+from streamfold.errors import ManifestError, SettingsError
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.process import process_changes, read_changes
 from streamfold.report import Report
@@ -38,7 +38,7 @@ class Function:
         self.settings = settings
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
-        self.origins = Origins(app.source_tables, settings, log.warning)
+        self.origins = self._new_origins()
         self.warned: set[object] = set()
         self.parking = _parking(settings)
         self.observe = _observer(app.name, settings)
@@ -52,11 +52,18 @@ class Function:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine or self._engine()
-        report = process_changes(self.app, changes, engine, world)
+        try:
+            report = process_changes(self.app, changes, engine, world, self.origins.sources)
+        except ManifestError:  # what was learnt from records that are not taken says nothing about others
+            self.origins = self._new_origins()
+            raise
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed))
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+
+    def _new_origins(self) -> Origins:
+        return Origins(self.app.source_tables, self.settings, log.warning)
 
     def _engine(self) -> DynamoEngine:
         """The engine, with the real names of the tables: set, or for an application without tables that of its

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from streamfold.engines import Engine
+from streamfold.envelope import described
 from streamfold.errors import ManifestError
 from streamfold.ledger import manifest_key
 from streamfold.route import Route
@@ -15,22 +17,34 @@ Entry = dict[str, Any]
 
 
 def check_manifest(
-    application: str, routes: tuple[Route, ...], retired: frozenset[str], engine: Engine, *, write: bool = True
+    application: str,
+    routes: tuple[Route, ...],
+    retired: frozenset[str],
+    engine: Engine,
+    *,
+    sources: Mapping[str, str] = MappingProxyType({}),
+    epoch: int = 0,
+    write: bool = True,
 ) -> None:
     """Compares the application with the state's manifest and adds what is new to it.
 
-    Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target.
+    ``sources`` are source kinds by table, as far as records were seen, and ``epoch`` the setting of that name.
+    Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and
+    when a table has another source kind and the epoch is not higher.
     """
     key = manifest_key(application)
     current = {route.name: _entry(route) for route in routes}
     for _ in range(ROUNDS_MAX):
         found = engine.read_state([key]).get(key, {})
         known: dict[str, Entry] = json.loads(found.get("handlers", "{}"))
+        known_tables: dict[str, Entry] = json.loads(found.get("tables", "{}"))
         _compare(known, current, retired)
         merged = {name: entry for name, entry in {**known, **current}.items() if name not in retired}
-        if merged == known or not write:
+        tables = _tables(known_tables, sources, epoch)
+        if (merged == known and tables == known_tables) or not write:
             return
-        if engine.swap_state(key, {"handlers": json.dumps(merged, sort_keys=True)}, int(found.get("r", 0))):
+        attributes = {"handlers": json.dumps(merged, sort_keys=True), "tables": json.dumps(tables, sort_keys=True)}
+        if engine.swap_state(key, attributes, int(found.get("r", 0))):
             return
     raise ManifestError(
         f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
@@ -45,6 +59,22 @@ def _entry(route: Route) -> Entry:
         "targets": [_place(key) for key in route.into],
         "contested": [_place(target.key) for target in route.targets if target.contested],
     }
+
+
+def _tables(known: Mapping[str, Entry], sources: Mapping[str, str], epoch: int) -> dict[str, Entry]:
+    """The tables of a manifest with what was seen of them: source kind, and the highest epoch it was read under."""
+    tables = dict(known)
+    for name, source in sources.items():
+        before = known.get(name, {"source": source, "epoch": epoch})
+        if before["source"] != source and epoch <= before["epoch"]:
+            raise ManifestError(
+                f"The state knows table {name!r} through {described(before['source'])}, and now its records come from "
+                f"{described(source)}: versions of the two do not compare. To change over for good, let the old source "
+                f"run dry, then raise STREAMFOLD_EPOCH to {before['epoch'] + 1}: every version is then newer than "
+                "those of the old source. For a local state, --fresh starts anew."
+            )
+        tables[name] = {"source": source, "epoch": max(epoch, before["epoch"])}
+    return tables
 
 
 def _place(key: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import localcontext
+from types import MappingProxyType
 from typing import Any
 
 from streamfold.app import App
@@ -11,7 +12,7 @@ from streamfold.commit import Committer
 from streamfold.commit import World as CommitWorld
 from streamfold.copies import Copies
 from streamfold.engines import Engine
-from streamfold.envelope import Origins, RawRecord, records_of
+from streamfold.envelope import Origins, RawRecord, number_of, records_of
 from streamfold.errors import RecordError, SettingsError
 from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
@@ -32,7 +33,7 @@ def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
     """
     origins = Origins(app.source_tables, world.settings, world.warn)
     changes, failures = read_changes(records_of(event), origins)
-    report = process_changes(app, changes, engine, world)
+    report = process_changes(app, changes, engine, world, origins.sources)
     report.failures[:0] = failures
     return report
 
@@ -44,20 +45,28 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
         try:
             changes.append(origins.change(record))
         except RecordError as error:
-            body = record.get("dynamodb")
-            sequence = body.get("SequenceNumber") if isinstance(body, Mapping) else None
-            if not isinstance(sequence, str) or not sequence:
+            if (sequence := number_of(record)) is None:
                 raise
             failures.append(Failure(sequence, "?", None, error))
     return changes, failures
 
 
-def process_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> Report:
-    """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them."""
+def process_changes(
+    app: App,
+    changes: Sequence[Change],
+    engine: Engine,
+    world: World,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> Report:
+    """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them.
+
+    ``sources`` are the source kinds of tables as far as they were seen; the state's manifest holds them to it.
+    """
     _check_handlers(app, world.settings)
-    if engine not in app.checked_engines:
-        check_manifest(app.name, app.routes, app.retired, engine)
-        app.checked_engines.add(engine)
+    checked = app.checked_engines.get(engine)
+    if checked is None or not sources.items() <= checked.items():
+        check_manifest(app.name, app.routes, app.retired, engine, sources=sources, epoch=world.settings.epoch)
+        app.checked_engines[engine] = {**(checked or {}), **sources}
     with localcontext(EXACT):
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)

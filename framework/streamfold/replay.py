@@ -141,7 +141,7 @@ class Replay:
         else:
             if self.put_sources:
                 self.put_sources(_newest(changes))
-            report = process_changes(self.app, changes, self.engine, self.world)
+            report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
             self.note(run_chains(self.app, self.engine, self.world), {})

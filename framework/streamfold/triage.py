@@ -73,7 +73,7 @@ class Triage:
         """
         if route.policy.attempts_max is None:
             return None
-        key = attempt_key(self.application, route.name, change.item, change.version_text)
+        key = attempt_key(self.application, route.name, change.item, change.identity_text)
         for _ in range(ROUNDS_MAX):
             before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
             if self.engine.swap_state(key, {"ttl": expires_at(self.world)}, before):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.testing import KinesisTwin, piped
 
 STATE = ("--state", "state.db")
 WITH_EXTERNAL = """
@@ -780,3 +781,45 @@ def test_handler_that_is_switched_off_is_skipped_and_counted(folder, records, mo
 
     assert ran.code == 0
     assert (summary(ran)["off"], summary(ran)["parked"]) == ({"order_total": 7}, {})
+
+
+@pytest.fixture
+def told(records):
+    """The same changes as records of Kinesis, each twice, and the newest first."""
+    kinesis = KinesisTwin()
+    notices = [kinesis.append(record) for record in records]
+    return [*reversed(notices), *map(kinesis.again, notices)]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(lambda notices: json.dumps({"Records": notices}), id="event"),
+        pytest.param(lambda notices: json.dumps({"Records": notices}, indent=2), id="pretty-printed event"),
+        pytest.param(lambda notices: "\n".join(map(json.dumps, notices)), id="a record a line"),
+        pytest.param(lambda notices: json.dumps(list(map(piped, notices))), id="a pipe's list"),
+    ],
+)
+def test_records_of_kinesis_are_replayed_from_any_form(folder, told, shape):
+    ran = folder.run("replay", folder.write("kinesis.json", shape(told)), *STATE, "--json")
+    assert ran.code == 0, ran.err
+    assert folder.totals() == {f"ORDER#{number}": number for number in range(1, 8)}
+    again = folder.run("replay", "kinesis.json", *STATE, "--json", "--batch-size", "2")
+    assert summary(again)["handlers"][0]["written"] == 0
+
+
+def test_state_that_kinesis_made_refuses_the_tables_own_stream(folder, records, told):
+    assert folder.run("replay", folder.records(*told), *STATE).code == 0
+    ran = folder.run("replay", folder.records(*records, name="stream.jsonl"), *STATE)
+    assert ran.code != 0
+    assert "The state knows table 'main' through Kinesis, and now its records come from its DynamoDB" in ran.err
+
+
+def test_less_precise_notice_stops_a_replay_at_its_line(folder, records):
+    kinesis = KinesisTwin(precision="MILLISECOND")
+    ran = folder.run("replay", folder.records(*map(kinesis.append, records)), *STATE)
+    assert ran.code == 1
+    assert "records.jsonl:1" in ran.out + ran.err
+    assert "aws dynamodb update-kinesis-streaming-destination --table-name main" in (ran.out + ran.err).replace(
+        "\n", " "
+    )

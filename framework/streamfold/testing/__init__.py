@@ -3,8 +3,9 @@
 ``check`` proves handlers in one call, ``Twin`` tests single steps. Beneath them are twins that behave as AWS documents,
 need no server and read no clock:
 ``TableTwin`` takes writes and refuses what DynamoDB refuses; its ``StreamTwin`` holds the records that come of them, in
-the form in which Lambda delivers them. ``MappingTwin`` delivers them to a function; what it gives up goes to a
-``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is the only time that they know.
+the form in which Lambda delivers them, and ``KinesisTwin`` tells of the same changes as Kinesis does. ``MappingTwin``
+delivers them to a function; what it gives up goes to a ``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is the
+only time that they know.
 """
 
 from streamfold.testing.actions import CheckItem, DeleteItem, PutItem, UpdateItem
@@ -22,6 +23,7 @@ from streamfold.testing.errors import (
 )
 from streamfold.testing.histories import Write
 from streamfold.testing.invocations import Died, Discarded, Invocation, Throttled
+from streamfold.testing.kinesis import KinesisTwin, piped
 from streamfold.testing.mapping import MappingTwin
 from streamfold.testing.mapping_settings import MappingSettings
 from streamfold.testing.stream import Shard, StreamTwin
@@ -32,7 +34,7 @@ __all__ = [
     # an application, step by step and as a whole
     "Twin", "check", "Proof", "Write", "Scenario", "check_scenario", "Diverged", "NotDeterministic", "HandlerFails",
     # the table, its stream and their time
-    "TableTwin", "StreamTwin", "Shard", "Clock",
+    "TableTwin", "StreamTwin", "Shard", "Clock", "KinesisTwin", "piped",
     # what a transaction is made of
     "PutItem", "UpdateItem", "DeleteItem", "CheckItem",
     # the mapping, what it tells, and where it leaves what it gives up

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
 from streamfold.change import Change
-from streamfold.envelope import Origins
+from streamfold.envelope import STREAM, Origins
 from streamfold.files import BadLine, RecordedFiles
 from streamfold.key import Key
 from streamfold.settings import Settings
@@ -37,15 +37,19 @@ EXAMPLES = 20
 DIFFERENCES_SHOWN_MAX = 10
 
 NOTHING: Script = MappingProxyType({})
+Source = Literal["stream", "kinesis"]
 
 
 class Scenario(NamedTuple):
-    """One run, whole: what is written, over how many shards, in how large transactions, and what goes wrong where."""
+    """One run, whole: what is written, over how many shards, in how large transactions, what goes wrong where, and
+    whether a DynamoDB stream (``stream``) or Kinesis (``kinesis``) tells of it.
+    """
 
     writes: tuple[Write, ...]
     shards: int = 1
     actions: int = 25
     script: Script = NOTHING
+    source: str = STREAM
 
 
 @dataclass(slots=True)
@@ -93,6 +97,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     changes: int = CHANGES,
     seed: int = 0,
     faults: Collection[str] | None = None,
+    source: Source = "stream",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Proof:
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
@@ -101,7 +106,8 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is
     a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
     drawn. ``faults`` are the names of those to inject, all if not
-    given. The same seed gives the same run.
+    given. With ``source="kinesis"`` the records are those of Kinesis, of which some arrive late and some twice.
+    The same seed gives the same run.
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
@@ -115,7 +121,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     check_deterministic(app, _all(changes_of(app, writes or probes)))
     for number in range(histories):
         history = tuple(writes or drawn(random, shapes, changes))
-        scenario = Scenario(history, random.choice(SHARDS), random.choice(ACTIONS))
+        scenario = Scenario(history, random.choice(SHARDS), random.choice(ACTIONS), source=source)
         choices = Drawn(random, random.choice(RATES), only)
         _run_and_count(handlers, scenario, choices, proof)
         progress(number + 1)
@@ -165,7 +171,7 @@ def _examples(given: Any) -> list[Mapping[str, Any]]:
 
 
 def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof) -> None:
-    shards = changes_of(handlers.app, scenario.writes, scenario.shards)
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
     driver = Driver(handlers, shards, choices, scenario.actions)
     problem = difference_of(driver, expected_rows(handlers.app, _all(shards)))
     proof.histories += 1
@@ -198,7 +204,7 @@ def _story(handlers: FaultyHandlers, scenario: Scenario) -> list[str]:
 def _problem(
     handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
 ) -> str | None:
-    shards = changes_of(handlers.app, scenario.writes, scenario.shards)
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
     driver = Driver(handlers, shards, choices, scenario.actions, tell)
     return difference_of(driver, expected_rows(handlers.app, _all(shards)))
 

@@ -25,6 +25,7 @@ from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
+from streamfold.testing.kinesis import arriving
 from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.oracle import Rows, stored_rows
 from streamfold.world import World
@@ -87,7 +88,9 @@ class Driver:
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
-        self.lanes = [Lane(f"shard {number}", changes) for number, changes in enumerate(shards, 1) if changes]
+        self.lanes = [
+            Lane(f"shard {number}", arriving(changes, choices)) for number, changes in enumerate(shards, 1) if changes
+        ]
         self.choices = choices
         self.tell = tell
         self.settings = Settings(chunk_actions=actions)
@@ -179,7 +182,7 @@ class Driver:
                 failures = [*failures, *run_chains(self.app, self.engine, world).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
-            self.app.checked_engines.discard(self.engine)
+            self.app.checked_engines.pop(self.engine, None)
             return None
         return failures
 

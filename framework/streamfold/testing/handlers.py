@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from streamfold.app import App
 from streamfold.change import Change
@@ -66,7 +66,7 @@ class FaultyHandlers:
             self.once.discard(name)
             raise InjectedError
         if name in self.for_one:
-            mark = subject.version_text if isinstance(subject, Change) else (dict(subject), dict(fields))
+            mark = subject.identity_text if isinstance(subject, Change) else (dict(subject), dict(fields))
             if self.for_one[name] is None:
                 self.for_one[name] = mark
             if self.for_one[name] == mark:
@@ -83,5 +83,5 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
     twin.dispatch = {
         name: Dispatch(entries_of(twin.routes, name), table.delimiter) for name, table in twin.tables.items()
     }
-    twin.checked_engines = WeakSet()
+    twin.checked_engines = WeakKeyDictionary()
     return twin

@@ -8,12 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.change import TIME_TO_LIVE
-from streamfold.envelope import Origins
+from streamfold.envelope import KINESIS, STREAM, Origins
 from streamfold.field import Field
 from streamfold.key import Key
 from streamfold.settings import Settings
 from streamfold.testing.errors import TwinError
 from streamfold.testing.items import KeyType
+from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.stream import Record
 from streamfold.testing.table import TableTwin
 
@@ -156,8 +157,10 @@ def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
     return history
 
 
-def changes_of(app: "App", history: Iterable[Write], shards: int = 1) -> list[list["Change"]]:
-    """The changes that a history leads to, by shard."""
+def changes_of(app: "App", history: Iterable[Write], shards: int = 1, source: str = STREAM) -> list[list["Change"]]:
+    """The changes that a history leads to, by shard; with the source kind ``kinesis`` as one Kinesis stream tells of
+    all tables.
+    """
     history = list(history)
     tables = {write.key.table.name: write.key.table for write in history}
     twins = {
@@ -166,8 +169,11 @@ def changes_of(app: "App", history: Iterable[Write], shards: int = 1) -> list[li
     for write in history:
         carry_out(twins[write.key.table.name], write)
     origins = Origins(app.source_tables, Settings())
-    streams = [twin.stream for twin in twins.values()]
-    return [[origins.change(record) for record in shard.records] for stream in streams for shard in stream.shards]
+    records = [shard.records for twin in twins.values() for shard in twin.stream.shards]
+    if source == KINESIS:
+        kinesis = KinesisTwin()
+        records = [[kinesis.append(record) for record in some] for some in records]
+    return [[origins.change(record) for record in some] for some in records]
 
 
 def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:

@@ -33,7 +33,8 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
     items: dict[ItemKey, Mapping[str, Any]] = {}
     rows: dict[RowKey, Values] = {}
     with localcontext(EXACT):
-        for change in sorted({change.version_text: change for change in changes}.values(), key=_version):
+        once = {(change.item, change.identity_text): change for change in changes}
+        for change in sorted(once.values(), key=_identity):
             items[change.item] = change.new
             for route, fields in _routes(app, change.item, "audit", "on", "copy"):
                 _take(route, change, fields, rows)
@@ -53,9 +54,8 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
     return rows
 
 
-def _version(change: Change) -> str:
-    version: str = change.version_text
-    return version
+def _identity(change: Change) -> str:
+    return change.identity_text
 
 
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
@@ -107,8 +107,8 @@ def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
     """The row of a change whose values are all small; without digests, which need a key."""
     old, new, recorded = change.old, change.new, route.recorded
-    named = {"item": item_name(change.item), "version": change.version_text}
-    row = {**named, "event": change.event, "at": change.at, "changes": {}}
+    named = {"item": item_name(change.item), "version": change.identity_text}
+    row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
     kept: Values = {}
     for name in {*old, *new} - {*change.keys}:
         if recorded.fields is not None and name not in recorded.fields:

@@ -1,0 +1,151 @@
+"""Kinesis Data Streams for DynamoDB in process: the records that tell of tables' changes, late and twice included."""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+from uuid import UUID
+
+from streamfold.change import Change, Origin
+from streamfold.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME, KinesisChange, unwrapped
+from streamfold.testing.choices import Choices
+from streamfold.testing.errors import TwinError
+from streamfold.testing.stream import ACCOUNT, REGION, Record
+
+FIRST = 49_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000
+"""Sequence numbers of Kinesis have 56 digits, and gaps."""
+STEP = 1_000
+SHARD = "shardId-000000000000"
+EVENT_VERSION = "1.0"
+UUID_BYTES = 16
+ARRIVAL = ("arrives-late", "arrives-last", "arrives-twice")
+"""How a record may come otherwise than in the order of the changes and once (Developer Guide, kds)."""
+LATE_RECORDS = 3
+
+Precision = Literal["MICROSECOND", "MILLISECOND"]
+
+
+class KinesisTwin:
+    """A Kinesis data stream that tables' changes go to, in the form in which Lambda delivers its records.
+
+    ``append`` takes the record of a table twin's DynamoDB stream, of which both images are needed, and gives that of
+    Kinesis: with the time of the change instead of a sequence number, and binary values encoded twice. ``again`` is a
+    second notice of the same change. ``precision`` is that of the table's destination, which AWS sets to milliseconds
+    unless told otherwise.
+    """
+
+    def __init__(self, name: str = "changes", *, precision: Precision = "MICROSECOND") -> None:
+        self.arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
+        self.precision = precision
+        self._time = 0
+        self._number = 0
+
+    def append(self, record: Record) -> Record:
+        """The record of Kinesis for one of a DynamoDB stream. Raises ``TwinError`` where that lacks an image."""
+        body = record["dynamodb"]
+        if body["StreamViewType"] != "NEW_AND_OLD_IMAGES":
+            raise TwinError(
+                f"A record of view type {body['StreamViewType']} lacks what Kinesis is told: expected a table twin "
+                "with NEW_AND_OLD_IMAGES."
+            )
+        self._time = max(self._time + 1, int(body[TIME]) * MICROSECONDS)
+        told = {name: _encoded_again(body[name]) for name in PARTS if name in body}
+        change: dict[str, Any] = {TIME: self._time, **told, "SizeBytes": body.get("SizeBytes", 0)}
+        if self.precision == "MICROSECOND":
+            change[PRECISION] = self.precision
+        else:  # the field is then left out
+            change[TIME] //= 1000
+        return self._wrapped(
+            {
+                "awsRegion": REGION,
+                "eventName": record["eventName"],
+                "userIdentity": record.get("userIdentity"),
+                "recordFormat": "application/json",
+                "tableName": record["eventSourceARN"].partition(":table/")[2].partition("/")[0],
+                "dynamodb": change,
+                "eventSource": "aws:dynamodb",
+            }
+        )
+
+    def again(self, record: Record) -> Record:
+        """A second notice of the change that a record of this stream tells of: another event id and number."""
+        return self._wrapped(json.loads(b64decode(record["kinesis"]["data"])))
+
+    def _wrapped(self, data: Record) -> Record:
+        self._number += 1
+        return _record(data, FIRST + self._number * STEP, self.arn)
+
+
+def piped(record: Record) -> Record:
+    """A record as a pipe sends it: without the object ``kinesis`` around what it holds (EventBridge User Guide,
+    eb-pipes-kinesis).
+    """
+    return {**record["kinesis"], **{name: value for name, value in record.items() if name != "kinesis"}}
+
+
+def arriving(changes: Sequence[Change], choices: Choices) -> Sequence[Change]:
+    """The changes in the order in which they arrive: those of a DynamoDB stream as they are, those of Kinesis as is
+    chosen, one by one.
+    """
+    places: list[tuple[float, Change]] = []
+    for place, change in enumerate(changes):
+        how = choices.choose("arrival", ARRIVAL) if isinstance(change, KinesisChange) else None
+        late = {"arrives-late": LATE_RECORDS + 0.5, "arrives-last": len(changes)}.get(how or "", 0)
+        places.append((place + late, change))
+        if how == "arrives-twice":
+            places.append((place + LATE_RECORDS + 0.5, _second_notice(change)))
+    return [change for _, change in sorted(places, key=lambda placed: placed[0])]
+
+
+def _second_notice(change: Change) -> Change:
+    record, data = change.record, unwrapped(change.record)
+    number = int(change.sequence) + 1
+    again = _record(json.loads(b64decode(record["kinesis"]["data"])), number, record["eventSourceARN"])
+    prefix = change.version_text[: change.version_text.rindex("/") + 1]
+    return KinesisChange(again, data, Origin(change.table, prefix))
+
+
+def _record(data: Record, number: int, arn: str) -> Record:
+    event_id = str(UUID(bytes=blake2b(b"%d" % number, digest_size=UUID_BYTES).digest()))
+    text = json.dumps({"awsRegion": data["awsRegion"], "eventID": event_id, **_without_id(data)}, ensure_ascii=False)
+    return {
+        "kinesis": {
+            "kinesisSchemaVersion": "1.0",
+            "partitionKey": blake2b(json.dumps(data["dynamodb"]["Keys"]).encode(), digest_size=16).hexdigest().upper(),
+            "sequenceNumber": str(number),
+            "data": b64encode(text.encode()).decode(),
+            "approximateArrivalTimestamp": data["dynamodb"][TIME] // MICROSECONDS,
+        },
+        "eventSource": SOURCE,
+        "eventVersion": EVENT_VERSION,
+        "eventID": f"{SHARD}:{number}",
+        "eventName": "aws:kinesis:record",
+        "invokeIdentityArn": f"arn:aws:iam::{ACCOUNT}:role/projector",
+        "awsRegion": REGION,
+        "eventSourceARN": arn,
+    }
+
+
+def _without_id(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != "eventID"}
+
+
+def _encoded_again(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with the base64 text of binary values encoded once more (Developer Guide, kds)."""
+    return {name: _value(value) for name, value in attributes.items()}
+
+
+def _value(value: Mapping[str, Any]) -> dict[str, Any]:
+    ((tag, content),) = value.items()
+    if tag == "M":
+        return {tag: _encoded_again(content)}
+    if tag == "L":
+        return {tag: [_value(member) for member in content]}
+    if tag in BINARY:
+        return {tag: _encoded(content) if tag == "B" else [_encoded(member) for member in content]}
+    return {tag: content}
+
+
+def _encoded(text: str) -> str:
+    return b64encode(text.encode()).decode()
