@@ -47,6 +47,26 @@ def all_orders(order):
 
 app = App("shop", routers=[router])
 """
+SILENT = """
+from streamfold import App, Key, Router, Row
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+SESSION = Key("SESSION#{session_id}", "METADATA")
+router = Router()
+
+
+@router.view(ITEM, into=Key("OTHER", "{sku}"))
+def nothing(item):
+    yield from ()
+
+
+@router.view(SESSION, into=Key("NEVER", "{session_id}"))
+def never(item):
+    yield Row()
+
+
+app = App("shop", routers=[router])
+"""
 
 
 @pytest.fixture
@@ -823,3 +843,23 @@ def test_less_precise_notice_stops_a_replay_at_its_line(folder, records):
     assert "aws dynamodb update-kinesis-streaming-destination --table-name main" in (ran.out + ran.err).replace(
         "\n", " "
     )
+
+
+def test_handlers_without_records_and_their_empty_targets_are_counted_and_not_listed(folder, source):
+    folder.app(CHAINED)
+    order, other = folder.records(source.put("ORDER#1", "ITEM#a", price=3)), folder.records(name="none.jsonl")
+
+    assert "had no records" not in folder.run("replay", order).out
+    ran = folder.run("replay", other)
+    assert ran.out.startswith("2 handlers had no records.\n\n0 records replayed.\n")
+    assert "no rows" not in ran.out
+
+
+def test_target_without_rows_is_told_where_its_handler_had_records(folder, source):
+    folder.app(SILENT)
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=3)))
+
+    assert "1 other handler had no records." in ran.out
+    assert "OTHER / {sku}  (nothing)\nno rows\n" in ran.out
+    assert "NEVER / {session_id}" not in ran.out

@@ -67,7 +67,7 @@ def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder
     assert routes["devices"]["sources"] == ["devices: {id:number}"]
 
 
-def test_table_for_a_person_has_the_same(folder):
+def test_table_for_a_person_leaves_out_what_is_the_default_of_all(folder):
     ran = folder.run("routes")
 
     assert ran.out.splitlines()[0].split() == [
@@ -77,12 +77,18 @@ def test_table_for_a_person_has_the_same(folder):
         "kind",
         "targets",
         "guard",
-        "on",
-        "error",
         "declared",
         "at",
     ]
     assert "ORDER#{number:06d} / ITEM#{sku}  order_total  main" in ran.out
+
+
+def test_group_and_policy_have_a_column_only_where_they_differ(folder):
+    folder.app(APP.replace(', function="mails"', ', on_error="park"'))
+
+    assert folder.run("routes").out.split("\n")[0].split() == (
+        ["sources", "handler", "kind", "targets", "guard", "on", "error", "declared", "at"]
+    )
 
 
 def test_key_is_shown_with_the_template_fields_and_handlers_that_it_matches(folder):

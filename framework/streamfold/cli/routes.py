@@ -14,12 +14,16 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
 from streamfold.errors import SettingsError
 from streamfold.key import Key
-from streamfold.route import Route
+from streamfold.policy import RETRY
+from streamfold.route import GROUP, Route
 from streamfold.table import Table
 from streamfold.values import decode_number
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
+COLUMNS = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "declared_at")
+DEFAULTS = {"group": GROUP, "on_error": str(RETRY)}
+"""What need not be said where it is so of every handler: a terminal is narrow."""
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """From the text of a key on the command line to its value, by the type of the key attribute."""
 
@@ -36,7 +40,7 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
 def command(application: str, partition: str | None, sort: str | None, json_output: bool) -> None:
     """Show the routes: source, handler, group, kind, target, guard, what becomes of a failing record, and where each
-    is declared.
+    is declared. Where all handlers are of one group, or all their failing records come again, that column is left out.
     """
     app = load_application(application)
     if partition is not None:
@@ -49,7 +53,7 @@ def command(application: str, partition: str | None, sort: str | None, json_outp
         for row in rows:
             click.echo(as_json(row))
         return
-    names = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "declared_at")
+    names = [name for name in COLUMNS if any(row[name] != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
 
 

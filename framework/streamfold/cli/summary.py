@@ -1,5 +1,6 @@
 """What a replay prints at its end."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import click
@@ -85,12 +86,15 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
 
 def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice, rows_max: int) -> None:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
-    headings = ["rows written" if column == "written" else column for column in COLUMNS]
-    print_grid(
-        headings, ([str(row[column]) for column in COLUMNS] for row in as_counts(summary, app)), right=headings[1:]
-    )
+    counts = as_counts(summary, app)
+    busy = [row for row in counts if any(row[column] for column in COLUMNS[1:])]
+    if busy:
+        headings = ["rows written" if column == "written" else column for column in COLUMNS]
+        print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), right=headings[1:])
+    if idle := len(counts) - len(busy):
+        click.echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
     if rows_max:
-        _print_samples(app, engine, rows_max)
+        _print_samples(app, engine, rows_max, {row["handler"] for row in busy})
     click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
     _print_troubles(summary)
@@ -113,10 +117,13 @@ def print_dry_run(summary: Summary) -> None:
     _print_troubles(summary)
 
 
-def _print_samples(app: App, engine: Engine, rows_max: int) -> None:
+def _print_samples(app: App, engine: Engine, rows_max: int, busy: Collection[str]) -> None:
+    """Some rows of each target; one that has none is told only where a handler had records for it."""
     for target, rows in samples(app, engine, rows_max):
-        handlers = ", ".join(route.name for route in app.routes if target in route.into)
-        click.echo(f"\n{target.template}  ({handlers})")
+        names = [route.name for route in app.routes if target in route.into]
+        if not rows and not any(name in busy for name in names):
+            continue
+        click.echo(f"\n{target.template}  ({', '.join(names)})")
         if rows:
             print_items(target.table, rows, target.types)
         else:
