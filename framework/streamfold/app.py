@@ -13,6 +13,7 @@ from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
 from streamfold.table import MAIN, NAME
+from streamfold.tenants import apart
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
@@ -25,18 +26,28 @@ class App:
 
     ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: it
     must stay. ``retired`` names handlers that were given up: the state may know them, the application need not
-    have them.
+    have them. ``tenant`` names the field that separates tenants: every source and target must have it, and a row of
+    another tenant than its source's is refused.
     Raises ``DeclarationError`` when the declarations do not fit together.
     """
 
-    def __init__(self, name: str, routers: Sequence[Router | ModuleType], retired: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        routers: Sequence[Router | ModuleType],
+        retired: Collection[str] = (),
+        *,
+        tenant: str | None = None,
+    ) -> None:
         if not NAME.fullmatch(name):
             raise DeclarationError(
                 f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or "
                 "'.', 64 at most."
             )
         self.name = name
-        self.routes = checked_routes([route for router in routers for route in _router(router).routes])
+        self.tenant = tenant
+        routes = checked_routes([route for router in routers for route in _router(router).routes])
+        self.routes = routes if tenant is None else apart(routes, tenant)
         self.retired = frozenset(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")

@@ -13,6 +13,7 @@ from streamfold.key import KeyValues
 from streamfold.route import Fields, Route, Target
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
+from streamfold.tenants import check_tenant
 from streamfold.values import DIGITS_MAX, HIDDEN, Image, digest, encode, number_text
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
@@ -117,6 +118,8 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
                 f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
             ) from None
         raise HandlerError(f"{shown(effect)}: {error}") from None
+    if keyed:
+        check_tenant(target, effect, fields)
     if keyed and target.whole and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values

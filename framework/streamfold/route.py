@@ -25,12 +25,14 @@ class Target:
 
     ``owned``: every row of it has one source item. ``alone``: no other handler writes it. ``contested``: owned by the
     template of each source, but several sources could make the same row, so the row's owner is checked when written.
+    ``tenant``: the field in which a row never differs from its source, where the application keeps tenants apart.
     """
 
     key: Key
     owned: bool = False
     alone: bool = True
     contested: bool = False
+    tenant: str | None = None
 
     @property
     def whole(self) -> bool:

@@ -161,3 +161,30 @@ def test_partition_alone_is_refused_where_every_table_has_a_sort_key(folder):
     assert (
         ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; give it behind: --key PARTITION SORT.\n"
     )
+
+
+TENANTS = """
+from streamfold import App, Key, Router, Row, Sum
+
+ITEM = Key("{shop}#ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("{shop}#ORDER#{order_id}", "TOTAL")
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL)
+def order_total(item):
+    yield Row(total=Sum(item["price"]))
+
+
+app = App("shop", routers=[router], tenant="shop")
+"""
+
+
+def test_chart_of_an_application_with_tenants_shows_their_field(folder):
+    folder.app(TENANTS)
+    assert [route["tenant"] for route in lines(folder.run("routes", "--json"))] == ["shop"]
+    assert folder.run("routes").out.endswith("\nTenants are kept apart by {shop}, which every source and target has.\n")
+
+
+def test_chart_of_an_application_without_tenants_says_nothing_of_them(folder):
+    assert "tenant" not in folder.run("routes", "--json").out.lower() + folder.run("routes").out.lower()

@@ -48,13 +48,15 @@ def command(application: str, partition: str | None, sort: str | None, json_outp
         return
     if sort is not None:
         raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
-    rows = [_described(route) for route in app.routes]
+    rows = [_described(route) | ({"tenant": app.tenant} if app.tenant else {}) for route in app.routes]
     if json_output:
         for row in rows:
             click.echo(as_json(row))
         return
     names = [name for name in COLUMNS if any(row[name] != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
+    if app.tenant:
+        click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
 
 
 def _described(route: Route) -> dict[str, Any]:
