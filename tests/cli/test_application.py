@@ -2,6 +2,8 @@
 
 import pytest
 
+from streamfold.cli.application import program
+
 COMMANDS = [("routes",), ("replay", "records.jsonl"), ("show",)]
 
 
@@ -103,3 +105,17 @@ def test_wrong_declaration_is_shown_as_it_is(folder):
     assert "The application handlers:app is not declared well." in ran.err
     assert "Key template 'ORDER#{order_id' is malformed at character 7" in ran.err
     assert f"  at {folder.path / 'handlers.py'}:3" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("called", "installed", "shown"),
+    [
+        ("{folder}/.venv/bin/streamfold", None, ".venv/bin/streamfold"),
+        ("{folder}/.venv/bin/streamfold", "/usr/bin/streamfold", "streamfold"),
+        ("{folder}/streamfold/__main__.py", None, "streamfold"),
+    ],
+)
+def test_command_is_told_by_its_place_where_its_name_would_not_find_it(folder, monkeypatch, called, installed, shown):
+    monkeypatch.setattr("sys.argv", [called.format(folder=folder.path)])
+    monkeypatch.setattr("shutil.which", lambda _: installed)
+    assert program() == shown

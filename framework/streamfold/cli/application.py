@@ -1,6 +1,8 @@
-"""Finds the application that a command works on, in the folder one stands in."""
+"""Finds the application that a command works on, in the folder one stands in, and how the command is called there."""
 
 import importlib
+import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,7 +15,16 @@ from streamfold.app import App
 from streamfold.errors import SettingsError, StreamfoldError
 
 DEFAULT_APPLICATION = "handlers:app"
+PROGRAM = "streamfold"
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def program() -> str:
+    """How this command is called here: by its name, or by its place where the name alone would not find it."""
+    called = sys.argv[0]
+    if Path(called).name != PROGRAM or shutil.which(PROGRAM):
+        return PROGRAM
+    return os.path.relpath(called)
 
 
 def application_option(command: F) -> F:

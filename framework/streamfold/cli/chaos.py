@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from streamfold.app import App
-from streamfold.cli.application import DEFAULT_APPLICATION, load_application
+from streamfold.cli.application import DEFAULT_APPLICATION, load_application, program
 from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
 from streamfold.cli.grids import print_grid
 from streamfold.envelope import Origins
@@ -267,7 +267,7 @@ def _print_diverged(outcome: Outcome, shortest: "Shortest", options: dict[str, A
 
 def _command(options: dict[str, Any], seed: int, faults: str | None) -> str:
     """The command that repeats one run alone."""
-    words = ["streamfold", "replay", *options["files"], "--chaos", "--seed", str(seed), "--runs", "1"]
+    words = [program(), "replay", *options["files"], "--chaos", "--seed", str(seed), "--runs", "1"]
     words += ["--faults", faults] if faults is not None else []
     words += ["--app", options["application"]] if options["application"] != DEFAULT_APPLICATION else []
     words += [word for table in options["tables"] for word in ("--table", table)]

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from streamfold.cli.application import program
 from streamfold.cli.engines import as_json
 from streamfold.errors import SettingsError
 
@@ -62,4 +63,4 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
         click.echo(
             f"Warning: records of {len(recorded.trimmed_shards)} shards were gone before they could be read.", err=True
         )
-    click.echo(f"Replay them with: streamfold replay {out}")
+    click.echo(f"Replay them with: {program()} replay {out}")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import user_frames
+from streamfold.cli.application import program, user_frames
 from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
@@ -174,12 +174,12 @@ def _places(failure: Failure) -> list[str]:
 
 
 def _print_next(summary: Summary, advice: Advice) -> None:
-    show = f"streamfold show{advice.application}{advice.store}"
+    show = f"{program()} show{advice.application}{advice.store}"
     if advice.store is None:
-        click.echo("\nNext: the same with --state FILE    keeps the result, for streamfold show --state FILE")
+        click.echo(f"\nNext: the same with --state FILE    keeps the result, for {program()} show --state FILE")
     else:
         click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
-    click.echo(f"      streamfold routes{advice.application}    prints the key chart")
+    click.echo(f"      {program()} routes{advice.application}    prints the key chart")
     if summary.report.known and advice.anew:
         known = f"{summary.report.known} records were skipped, because the state already holds them"
         click.echo(f"{known}; {advice.anew} anew.")
