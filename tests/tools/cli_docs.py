@@ -20,6 +20,9 @@ def page() -> str:
         assert command is not None
         inner = click.Context(command, info_name=name, parent=context, terminal_width=WIDTH)
         parts.append(_block(f"streamfold {name}", command.get_help(inner)))
+        for part, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+            innermost = click.Context(subcommand, info_name=part, parent=inner, terminal_width=WIDTH)
+            parts.append(_block(f"streamfold {name} {part}", subcommand.get_help(innermost)))
     return "\n".join(parts)
 
 

@@ -16,6 +16,8 @@ from streamfold.errors import StreamfoldError
 COMMANDS: Mapping[str, str] = {
     "replay": "streamfold.cli.replay",
     "show": "streamfold.cli.show",
+    "history": "streamfold.cli.history",
+    "audit": "streamfold.cli.audit",
     "routes": "streamfold.cli.routes",
     "record": "streamfold.cli.record",
     "settings": "streamfold.cli.settings",

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from streamfold.app import App
+from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.envelope import Origins
@@ -69,6 +71,13 @@ def store_options(command: F) -> F:
     return command
 
 
+def state_option(command: F) -> F:
+    """The option ``--state`` of commands that read what a local replay left."""
+    return click.option(
+        "--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay."
+    )(command)
+
+
 def make_settings(tables: tuple[str, ...]) -> Settings:
     """The settings of the environment, with ``--table`` on top."""
     settings = Settings.from_environment(os.environ)
@@ -113,6 +122,18 @@ def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> Em
     if path:
         _make_folder(Path(path).parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
+
+
+def open_store(app: App, settings: Settings, store: Store) -> Engine:
+    """A store that is read: the state file of a local replay, which must exist, or DynamoDB."""
+    if store.engine == "embedded":
+        return open_embedded(app, store.state, must_exist=True)
+    from streamfold.engines.dynamodb import DynamoEngine, make_client
+
+    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
+        raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
+    tables, regional = real_tables(app, settings), partial(make_client, store.endpoint_url)
+    return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
 
 
 def _make_folder(folder: Path) -> None:

@@ -50,7 +50,7 @@ def samples(app: App, engine: Engine, most: int) -> Iterator[tuple[Key, list[Sto
     """Up to so many rows of each target."""
     for target in dict.fromkeys(key for route in app.routes for key in route.into):
         rows: list[StoredItem] = []
-        for number, item in enumerate(present(_items_near(engine, target))):
+        for number, item in enumerate(present(items_near(engine, target))):
             if target.match_values(*key_values(target.table, item)) is not None:
                 rows.append(item)
             if len(rows) == most or number > SCANNED_ITEMS_MAX:
@@ -58,7 +58,8 @@ def samples(app: App, engine: Engine, most: int) -> Iterator[tuple[Key, list[Sto
         yield target, rows
 
 
-def _items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
+def items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
+    """The items of a target and some of its neighbours; of all of its table where the store cannot seek by prefix."""
     first = target.partition.pieces[0]
     if isinstance(engine, EmbeddedEngine):
         return engine.items_from(target.table, first if isinstance(first, str) else "")

@@ -1,7 +1,6 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 
 import click
@@ -9,20 +8,19 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import (
-    DEFAULT_STATE,
+    Store,
     check_tables,
     make_settings,
-    open_embedded,
-    real_tables,
-    state_table,
+    open_store,
+    state_option,
     store_options,
     warn_of_tables,
 )
 from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines import StoredItem
 from streamfold.errors import SettingsError
 from streamfold.settings import Settings
-from streamfold.table import MAIN, Table
+from streamfold.table import Table
 from streamfold.values import to_json
 
 LIMIT_ON_TERMINAL = 50
@@ -35,9 +33,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.argument("partition", required=False)
 @click.argument("sort", required=False)
 @application_option
-@click.option(
-    "--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay."
-)
+@state_option
 @store_options
 @click.option("--source", is_flag=True, help="Source items instead of derived rows.")
 @click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
@@ -75,7 +71,7 @@ def command(
         raise SettingsError("--source and --state-items show different items: give one of them.")
     app = load_application(application)
     chosen, settings = _chosen(app, tables)
-    store = _open(app, settings, engine, state, endpoint_url)
+    store = open_store(app, settings, Store(engine, state, endpoint_url))
     for number, table in enumerate([STATE_TABLE] if state_items else chosen):
         if state_items:
             rows = _matching(store.state_items(), table, partition, sort)
@@ -105,17 +101,6 @@ def _is_text(app: App, table: Table) -> bool:
     """Whether the table's partition key is text, which a store can seek by as it was typed."""
     keys = [key for route in app.routes for key in (*route.sources, *route.into) if key.table == table]
     return all(key.partition.attribute_type == "S" for key in keys)
-
-
-def _open(app: App, settings: Settings, engine: str, state: str, endpoint_url: str | None) -> Engine:
-    if engine == "embedded":
-        return open_embedded(app, state, must_exist=True)
-    from streamfold.engines.dynamodb import DynamoEngine, make_client
-
-    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
-        raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
-    tables, regional = real_tables(app, settings), partial(make_client, endpoint_url)
-    return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
 
 
 def _matching(

@@ -1,0 +1,171 @@
+"""``streamfold audit verify``: whether history rows are as they were written, and none is missing between two."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import dropwhile
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.engines import (
+    Store,
+    as_json,
+    check_tables,
+    make_settings,
+    open_store,
+    state_option,
+    store_options,
+    warn_of_tables,
+)
+from streamfold.cli.histories import Row, all_rows, audited, handler_option, rows_of, time_option
+from streamfold.engines import Engine
+from streamfold.errors import SettingsError
+from streamfold.field import datetime_text
+from streamfold.tampering import MEANINGS, NOT_FOUND, Finding, findings
+
+FINDINGS_KEPT_MAX = 1000
+REPORTED = 1
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was looked at, and what was found. ``findings`` are the first of them, ``problems`` counts all."""
+
+    items: int = 0
+    rows: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    problems: Counter[str] = field(default_factory=Counter)
+
+    def add(self, item: str, rows: list[Row], key: bytes) -> None:
+        """Walks along the history of one item."""
+        self.items += 1
+        self.rows += len(rows)
+        for finding in findings(item, rows, key):
+            self.problems[finding.problem] += 1
+            if len(self.findings) < FINDINGS_KEPT_MAX:
+                self.findings.append(finding)
+
+
+@click.group("audit", short_help="Check the histories of items.")
+def command() -> None:
+    """Check the histories that audits keep. The rows themselves are shown by history.
+
+    \b
+    Examples:
+      streamfold audit verify ORDER#1042 METADATA
+      streamfold audit verify --all --json
+    """
+
+
+@command.command("verify", short_help="Find rows that were forged, and rows that are missing.")
+@click.argument("partition", required=False)
+@click.argument("sort", required=False)
+@application_option
+@state_option
+@store_options
+@handler_option
+@click.option("--all", "every", is_flag=True, help="The histories of all items.")
+@click.option("--since", metavar="TIME", help="Leave out what is older, for example rows from before there was a key.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+def verify(
+    partition: str | None,
+    sort: str | None,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    handler: str | None,
+    every: bool,
+    since: str | None,
+    json_output: bool,
+) -> None:
+    """Walk along the history of the item with the key PARTITION and SORT, or of all items, and check the digests.
+
+    Needs STREAMFOLD_AUDIT_KEY, the key that the rows were written with. Finds rows that were edited, moved or made up,
+    and rows that are missing between two others. What it cannot find: rows that are missing at the beginning or the end
+    of a history, or where the item came back to what it was before them. Exit code 1 when something was found.
+
+    \b
+    Examples:
+      streamfold audit verify ORDER#1042 METADATA
+      streamfold audit verify --all --since 2026-03-01T00:00:00Z
+      streamfold audit verify --all --engine dynamodb --table main=shop --json
+    """
+    if every == (partition is not None):
+        raise SettingsError("Say which histories: PARTITION and SORT of one item, or --all.")
+    first = time_option("--since", since)
+    app = load_application(application)
+    settings = make_settings(tables)
+    check_tables(app, tables)
+    warn_of_tables(app, settings)
+    if settings.audit_key is None:
+        raise SettingsError(
+            "STREAMFOLD_AUDIT_KEY is not set: without the key that the rows were written with, nothing can be checked. "
+            "Rows that are written without a key carry no digests."
+        )
+    store = open_store(app, settings, Store(engine, state, endpoint_url))
+    checked = Checked()
+    for item, rows in _histories(store, app, (partition, sort), handler):
+        checked.add(item, _since(rows, first), settings.audit_key)
+    _print_json(checked) if json_output else _print(checked)
+    if checked.problems:
+        sys.exit(REPORTED)
+
+
+def _histories(
+    store: Engine, app: App, key: tuple[str | None, str | None], handler: str | None
+) -> Iterable[tuple[str, list[Row]]]:
+    partition, sort = key
+    if partition is None:
+        return all_rows(store, app, handler)
+    found = audited(app, partition, sort, handler)
+    rows = rows_of(store, found)
+    if not rows:
+        raise SettingsError(f"Item {found.item} has no history: nothing was recorded, or all of it is gone.")
+    return [(found.item, rows)]
+
+
+def _since(rows: list[Row], time: datetime | None) -> list[Row]:
+    """The rows without those at the beginning that are older."""
+    if time is None:
+        return rows
+    first = datetime_text(time)
+    return list(dropwhile(lambda row: str(row.get("at", "")) < first, rows))
+
+
+def _print(checked: Checked) -> None:
+    for finding in checked.findings:
+        click.echo(str(finding))
+    for line in _summary(checked):
+        click.echo(line)
+
+
+def _summary(checked: Checked) -> Iterator[str]:
+    left = checked.problems.total() - len(checked.findings)
+    if left:
+        yield f"... and {left:,} more."
+    found = ", ".join(f"{count:,} {problem}" for problem, count in checked.problems.items()) or "nothing found"
+    yield f"{checked.items:,} items, {checked.rows:,} rows: {found}."
+    if checked.rows and checked.problems["forged"] == checked.rows:
+        yield "Every row is called forged: is STREAMFOLD_AUDIT_KEY the key that they were written with?"
+    yield f"Not found in this way: {'; '.join(NOT_FOUND)}."
+
+
+def _print_json(checked: Checked) -> None:
+    found = [finding._asdict() | {"meaning": MEANINGS[finding.problem]} for finding in checked.findings]
+    click.echo(
+        as_json(
+            {
+                "items": checked.items,
+                "rows": checked.rows,
+                "problems": checked.problems,
+                "findings": found,
+                "not_found": NOT_FOUND,
+            }
+        )
+    )

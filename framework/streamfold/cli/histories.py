@@ -1,0 +1,138 @@
+"""Finds the history rows of an item, or of all items, for the commands that read them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.change import item_name
+from streamfold.cli.rows import items_near
+from streamfold.engines import Engine
+from streamfold.errors import SettingsError
+from streamfold.key import Key, KeyValue
+from streamfold.past import moment
+from streamfold.recorded import told
+from streamfold.route import Route
+from streamfold.values import decode, decode_number
+
+Row = dict[str, Any]
+
+READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
+"""How a key attribute is typed on the command line, by its type; bytes in hexadecimal."""
+
+
+class Audited(NamedTuple):
+    """An item whose changes an audit records: its name, its key attributes, and where its rows lie."""
+
+    item: str
+    key: dict[str, KeyValue]
+    target: Key
+    partition: KeyValue
+
+
+def audited(app: App, partition: str, sort: str | None, handler: str | None) -> Audited:
+    """The item with this key. Raises ``SettingsError`` where no audit, or more than one, records it."""
+    audits = audits_of(app, handler)
+    found = [
+        (route, source, values)
+        for route in audits
+        for source in route.sources
+        if (values := _key_values(source, partition, sort)) is not None and source.match_values(*values) is not None
+    ]
+    name = f"{partition} / {sort}" if sort is not None else partition
+    if not found:
+        sources = ", ".join(dict.fromkeys(source.template for route in audits for source in route.sources))
+        raise SettingsError(f"No audit records the item {name}: expected PARTITION and SORT of {sources}.")
+    if len(routes := dict.fromkeys(route.name for route, _, _ in found)) > 1:
+        raise SettingsError(f"Several audits record the item {name}: say which, --handler {' or '.join(routes)}.")
+    route, source, values = found[0]
+    target = _target(route, source)
+    item = item_name((source.table.name, *values))
+    fields = {**(source.match_values(*values) or {}), "item": item}
+    return Audited(item, source.attributes(*values), target, target.partition.compose(fields))
+
+
+def audits_of(app: App, handler: str | None) -> list[Route]:
+    """The audits of an application, or the one of this name. Raises ``SettingsError`` where there is none."""
+    audits = [route for route in app.routes if route.kind == "audit"]
+    if not audits:
+        raise SettingsError(f"Application {app.name!r} has no audit: declare one, router.audit(ORDER).")
+    chosen = [route for route in audits if handler in (None, route.name)]
+    if not chosen:
+        names = ", ".join(route.name for route in audits)
+        raise SettingsError(f"--handler {handler!r} is no audit of {app.name!r}: expected {names}.")
+    return chosen
+
+
+def rows_of(store: Engine, found: Audited) -> list[Row]:
+    """The history rows of one item as they are stored, in plain values, oldest change first."""
+    rows = (decode({"M": item}) for item in store.items(found.target.table, found.partition))
+    return [row for item, row in _sorted(found.target, rows) if item == found.item]
+
+
+def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[str, list[Row]]]:
+    """The history rows of every item that has some, each likewise.
+
+    The rows of one partition come together, from DynamoDB too (Developer Guide, HowItWorks.Partitions).
+    """
+    routes = audits_of(app, handler)
+    for target in dict.fromkeys(_target(route, source) for route in routes for source in route.sources):
+        table = target.table
+        rows = (decode({"M": item}) for item in items_near(store, target))
+        for _, partition in groupby(rows, key=lambda row: row[table.partition]):
+            for item, group in groupby(_sorted(target, partition), key=lambda pair: pair[0]):
+                yield item, [row for _, row in group]
+
+
+def readable(target: Key, row: Row) -> Row:
+    """A row with its item and version, wherever its key holds them."""
+    return told(target, row) or row
+
+
+def time_option(option: str, text: str | None) -> Any:
+    """The time that an option gives. Raises ``SettingsError`` for what is none, or has no time zone."""
+    try:
+        return None if text is None else moment(text)
+    except ValueError:
+        raise SettingsError(
+            f"{option} {text!r} is no time with a time zone: expected for example 2026-03-01T10:00:00Z."
+        ) from None
+
+
+def handler_option(command: Any) -> Any:
+    """The option ``--handler``."""
+    return click.option(
+        "--handler", metavar="NAME", help="The audit whose rows are read, where several record an item."
+    )(command)
+
+
+def _sorted(target: Key, rows: Any) -> list[tuple[str, Row]]:
+    """The rows of one partition that are of the target, with their items, sorted by item and version."""
+    named = [(row, told(target, row)) for row in rows]
+    keyed = [((str(full["item"]), str(full["version"])), row) for row, full in named if full is not None]
+    return [(item, row) for (item, _), row in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def _target(route: Route, source: Key) -> Key:
+    """Where the rows of a source's items lie. Raises ``SettingsError`` where an item has no partition of them."""
+    target = next((key for key in route.into if key.table.name == source.table.name), route.into[0])
+    if any(field.name == "version" for field in target.partition.fields):
+        raise SettingsError(
+            f"Audit {route.name!r} ({route.declared_at}) writes {target!r}: the rows of one item lie in as many "
+            "partitions, and cannot be read together. Give a target with {version:rest} in its sort key."
+        )
+    return target
+
+
+def _key_values(source: Key, partition: str, sort: str | None) -> tuple[KeyValue, KeyValue | None] | None:
+    """What was typed as the values of a source's key; None where it is of another type."""
+    if (sort is None) != (source.sort is None):
+        return None
+    try:
+        first = READERS[source.partition.attribute_type](partition)
+        second = None if sort is None or source.sort is None else READERS[source.sort.attribute_type](sort)
+    except (ArithmeticError, ValueError):
+        return None
+    return first, second

@@ -1,0 +1,146 @@
+"""``streamfold history``: the life of one item, change by change, or as it was at a time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.engines import (
+    Store,
+    check_tables,
+    make_settings,
+    open_store,
+    state_option,
+    store_options,
+    warn_of_tables,
+)
+from streamfold.cli.grids import print_grid
+from streamfold.cli.histories import Row, audited, handler_option, readable, rows_of, time_option
+from streamfold.cli.rows import text
+from streamfold.past import Past, item_as_of
+from streamfold.values import encode, to_json
+
+SIDES = ("old", "new")
+
+
+@click.command("history", short_help="Show the life of one item, or the item as it was.")
+@click.argument("partition")
+@click.argument("sort", required=False)
+@application_option
+@state_option
+@store_options
+@handler_option
+@click.option("--at", metavar="TIME", help="The item as it was then, after all changes of that second.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N changes only.")
+@click.option("--json", "json_output", is_flag=True, help="One line a change, in DynamoDB JSON; with --at one object.")
+def command(
+    partition: str,
+    sort: str | None,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    handler: str | None,
+    at: str | None,
+    limit: int | None,
+    json_output: bool,
+) -> None:
+    """Show what an audit recorded of the item with the key PARTITION and SORT, oldest change first.
+
+    \b
+    Examples:
+      streamfold history ORDER#1042 METADATA
+      streamfold history ORDER#1042 METADATA --at 2026-03-01T10:00:00Z
+      streamfold history ORDER#1042 METADATA --engine dynamodb --table main=shop --json
+    """
+    time = time_option("--at", at)
+    app = load_application(application)
+    settings = make_settings(tables)
+    check_tables(app, tables)
+    warn_of_tables(app, settings)
+    found = audited(app, partition, sort, handler)
+    rows = rows_of(open_store(app, settings, Store(engine, state, endpoint_url)), found)
+    if time is not None:
+        past = item_as_of((readable(found.target, row) for row in rows), time, found.key)
+        click.echo(to_json(_as_object(past))) if json_output else _print_past(past)
+        return
+    rows = rows[-limit:] if limit else rows
+    if json_output:
+        for row in rows:
+            click.echo(to_json(encode(row)["M"]))
+    elif rows:
+        _print(rows)
+    else:
+        click.echo("No rows.", err=True)
+
+
+def _print(rows: list[Row]) -> None:
+    lines = ((text(row["at"]), _event(row), text(row.get("actor", "")), _changes(row)) for row in rows)
+    if any("actor" in row for row in rows):
+        print_grid(("at", "event", "actor", "changes"), lines)
+    else:
+        print_grid(("at", "event", "changes"), ((at, event, changes) for at, event, _, changes in lines))
+
+
+def _event(row: Row) -> str:
+    return f"{row['event']} (expired)" if row.get("expired") else str(row["event"])
+
+
+def _changes(row: Row) -> str:
+    """A line for each attribute that changed."""
+    lines = [f"{text(name)}: {_difference(entry)}" for name, entry in sorted(row["changes"].items())]
+    return "\n".join([*lines, *(["(attributes did not fit the row)"] if "changes" in row.get("left_out", ()) else [])])
+
+
+def _difference(entry: Mapping[str, Any]) -> str:
+    return " -> ".join(_side(entry, side) for side in SIDES)
+
+
+def _side(entry: Mapping[str, Any], side: str) -> str:
+    if side in entry:
+        return text(entry[side])
+    if side in entry.get("redacted", ()):
+        return "(redacted)"
+    if side in entry.get("large", {}):
+        return _large(entry["large"][side])
+    return "nothing"
+
+
+def _large(value: Mapping[str, Any]) -> str:
+    return f"({value['bytes']:,} bytes, SHA-256 {value['sha256']})"
+
+
+def _print_past(past: Past) -> None:
+    if past.exists is None:
+        since = past.unknown_before
+        click.echo(f"Unknown before {since}, the time of its first row." if since else "No rows.", err=True)
+        return
+    if past.item is None:
+        click.echo(f"It was not there: removed at {past.at}.")
+        return
+    values = {name: text(value) for name, value in past.item.items()}
+    values |= dict.fromkeys(past.redacted, "(redacted)")
+    values |= {name: _large(value) for name, value in past.large.items()}
+    print_grid(("attribute", "value"), [(text(name), value) for name, value in values.items()])
+    if past.fields is not None:
+        click.echo(f"Of its attributes, only {', '.join(past.fields)} are recorded.", err=True)
+    if not past.whole:
+        click.echo(
+            f"It may have had others: what no change has touched since {past.unknown_before} is unknown.", err=True
+        )
+
+
+def _as_object(past: Past) -> dict[str, Any]:
+    return {
+        "exists": past.exists,
+        "item": None if past.item is None else encode(past.item)["M"],
+        "redacted": past.redacted,
+        "large": past.large,
+        "whole": past.whole,
+        "fields": past.fields,
+        "version": past.version,
+        "at": past.at,
+        "unknown_before": past.unknown_before,
+    }
