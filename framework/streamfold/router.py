@@ -5,7 +5,7 @@ import linecache
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
 from streamfold.change import EVENTS, Event
 from streamfold.effects import Add, Delete, Put, Row
@@ -24,6 +24,19 @@ T = TypeVar("T")
 Into = Key | Sequence[Key]
 Rows = Callable[P, Iterator[Row]]
 Effects = Callable[P, Iterator[Put | Add | Delete]]
+
+
+class OnOptions(TypedDict, total=False):
+    """What ``Router.on`` takes in both its forms, by name."""
+
+    events: Collection[Event]
+    changed: Collection[str]
+    expired: bool | None
+    name: str | None
+    function: str
+    on_error: OnError
+    attempts_max: int | None
+    age_seconds_max: int | None
 
 
 def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Concatenate["Router", P], T]:
@@ -145,14 +158,7 @@ class Router(Lifecycle):
         self,
         *sources: Key,
         external: Literal[True],
-        events: Collection[Event] = ...,
-        changed: Collection[str] = ...,
-        expired: bool | None = ...,
-        name: str | None = ...,
-        function: str = ...,
-        on_error: OnError = ...,
-        attempts_max: int | None = ...,
-        age_seconds_max: int | None = ...,
+        **options: Unpack[OnOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     @overload
@@ -161,14 +167,7 @@ class Router(Lifecycle):
         *sources: Key,
         into: Into,
         external: Literal[False] = ...,
-        events: Collection[Event] = ...,
-        changed: Collection[str] = ...,
-        expired: bool | None = ...,
-        name: str | None = ...,
-        function: str = ...,
-        on_error: OnError = ...,
-        attempts_max: int | None = ...,
-        age_seconds_max: int | None = ...,
+        **options: Unpack[OnOptions],
     ) -> Callable[[Effects[P]], Effects[P]]: ...
 
     def on(  # noqa: PLR0913 - each option is a sentence of its own where a handler is declared
