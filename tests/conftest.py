@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from decimal import localcontext
 
+import boto3
 import hypothesis
 import pytest
 from moto import mock_aws
@@ -43,6 +44,30 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         yield
+
+
+class Queue:
+    """A queue of SQS, to which a test sends messages."""
+
+    def __init__(self) -> None:
+        self.client = boto3.client("sqs")
+        self.url = self.client.create_queue(QueueName="failures")["QueueUrl"]
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.client.send_message(QueueUrl=self.url, MessageBody=body)
+
+    def left(self) -> int:
+        """How many messages a reader would get now, up to ten."""
+        answer = self.client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        return len(answer.get("Messages", []))
+
+
+@pytest.fixture
+def queue(aws: None, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue that is not waited for."""
+    monkeypatch.setattr("streamfold.places.WAIT_SECONDS", 0)
+    return Queue()
 
 
 @pytest.fixture

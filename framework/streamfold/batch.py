@@ -142,10 +142,10 @@ class Batch:
         dispatch = self.app.dispatch.get(item[0])
         found = dispatch.find(*item[1:]) if dispatch else []
         work = self.work[item] = ItemWork(item, {}, [])
-        group, off = self.world.settings.function, self.world.settings.handlers_off
+        group, off, only = self.world.settings.function, self.world.settings.handlers_off, self.world.handlers
         for entry, fields in found:
             for route in entry.routes:
-                if group is not None and route.group != group:
+                if (group is not None and route.group != group) or (only is not None and route.name not in only):
                     continue
                 if route.name in off:
                     work.off.append(route)

@@ -89,6 +89,10 @@ class Origins:
             origin = self._known[arn] = self._origin(arn)
         return Change(record, origin)
 
+    def table_of(self, arn: str) -> Table:
+        """The table of a stream's ARN. Raises ``RecordError`` for one that the application does not know."""
+        return self._origin(arn).table
+
     def real_names(self) -> dict[str, str]:
         """The real names of the source tables as far as they are set or seen."""
         return {name: self._real_name(name) for name in self.tables if name != MAIN.name or self.adopted}

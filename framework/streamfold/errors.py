@@ -8,6 +8,7 @@ StreamfoldError
 +-- HandlerError         one handler cannot process one record; only that record is reported
 +-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
 +-- ParkingError         the parking place did not take a record: it is reported, and comes again
++-- PlaceError           a place of failed records cannot be read: the redrive stops, and leaves them there
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
 """
@@ -81,6 +82,10 @@ class SwitchedOff(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
 
 class ParkingError(StreamfoldError):
     """Raised when a record is to be parked and the parking place, if there is one, did not take it."""
+
+
+class PlaceError(StreamfoldError):
+    """Raised when failed records are to be redriven, and the place that holds them cannot be read."""
 
 
 class EngineError(StreamfoldError):

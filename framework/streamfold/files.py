@@ -5,8 +5,8 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from io import BufferedReader
+from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader, BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
@@ -48,6 +48,16 @@ class BadLine(NamedTuple):
     why: str
 
 
+class Form(NamedTuple):
+    """What the JSON values of a file are taken for: ``take`` gives the objects of one, or raises ``RecordError``."""
+
+    take: Callable[[Any], Sequence[RawRecord]]
+    expected: str
+
+
+RECORDS = Form(records_of, EXPECTED)
+
+
 def check_files(paths: Sequence[str]) -> None:
     """Raises ``SettingsError`` for a file that cannot be read, before anything runs."""
     if list(paths).count(STANDARD_INPUT) > 1:
@@ -63,8 +73,9 @@ def check_files(paths: Sequence[str]) -> None:
 class RecordedFiles:
     """Reads the records of recorded files; ``position_bytes`` tells how far, of ``size_bytes`` (None when unknown)."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], form: Form = RECORDS) -> None:
         self.paths = paths
+        self.form = form
         self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
         self._before_bytes = 0
         self._raw: IO[bytes] | None = None
@@ -76,7 +87,7 @@ class RecordedFiles:
             try:
                 with _open(path) as stream:
                     self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
-                    yield from _read(name, stream)
+                    yield from _read(name, stream, self.form)
                     self._before_bytes, self._raw = self.position_bytes, None
             except OSError as error:
                 yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
@@ -116,19 +127,25 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine
             yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
-def _read(name: str, stream: IO[bytes]) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def read_bytes(name: str, content: bytes, form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    """Reads what would be a file of this name."""
+    stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
+    return _read(name, cast("IO[bytes]", stream), form)
+
+
+def _read(name: str, stream: IO[bytes], form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
         return
     if not isinstance(first, BadLine) and _begins_document(first[1]):
-        yield from _read_document(name, first, lines)
+        yield from _read_document(name, first, lines, form)
         return
     for line in chain([first], lines):
         if isinstance(line, BadLine):
             yield line
         else:
-            yield from _records(Line(name, line[0]), line[1])
+            yield from _records(Line(name, line[0]), line[1], form)
 
 
 def _begins_document(line: bytes) -> bool:
@@ -151,7 +168,7 @@ def _is_open(line: bytes) -> bool:
 
 
 def _read_document(
-    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine]
+    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine], form: Form
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     taken, size = [first], len(first[1])
     for line in lines:
@@ -164,11 +181,11 @@ def _read_document(
             why = f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line"
             yield BadLine(Line(name, first[0]), why)
             return
-    found = _records(Line(name, first[0]), b"".join(_with_empty_lines(taken)))
+    found = _records(Line(name, first[0]), b"".join(_with_empty_lines(taken)), form)
     if OPENING.fullmatch(first[1]) or not any(isinstance(entry, BadLine) for entry in found):
         yield from found
         return
-    each = [_records(Line(name, number), text) for number, text in taken]
+    each = [_records(Line(name, number), text, form) for number, text in taken]
     if any(not isinstance(entry, BadLine) for entries in each for entry in entries):
         found = [entry for entries in each for entry in entries]  # records, one a line, and the first is cut off
     yield from found
@@ -181,22 +198,24 @@ def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
         before = number
 
 
-def _records(line: Line, text: bytes) -> list[tuple[Line, RawRecord] | BadLine]:
+def _records(line: Line, text: bytes, form: Form) -> list[tuple[Line, RawRecord] | BadLine]:
     try:
         event: Any = json.loads(text.rstrip().decode())
         if HALF_SURROGATE in text:
             json.dumps(event, ensure_ascii=False).encode()
-        return [(line, record) for record in records_of(event)]
+        return [(line, record) for record in form.take(event)]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)
-        return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {EXPECTED}")]
+        return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")]
     except UnicodeDecodeError as error:
-        return [BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {EXPECTED}")]
+        return [
+            BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {form.expected}")
+        ]
     except UnicodeEncodeError:
         return [BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")]
     except ValueError as error:
-        return [BadLine(line, f"this is not JSON that can be read ({error}); expected {EXPECTED}")]
+        return [BadLine(line, f"this is not JSON that can be read ({error}); expected {form.expected}")]
     except RecordError as error:
         return [BadLine(line, str(error))]
     except RecursionError:
-        return [BadLine(line, f"this is nested too deeply; expected {EXPECTED}")]
+        return [BadLine(line, f"this is nested too deeply; expected {form.expected}")]

@@ -135,7 +135,11 @@ def exceeds_transaction(unit: Unit) -> bool:
 def without(unit: Unit, stale: Iterable[Place]) -> Unit:
     """A unit without the row-guarded effects that were refused as older than what is stored."""
     places = set(stale)
-    return unit._replace(effects=tuple(effect for effect in unit.effects if effect.key not in places))
+    left = tuple(effect for effect in unit.effects if effect.key not in places)
+    if len(left) == len(unit.effects):
+        return unit
+    rows = [effect for effect in left if not isinstance(effect, PutState | DeleteState)]
+    return unit._replace(effects=left, tallies=(Tally.of(unit.routes[0].name, rows),))
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:

@@ -62,11 +62,7 @@ def process_changes(
 
     ``sources`` are the source kinds of tables as far as they were seen; the state's manifest holds them to it.
     """
-    _check_handlers(app, world.settings)
-    checked = app.checked_engines.get(engine)
-    if checked is None or not sources.items() <= checked.items():
-        check_manifest(app.name, app.routes, app.retired, engine, sources=sources, epoch=world.settings.epoch)
-        app.checked_engines[engine] = {**(checked or {}), **sources}
+    check_application(app, engine, world.settings, sources)
     with localcontext(EXACT):
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)
@@ -93,6 +89,26 @@ def process_changes(
     report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)
     return report
+
+
+def check_application(
+    app: App,
+    engine: Engine,
+    settings: Settings,
+    sources: Mapping[str, str] = MappingProxyType({}),
+    *,
+    write: bool = True,
+) -> None:
+    """Checks that the application fits the settings and the state and, with ``write``, notes it in the state.
+
+    Raises ``SettingsError`` and ``ManifestError``.
+    """
+    _check_handlers(app, settings)
+    checked = app.checked_engines.get(engine)
+    if checked is None or not sources.items() <= checked.items():
+        check_manifest(app.name, app.routes, app.retired, engine, sources=sources, epoch=settings.epoch, write=write)
+        if write:
+            app.checked_engines[engine] = {**(checked or {}), **sources}
 
 
 def _check_handlers(app: App, settings: Settings) -> None:

@@ -140,7 +140,7 @@ class Replay:
             self.dry_run(plan)
         else:
             if self.put_sources:
-                self.put_sources(_newest(changes))
+                self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
@@ -161,7 +161,7 @@ class Replay:
             self.summary.bad_lines.append(bad)
 
 
-def _newest(changes: Iterable[Change]) -> Iterator[Source]:
+def newest_sources(changes: Iterable[Change]) -> Iterator[Source]:
     """The newest image of every item whose new image the records carry; None where it was removed."""
     newest: dict[ItemKey, Change] = {}
     for change in changes:

@@ -118,7 +118,7 @@ class StreamReader:
         try:
             table = self._dynamodb.describe_table(TableName=self.table)["Table"]
         except ClientError as error:
-            if _code(error) != NOT_FOUND:
+            if error_code(error) != NOT_FOUND:
                 raise
             raise StreamError(
                 f"Table {self.table!r} does not exist in region {self._dynamodb.meta.region_name} at "
@@ -257,7 +257,7 @@ class _Walk:
             try:
                 page = self._streams.get_records(ShardIterator=self._iterator(shard_id))
             except ClientError as error:
-                code = _code(error)
+                code = error_code(error)
                 if code not in (EXPIRED, TRIMMED, NOT_FOUND) or (code == EXPIRED and is_last_try):
                     raise
                 self._iterators.pop(shard_id, None)
@@ -292,7 +292,7 @@ def _shard(described: Mapping[str, Any]) -> Shard:
     return Shard(described["ShardId"], described.get("ParentShardId"), is_open)
 
 
-def _code(error: ClientError) -> str:
+def error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 

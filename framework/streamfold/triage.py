@@ -39,7 +39,7 @@ class Triage:
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""
-        if isinstance(failed.error, EngineUnavailable | Held | NotStarted):
+        if self.world.handlers is not None or isinstance(failed.error, EngineUnavailable | Held | NotStarted):
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:

@@ -19,6 +19,7 @@ class World:
 
     ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
     for a store without DynamoDB's limit. ``parking`` takes records that are given up, None where there is no place.
+    ``handlers`` are those that a redrive runs, of records that have a place already: none is parked. None: all.
     """
 
     settings: Settings
@@ -31,6 +32,7 @@ class World:
     context: Any = None
     actions: int | None = None
     parking: Parking | None = None
+    handlers: frozenset[str] | None = None
 
     def enough_time(self) -> bool:
         """Whether something new may be started."""

@@ -37,7 +37,7 @@ def dynamodb_endpoint():
 
 @pytest.fixture(scope="session")
 def dynamodb_control(dynamodb_endpoint):
-    """Where shards are made to roll over and records to age: POST /rollover, POST /dilate?hours=N."""
+    """Where shards are made to roll over and records to age: POST /rollover, POST /dilate?hours=N&key=ACCESS_KEY."""
     control = os.environ.get("DYNAMODB_CONTROL")
     if not control:
         no_engine("DynamoDB Local runs without its control port: start it with tests/tools/engine.py")

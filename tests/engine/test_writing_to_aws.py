@@ -1,5 +1,6 @@
 """A replay without ``--endpoint-url`` writes to AWS, here DynamoDB Local in its place: it shows where, and asks."""
 
+import json
 import os
 import pty
 import subprocess
@@ -87,6 +88,18 @@ def test_where_nobody_can_be_asked_nothing_is_written_without_yes(aws, dynamodb)
         "Error: Nobody can be asked for confirmation here: give --yes to write to AWS.",
     ]
     assert item_count(dynamodb) == 0
+
+
+def test_redrive_asks_before_it_writes_as_a_replay_does(aws, dynamodb, tmp_path):
+    (tmp_path / "object").write_text(json.dumps({"payload": SMALL.read_text("utf-8")}))
+    redrive = ("redrive", tmp_path / "object", "--engine", "dynamodb")
+    assert (streamfold(*redrive, **aws).err, item_count(dynamodb)) == ("", 0)
+    ran = streamfold(*redrive, "--apply", **aws)
+    assert ran.code == 2
+    assert "Error: Nobody can be asked for confirmation here" in ran.err
+    assert item_count(dynamodb) == 0
+    assert streamfold(*redrive, "--apply", "--yes", **aws).err.splitlines() == [WHERE]
+    assert item_count(dynamodb) > 0
 
 
 def test_yes_shows_where_it_writes_and_goes_on(aws, tmp_path):

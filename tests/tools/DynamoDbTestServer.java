@@ -1,7 +1,8 @@
 // DynamoDB Local on 127.0.0.1, with two things that its command line lacks: shard rollover and the passing of hours.
 //   java -Djava.library.path=$LIB -cp "$LIB/*" DynamoDbTestServer.java PORT CONTROL_PORT
 //   POST http://127.0.0.1:CONTROL_PORT/rollover           closes every open shard and opens its child
-//   POST http://127.0.0.1:CONTROL_PORT/dilate?hours=25    makes every stream record that many hours older (24: trimmed)
+//   POST http://127.0.0.1:CONTROL_PORT/dilate?hours=25&key=test1   makes the stream records of the databases of this
+//                                                         access key that many hours older (24: trimmed)
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
@@ -9,6 +10,7 @@ import java.io.IOException;
 import java.lang.reflect.Field;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.eclipse.jetty.server.Connector;
@@ -62,10 +64,11 @@ public class DynamoDbTestServer {
             return databases.size();
         }));
         control.createContext("/dilate", exchange -> answer(exchange, () -> {
-            String hours = exchange.getRequestURI().getQuery().substring("hours=".length());
-            long milliseconds = TimeUnit.HOURS.toMillis(Long.parseLong(hours));
-            databases.values().forEach(database -> database.dilateEventTimes(milliseconds));
-            return databases.size();
+            String[] parts = exchange.getRequestURI().getQuery().substring("hours=".length()).split("&key=");
+            long milliseconds = TimeUnit.HOURS.toMillis(Long.parseLong(parts[0]));
+            List<String> names = databases.keySet().stream().filter(name -> name.startsWith(parts[1])).toList();
+            names.forEach(name -> databases.get(name).dilateEventTimes(milliseconds));
+            return names.size();
         }));
         control.start();
     }

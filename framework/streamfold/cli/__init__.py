@@ -15,6 +15,7 @@ from streamfold.errors import StreamfoldError
 
 COMMANDS: Mapping[str, str] = {
     "replay": "streamfold.cli.replay",
+    "redrive": "streamfold.cli.redrive",
     "show": "streamfold.cli.show",
     "history": "streamfold.cli.history",
     "audit": "streamfold.cli.audit",

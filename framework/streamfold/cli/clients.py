@@ -16,6 +16,12 @@ def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
     return make_client(endpoint_url), boto3.client("dynamodbstreams", endpoint_url=endpoint_url)
 
 
+def make_streams_client(stream_arn: str, endpoint_url: str | None) -> Any:
+    """A low-level client for the streams of DynamoDB, in the region of a stream."""
+    region = None if endpoint_url else stream_arn.split(":")[3:4]
+    return boto3.client("dynamodbstreams", endpoint_url=endpoint_url, region_name=region[0] if region else None)
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """Makes an ``EngineError`` of what boto3 raises inside, where no engine stands between."""

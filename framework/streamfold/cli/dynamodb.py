@@ -1,9 +1,11 @@
-"""What ``replay --engine dynamodb`` does beside processing: tables, the account, sources, chains."""
+"""What commands with ``--engine dynamodb`` do beside processing: tables, the account, sources, chains."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import click
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
@@ -12,7 +14,7 @@ from streamfold.checks import chained
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import Action, state_attributes
 from streamfold.envelope import Origins, RawRecord
-from streamfold.errors import EngineError
+from streamfold.errors import EngineError, SettingsError
 from streamfold.ledger import source_key
 from streamfold.process import process_changes
 from streamfold.replay import Source
@@ -39,6 +41,17 @@ def account(client: Any) -> str:
             f"The AWS account could not be asked for ({error}). Check credentials and region, or give --endpoint-url."
         ) from None
     return f"account {identity['Account']}, region {client.meta.region_name}"
+
+
+def confirm_writes(client: Any, tables: Iterable[tuple[Table, str]], state: str, *, yes: bool) -> None:
+    """Says where in AWS is written, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
+    named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in tables)
+    click.echo(f"This writes to AWS, {account(client)}: derived rows to {named}, state to {state}.", err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError("Nobody can be asked for confirmation here: give --yes to write to AWS.")
+    click.confirm("Go on?", abort=True, err=True)
 
 
 def create_tables(

@@ -3,11 +3,12 @@
 import json
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -134,6 +135,21 @@ def open_store(app: App, settings: Settings, store: Store) -> Engine:
         raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
     tables, regional = real_tables(app, settings), partial(make_client, store.endpoint_url)
     return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
+
+
+@contextmanager
+def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
+    """The embedded engine over a copy of a state file, in which anything may be tried."""
+    with TemporaryDirectory() as folder:
+        copied = str(Path(folder) / "state.db")
+        with (
+            closing(open_embedded(app, path, must_exist=True)),
+            closing(sqlite3.connect(path)) as original,
+            closing(sqlite3.connect(copied)) as copy,
+        ):
+            original.backup(copy)
+        with closing(open_embedded(app, copied)) as engine:
+            yield engine
 
 
 def _make_folder(folder: Path) -> None:

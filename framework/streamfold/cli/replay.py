@@ -46,7 +46,7 @@ from streamfold.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.parking import open_parking
 from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.settings import Settings
-from streamfold.table import MAIN, Table
+from streamfold.table import MAIN
 from streamfold.world import World
 
 BATCH_RECORDS_MAX = 10_000
@@ -271,7 +271,7 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
 
 def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
     from streamfold.cli.clients import make_clients
-    from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables
+    from streamfold.cli.dynamodb import SourceWriter, TableChains, confirm_writes, create_tables
     from streamfold.engines.dynamodb import DynamoEngine, make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
@@ -279,7 +279,7 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
     tables, state = real_tables(app, settings, origins), state_table(app, settings)
     clients, regional = make_clients(options.store.endpoint_url), partial(make_client, options.store.endpoint_url)
     if not options.store.endpoint_url and not options.dry_run:
-        _confirm(clients[0], [_with_region(table, name) for table, name in tables.values()], state, options)
+        confirm_writes(clients[0], tables.values(), state, yes=options.yes)
     if options.create_tables and not options.dry_run:
         for name in create_tables(clients[0], app, tables, state, regional):
             click.echo(f"Created table {name}.", err=True)
@@ -288,23 +288,6 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
     chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None
     return Opened(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
-
-
-def _with_region(table: Table, name: str) -> str:
-    return f"{name} in {table.region}" if table.region else name
-
-
-def _confirm(client: Any, tables: list[str], state: str, options: Options) -> None:
-    from streamfold.cli.dynamodb import account
-
-    click.echo(
-        f"This writes to AWS, {account(client)}: derived rows to {', '.join(tables)}, state to {state}.", err=True
-    )
-    if options.yes:
-        return
-    if not sys.stdin.isatty():
-        raise SettingsError("Nobody can be asked for confirmation here: give --yes to write to AWS.")
-    click.confirm("Go on?", abort=True, err=True)
 
 
 def _run_chains(replay: Replay, opened: Opened) -> list[str]:

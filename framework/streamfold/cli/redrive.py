@@ -1,0 +1,257 @@
+"""``streamfold redrive``: records that failed, processed late."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.chains import run_chains
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.engines import (
+    DEFAULT_STATE,
+    EMBEDDED_ACTIONS,
+    Store,
+    check_tables,
+    make_settings,
+    open_copy,
+    open_embedded,
+    real_tables,
+    state_option,
+    state_table,
+    store_options,
+    warn_of_tables,
+)
+from streamfold.cli.redriven import Told
+from streamfold.documents import Delivered, StreamRange, left_of
+from streamfold.engines import ChainEngine, Engine
+from streamfold.envelope import Origins
+from streamfold.errors import RecordError, SettingsError
+from streamfold.places import Place, Waiting, open_place
+from streamfold.redrive import Redrive, Redriven, is_local
+from streamfold.replay import PutSources
+from streamfold.report import Report
+from streamfold.settings import Settings
+from streamfold.stream_range import Fetched
+from streamfold.table import MAIN
+from streamfold.world import World
+
+REPORTED = 1
+PEEKED_DOCUMENTS_MAX = 100
+"""Documents that are looked at for the name of the table before any is redriven."""
+CHAINS = "chains"
+"""Stands for the place of a record that a redriven row left in the state's own stream."""
+
+
+class Options(NamedTuple):
+    """What the command line said."""
+
+    store: Store
+    apply: bool
+    external: bool
+    yes: bool
+    json_output: bool
+
+
+class Opened(NamedTuple):
+    """The store of a redrive: its engine, and where source images go where it plays the application's tables."""
+
+    engine: Engine
+    put_sources: PutSources | None = None
+    chains: ChainEngine | None = None
+
+
+@click.command("redrive", short_help="Process records late that failed.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@application_option
+@state_option
+@store_options
+@click.option("--apply", is_flag=True, help="Do it; without this option it is only said what would be done.")
+@click.option("--external", is_flag=True, help="Call external handlers too.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@click.option(
+    "--json",
+    "json_output",
+    is_flag=True,
+    help="One JSON object a line for each record and handler, and one with the counts at the end.",
+)
+def command(
+    sources: tuple[str, ...],
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    apply: bool,
+    external: bool,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Process records late that failed: parked ones, and those that Lambda gave up.
+
+    SOURCE is a file or a folder, s3://BUCKET/PREFIX or one object, or the URL of an SQS queue. It holds parked records,
+    or what Lambda leaves of a failed batch: in S3 the records themselves, in a queue only their numbers; these records
+    are read from the stream again, which keeps them for 24 hours.
+
+    Views and index items are led to what their source item says now, so that an old record never sets anything back;
+    where source items cannot be read the command stops. Audit rows and "on" handlers replay the record. A parked record
+    is for the handler that it was parked for, any other for all handlers.
+
+    Without --apply nothing is written. A message is deleted from its queue once all of it took effect; files and
+    objects are left where they are, and redriving them again changes nothing.
+
+    \b
+    Outcomes:
+      applied, unchanged   rows were written or removed; the item was looked at, and nothing differed
+      stale, known         the state holds this record's version or a newer one; it took effect before
+      unwanted             no handler reads the item, or takes this change
+      skipped, failed      its handler is off or external; it does not take the record now either
+      gone, bad            the stream does not hold it any more; what lies there is no document
+
+    \b
+    Exit codes:
+      0  nothing is left over
+      1  something was skipped, failed, is gone or bad
+      2  it did not run, or not to its end: an option, the application, the store or a source table is wrong
+
+    \b
+    Examples:
+      streamfold redrive parked.jsonl --state shop.db
+      streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
+      streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
+    """
+    options = Options(Store(engine, state, endpoint_url), apply, external, yes, json_output)
+    app = load_application(application)
+    settings = make_settings(tables)
+    check_tables(app, tables)
+    warn_of_tables(app, settings)
+    with ExitStack() as stack:
+        places = [open_place(source) for source in dict.fromkeys(sources)]
+        for place in places:
+            stack.callback(place.close)
+        sys.exit(_run(app, settings, places, options, stack))
+
+
+def _run(app: App, settings: Settings, places: Sequence[Place], options: Options, stack: ExitStack) -> int:
+    warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
+    origins = Origins(app.source_tables, settings, warn, app.tables)
+    waiting = _Waiting(places)
+    opened = _open(app, settings, origins, waiting, options, stack)
+    actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
+    world = World(settings, external=options.external, warn=warn, actions=actions)
+    dry_run = not options.apply
+    redrive = Redrive(
+        app, opened.engine, world, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources
+    )
+    told = Told(dry_run, options.json_output)
+    try:
+        for place, document in waiting:
+            _redrive(redrive, place, document, told)
+        if options.apply and opened.chains is not None:
+            opened.chains.retry()
+            _note_chains(run_chains(app, opened.chains, world), told)
+    finally:
+        told.print_all()
+    return REPORTED if told.left_over else 0
+
+
+def _redrive(redrive: Redrive, place: Place, document: Waiting, told: Told) -> None:
+    """Redrives a document; a queue forgets its message once nothing of it is left over."""
+    left_over = told.left_over
+    for redriven in redrive.run(document):
+        told.add(redriven)
+    told.documents += 1
+    if document.receipt is not None and told.left_over == left_over and not redrive.dry_run:
+        place.settle(document.receipt)
+
+
+def _note_chains(report: Report, told: Told) -> None:
+    for failure in report.failures:
+        told.add(Redriven(CHAINS, "failed", failure.item, failure.sequence, failure.handler, why=failure.what))
+
+
+def _open(
+    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: Options, stack: ExitStack
+) -> Opened:
+    store = options.store
+    if store.engine == "embedded":
+        path = store.state or DEFAULT_STATE
+        if not options.apply:
+            copy = stack.enter_context(open_copy(app, path))
+            return Opened(copy, copy.put_sources)
+        engine = open_embedded(app, path, must_exist=True)
+        stack.callback(engine.close)
+        return Opened(engine, engine.put_sources, engine)
+    return Opened(_open_dynamodb(app, settings, origins, waiting, options))
+
+
+def _open_dynamodb(app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: Options) -> Engine:
+    from streamfold.cli.dynamodb import confirm_writes
+    from streamfold.engines.dynamodb import DynamoEngine, make_client
+
+    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
+        waiting.find_table(origins)
+    tables, state = real_tables(app, settings, origins), state_table(app, settings)
+    regional = partial(make_client, options.store.endpoint_url)
+    client = regional()
+    if options.apply and not options.store.endpoint_url:
+        confirm_writes(client, tables.values(), state, yes=options.yes)
+    return DynamoEngine(client, tables, state, regional=regional)
+
+
+class _Fetch:
+    """Reads the records of a range from their stream, with one client for each stream."""
+
+    def __init__(self, endpoint_url: str | None) -> None:
+        self.endpoint_url = endpoint_url
+        self._clients: dict[str, Any] = {}
+
+    def __call__(self, part: StreamRange) -> Fetched:
+        from streamfold.cli.clients import explained, make_streams_client
+        from streamfold.stream_range import fetch
+
+        with explained():
+            if part.stream_arn not in self._clients:
+                self._clients[part.stream_arn] = make_streams_client(part.stream_arn, self.endpoint_url)
+            return fetch(self._clients[part.stream_arn], part)
+
+
+class _Waiting:
+    """The documents of all places; the first can be looked at before they are taken."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._documents = ((place, waiting) for place in places for waiting in place)
+        self._first: list[tuple[Place, Waiting]] = []
+
+    def __iter__(self) -> Iterator[tuple[Place, Waiting]]:
+        return chain(self._first, self._documents)
+
+    def find_table(self, origins: Origins) -> None:
+        """Lets ``origins`` see the table of the first good document. Raises ``SettingsError`` where none tells it."""
+        for place, waiting in islice(self._documents, PEEKED_DOCUMENTS_MAX):
+            self._first.append((place, waiting))
+            if _tells_table(origins, waiting):
+                return
+        if self._first:
+            raise SettingsError(
+                f"The documents do not tell the real name of table {MAIN.name!r}: give it, --table {MAIN.name}=REAL."
+            )
+
+
+def _tells_table(origins: Origins, waiting: Waiting) -> bool:
+    """Whether a document tells the real name of the main table, which ``origins`` then knows."""
+    try:
+        left = left_of(waiting.document or {})
+        if isinstance(left, StreamRange):
+            origins.table_of(left.stream_arn)
+        else:
+            records = left.records[:1] if isinstance(left, Delivered) else [] if is_local(left) else [left.record]
+            for record in records:
+                origins.change(record)
+    except RecordError:
+        return False
+    return origins.adopted is not None

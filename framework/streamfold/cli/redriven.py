@@ -1,0 +1,73 @@
+"""What a redrive prints: what became of each record, and of all of them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import click
+
+from streamfold.cli.engines import as_json
+from streamfold.cli.grids import print_grid
+from streamfold.redrive import Redriven
+
+SHOWN_MAX = 100
+"""Records of a table for a person; ``--json`` prints every one."""
+COLUMNS = ("place", "item", "handler", "outcome", "written", "removed")
+NUMBERS = ("written", "removed")
+
+
+@dataclass(slots=True)
+class Told:
+    """What became of the records so far. With ``json_output`` each is printed at once, as one line."""
+
+    dry_run: bool
+    json_output: bool
+    documents: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    shown: list[Redriven] = field(default_factory=list)
+    left_over: int = 0
+
+    def add(self, redriven: Redriven) -> None:
+        self.outcomes[redriven.what] += 1
+        self.left_over += redriven.is_left_over
+        if self.json_output:
+            click.echo(as_json(_line(redriven)))
+        elif redriven.is_left_over or len(self.shown) < SHOWN_MAX:
+            self.shown.append(redriven)
+
+    def print_all(self) -> None:
+        """Prints the table, what is left over and why, and the counts; or the counts as a JSON object."""
+        if self.json_output:
+            counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
+            click.echo(as_json(counts))
+            return
+        if self.shown:
+            print_grid(COLUMNS, map(_row, self.shown[:SHOWN_MAX]), right=NUMBERS)
+        for redriven in self.shown:
+            if redriven.is_left_over:
+                click.echo(_left_over(redriven), err=True)
+        self._print_counts()
+
+    def _print_counts(self) -> None:
+        if (hidden := self.outcomes.total() - min(len(self.shown), SHOWN_MAX)) > 0:
+            click.echo(f"... and {hidden} more; --json prints them all.")
+        counts = ", ".join(f"{count} {what}" for what, count in self.outcomes.most_common()) or "nothing to redrive"
+        documents = f"{self.documents} document{'' if self.documents == 1 else 's'}"
+        if self.dry_run:
+            click.echo(f"\nDry run of {documents}: {counts}. Nothing was written; --apply does it.")
+        else:
+            click.echo(f"\n{documents} redriven: {counts}.")
+
+
+def _line(redriven: Redriven) -> dict[str, object]:
+    return {"outcome" if name == "what" else name: value for name, value in redriven._asdict().items()}
+
+
+def _row(redriven: Redriven) -> list[str]:
+    told = redriven
+    return [told.place, told.item or "", told.handler or "", told.what, str(told.written), str(told.removed)]
+
+
+def _left_over(redriven: Redriven) -> str:
+    who = f"handler {redriven.handler!r}, " if redriven.handler else ""
+    item = f"item {redriven.item}: " if redriven.item else ""
+    return f"{redriven.what.capitalize()}: {redriven.place}: {who}{item}{redriven.why}"

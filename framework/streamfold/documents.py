@@ -1,0 +1,102 @@
+"""What a failure leaves behind, read back: parked records, and the documents that Lambda writes to S3, SQS and SNS.
+
+A bucket gets the event itself, as a JSON text in the JSON; a queue and a topic only tell which part of which shard the
+records are in (Developer Guide, services-dynamodb-errors).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from streamfold.change import SEQUENCE
+from streamfold.envelope import RawRecord, records_of
+from streamfold.errors import RecordError, shown
+from streamfold.parking import Parked
+
+EXPECTED = (
+    'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
+    '"DDBStreamBatchInfo": {...}}'
+)
+BATCH = "DDBStreamBatchInfo"
+SEQUENCES = ("startSequenceNumber", "endSequenceNumber")
+PAYLOAD = "payload"
+NOTIFICATION = "Notification"
+"""The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
+KINDS_WITHOUT_STREAM = ("KinesisBatchInfo",)
+"""Parts of documents about batches of other services: their records are in no DynamoDB stream."""
+
+Document = Mapping[str, Any]
+
+
+class StreamRange(NamedTuple):
+    """Where the records of a failed batch are: a part of a shard, from one sequence number to another, both included.
+
+    Records that the mapping filtered out are in it too.
+    """
+
+    stream_arn: str
+    shard_id: str
+    first: str
+    last: str
+
+
+class Delivered(NamedTuple):
+    """The records of a failed batch, as Lambda delivered them."""
+
+    records: list[RawRecord]
+
+
+Left = Parked | Delivered | StreamRange
+"""What is left of a failure."""
+
+
+def documents_of(value: Any) -> list[Document]:
+    """The documents of a JSON value, one or a list. Raises ``RecordError`` for anything else."""
+    documents = value if isinstance(value, list) else [value]
+    for document in documents:
+        if not isinstance(document, Mapping):
+            raise RecordError(f"A document is {type(document).__name__}, {shown(document)}: expected {EXPECTED}.")
+    return documents
+
+
+def left_of(document: Document) -> Left:
+    """What a document holds. Raises ``RecordError`` with what was expected."""
+    if document.get("Type") == NOTIFICATION and "Message" in document:
+        (document,) = documents_of([_parsed("Message", document["Message"])])
+    if "parked" in document:
+        return Parked.of(document)
+    if PAYLOAD in document:
+        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
+    if isinstance(batch := document.get(BATCH), Mapping):
+        return _range(batch)
+    raise RecordError(_unknown(document))
+
+
+def _parsed(name: str, text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
+
+
+def _range(batch: Document) -> StreamRange:
+    found = StreamRange(*(batch.get(name) for name in ("streamArn", "shardId", *SEQUENCES)))  # type: ignore[arg-type]
+    texts = all(isinstance(part, str) for part in found)
+    if not texts or not (SEQUENCE.fullmatch(found.first) and SEQUENCE.fullmatch(found.last)):
+        raise RecordError(
+            f"A document's {BATCH} is {shown(dict(batch))}: expected 'streamArn', 'shardId', "
+            f"{' and '.join(map(repr, SEQUENCES))}. Of a window that ended without records nothing is to be redriven."
+        )
+    return found
+
+
+def _unknown(document: Document) -> str:
+    for name in KINDS_WITHOUT_STREAM:
+        if name in document:
+            return (
+                f"A document holds only a {name}: its records have to be read from Kinesis. With an S3 bucket as the "
+                "failure destination Lambda leaves the records themselves."
+            )
+    if "dynamodb" in document or "Records" in document:
+        return "This is an event or a record, which no failure left: streamfold replay takes it."
+    return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."

@@ -1,0 +1,303 @@
+"""``streamfold redrive``: what it takes, does, prints and leaves, on the embedded engine."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import boto3
+import pytest
+
+from tests.failures import parked_document, queue_message, s3_object
+
+STATE = ("--state", "state.db")
+SHOP = """
+from pathlib import Path
+
+from streamfold import Add, App, Count, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+TOTAL = Key("ORDER#{order_id}", "TOTAL")
+ALL = Key("ALL", "ORDERS")
+CHANGES = Key("CHANGES", "TOTAL")
+
+router = Router()
+
+
+@router.view(ITEM, into=TOTAL, on_error="park")
+def order_total(item):
+    if item["price"] == 3 and not Path("mended").exists():
+        raise LookupError("no price 3")
+    yield Row(total=Sum(item["price"]), lines=Count())
+
+
+@router.view(TOTAL, into=ALL)
+def all_orders(order):
+    yield Row(total=Sum(order["total"]), orders=Count())
+
+
+@router.on(ITEM, into=CHANGES)
+def changes(change):
+    yield Add(changes=1)
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def folder(folder):
+    folder.app(SHOP)
+    return folder
+
+
+@pytest.fixture
+def records(source):
+    return [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in range(1, 5)]
+
+
+@pytest.fixture
+def parked(folder, records):
+    """A state after a replay of which one record was parked, whose cause is mended since."""
+    folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
+    folder.write("mended", "")
+    return "parked.jsonl"
+
+
+def redriven(ran):
+    """What ``--json`` printed: ``{handler: outcome}`` of the last record, and the counts."""
+    *lines, counts = map(json.loads, ran.out.splitlines())
+    return {line["handler"]: line["outcome"] for line in lines}, counts
+
+
+def everything(folder):
+    """What a state holds: rows, sources and guards."""
+    return [folder.run("show", *STATE, "--json", option).out for option in ("--raw", "--source", "--state-items")]
+
+
+def order_rows(folder):
+    return {key: row["total"]["N"] for key, row in folder.rows(*STATE).items() if "total" in row}
+
+
+def test_parked_record_is_made_good_with_what_is_derived_from_its_row(folder, parked):
+    ran = folder.run("redrive", parked, *STATE, "--apply")
+
+    assert ran.code == 0, ran.err
+    assert order_rows(folder)["ORDER#3 / TOTAL"] == "3"
+    assert order_rows(folder)["ALL / ORDERS"] == "10"
+
+
+def test_table_shows_what_became_of_each_record(folder, parked):
+    ran = folder.run("redrive", parked, *STATE, "--apply")
+
+    headings, row, _, counts = ran.out.splitlines()
+    assert headings.split() == ["place", "item", "handler", "outcome", "written", "removed"]
+    assert row.split("  ")[0] == "parked.jsonl:1"
+    assert [word for word in row.split() if word != "/"][1:] == [
+        "ORDER#3",
+        "ITEM#a",
+        "order_total",
+        "applied",
+        "1",
+        "0",
+    ]
+    assert counts == "1 document redriven: 1 applied."
+
+
+def test_nothing_is_done_without_apply(folder, parked):
+    before = everything(folder)
+
+    ran = folder.run("redrive", parked, *STATE)
+
+    assert ran.code == 0
+    assert "order_total  applied        1        0" in ran.out
+    assert ran.out.endswith("Dry run of 1 document: 1 applied. Nothing was written; --apply does it.\n")
+    assert everything(folder) == before
+
+
+def test_second_redrive_changes_nothing(folder, parked):
+    folder.run("redrive", parked, *STATE, "--apply")
+    rows = folder.rows(*STATE)
+
+    outcomes, _ = redriven(folder.run("redrive", parked, *STATE, "--apply", "--json"))
+
+    assert outcomes == {"order_total": "stale"}
+    assert folder.rows(*STATE) == rows
+
+
+def test_json_prints_a_line_a_record_and_the_counts(folder, parked):
+    ran = folder.run("redrive", parked, *STATE, "--json")
+
+    line, counts = map(json.loads, ran.out.splitlines())
+    assert line == {
+        "place": "parked.jsonl:1",
+        "outcome": "applied",
+        "item": "ORDER#3 / ITEM#a",
+        "sequence": line["sequence"],
+        "handler": "order_total",
+        "written": 1,
+        "removed": 0,
+        "why": None,
+    }
+    assert counts == {"dry_run": True, "documents": 1, "outcomes": {"applied": 1}}
+
+
+def test_record_that_fails_again_is_told_and_exits_with_1(folder, parked):
+    (folder.path / "mended").unlink()
+
+    ran = folder.run("redrive", parked, *STATE, "--apply")
+
+    assert ran.code == 1
+    assert ran.err == (
+        "Failed: parked.jsonl:1: handler 'order_total', item ORDER#3 / ITEM#a: LookupError: no price 3\n"
+    )
+    assert "1 document redriven: 1 failed." in ran.out
+
+
+def test_what_is_no_document_is_told_and_the_rest_is_redriven(folder, parked):
+    text = (folder.path / parked).read_text()
+    folder.write(parked, f"{{}}\n{text}no json\n")
+
+    ran = folder.run("redrive", parked, *STATE, "--apply")
+
+    assert ran.code == 1
+    assert "Bad: parked.jsonl:1: This is no document that a failure leaves: expected a parked record" in ran.err
+    assert "Bad: parked.jsonl:3: this is not JSON" in ran.err
+    assert "3 documents redriven: 2 bad, 1 applied." in ran.out
+
+
+def test_unknown_handler_of_a_parked_record_is_told_with_those_near_it(folder, parked, records):
+    document = parked_document(records[2], "orders_total")
+
+    ran = folder.run("redrive", folder.write("old.json", json.dumps(document)), *STATE)
+
+    assert ran.code == 1
+    assert "names 'orders_total', which is no handler of the application: expected order_total" in ran.err
+
+
+def test_folder_and_file_are_redriven_together_each_source_once(folder, parked, records):
+    (folder.path / "failures" / "aws").mkdir(parents=True)
+    (folder.path / "failures" / "aws" / "object").write_bytes(s3_object(*records[:2]))
+
+    outcomes, counts = redriven(folder.run("redrive", "failures", parked, parked, *STATE, "--apply", "--json"))
+
+    assert counts["documents"] == 2
+    assert counts["outcomes"] == {"stale": 2, "known": 2, "applied": 1}
+    assert outcomes == {"order_total": "applied", "changes": "known"}
+
+
+def test_object_of_records_that_the_state_never_saw_brings_their_items_with_it(folder, parked, source):
+    new = source.put("ORDER#9", "ITEM#a", price=9)
+    folder.write("object", s3_object(new))
+
+    for options in ((), ("--apply",)):
+        ran = folder.run("redrive", "object", *STATE, *options, "--json")
+        assert redriven(ran)[1]["outcomes"] == {"applied": 2}, ran.out
+    assert order_rows(folder)["ORDER#9 / TOTAL"] == "9"
+    assert "ORDER#9 / ITEM#a" in folder.rows(*STATE, "--source")
+
+
+def test_state_without_sources_refuses_and_says_what_was_done_before(folder, records):
+    folder.run("replay", folder.records(*records[:2]), *STATE)
+    with closing(sqlite3.connect(folder.path / "state.db", isolation_level=None)) as state:
+        state.execute("DELETE FROM items WHERE version IS NOT NULL")
+    rows = order_rows(folder)
+    lines = [parked_document(records[3], "changes"), parked_document(records[0], "order_total")]
+    folder.write("failures.jsonl", "\n".join(map(json.dumps, lines)))
+
+    ran = folder.run("redrive", "failures.jsonl", *STATE, "--apply")
+
+    assert ran.code == 2
+    assert "Error: The state holds no source items of table 'main', so it cannot be told whether an item is" in ran.err
+    assert "1 document redriven: 1 applied." in ran.out
+    assert order_rows(folder) == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.jsonl",), "Error: 'missing.jsonl' does not exist: expected a file or folder of documents"),
+        (("parked.jsonl", "--state", "missing.db"), "Error: There is no state in missing.db: make one with"),
+        (("parked.jsonl", "--app", "nothing:app"), "Error: --app 'nothing:app': there is no module 'nothing'"),
+        ((), "Error: Missing argument 'SOURCE...'."),
+    ],
+)
+def test_mistake_is_told_before_anything_runs(folder, parked, arguments, message):
+    ran = folder.run("redrive", *arguments)
+
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_chain_that_fails_is_told(folder, parked):
+    folder.app(SHOP.replace("orders=Count()", "orders=Sum(order['missing'])"))
+
+    ran = folder.run("redrive", parked, *STATE, "--apply")
+
+    assert ran.code == 1
+    assert "Failed: chains: handler 'all_orders', item ORDER#3 / TOTAL: KeyError: 'missing'" in ran.err
+
+
+def test_more_records_than_a_person_reads_are_counted(folder, records, parked, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.redriven.SHOWN_MAX", 2)
+    folder.write("object", s3_object(*records))
+
+    ran = folder.run("redrive", "object", *STATE, "--apply")
+
+    assert ran.out.count("object:1") == 2
+    assert "... and 6 more; --json prints them all." in ran.out
+
+
+def test_message_is_deleted_only_after_it_was_applied(folder, parked, records, queue):
+    queue.send((folder.path / parked).read_text())
+
+    assert folder.run("redrive", queue.url, *STATE).code == 0
+    assert queue.left() == 1
+    (folder.path / "mended").unlink()
+    assert folder.run("redrive", queue.url, *STATE, "--apply").code == 1
+    assert queue.left() == 1
+    folder.write("mended", "")
+    assert folder.run("redrive", queue.url, *STATE, "--apply").code == 0
+    assert queue.left() == 0
+    assert order_rows(folder)["ORDER#3 / TOTAL"] == "3"
+
+
+def test_message_whose_records_are_gone_says_so_and_stays(folder, parked, records, queue):
+    queue.send(queue_message(*records[:2]))
+
+    ran = folder.run("redrive", queue.url, *STATE, "--apply")
+
+    assert ran.code == 1
+    assert "Gone: message " in ran.err
+    assert f"Records {records[0]['dynamodb']['SequenceNumber']} to " in ran.err
+    assert "a stream keeps them for 24 hours." in ran.err
+    assert queue.left() == 1
+
+
+def test_objects_of_a_bucket_are_redriven_and_left(folder, parked, records, aws):
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="failures")
+    client.put_object(Bucket="failures", Key="parked/one.json", Body=(folder.path / parked).read_bytes())
+    client.put_object(Bucket="failures", Key="aws/lambda/object", Body=s3_object(records[3]))
+
+    ran = folder.run("redrive", "s3://failures", *STATE, "--apply", "--json")
+
+    assert redriven(ran)[1] == {
+        "dry_run": False,
+        "documents": 2,
+        "outcomes": {"stale": 1, "known": 1, "applied": 1},
+    }
+    assert client.list_objects_v2(Bucket="failures")["KeyCount"] == 2
+
+
+def test_queue_that_is_missing_is_an_error(folder, parked, aws):
+    ran = folder.run("redrive", "https://sqs.us-east-1.amazonaws.com/123456789012/missing", *STATE)
+
+    assert ran.code == 2
+    assert "sqs:ReceiveMessage is needed there." in ran.err
+
+
+def test_empty_place_is_no_mistake(folder, parked, queue):
+    ran = folder.run("redrive", queue.url, *STATE)
+
+    assert ran.code == 0
+    assert "Dry run of 0 documents: nothing to redrive." in ran.out
