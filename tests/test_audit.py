@@ -7,10 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streamfold import Key, Router, Table
+from streamfold import App, Key, Router, Table
 from streamfold.audit import audit_row
 from streamfold.checks import checked_routes
 from streamfold.errors import ImageError
+from streamfold.testing import check
 from streamfold.values import ITEM_BYTES_MAX, encode, item_bytes
 from tests.derived import ORDER
 from tests.records import VERSION_PREFIX, change, item
@@ -213,3 +214,20 @@ def test_every_row_of_an_item_that_dynamodb_takes_is_one_too(sizes, changed, eve
     row = history(change(None if event == "INSERT" else before, None if event == "REMOVE" else after), key=b"k" * 32)
     stored = {"PK": row.key[1], "SK": row.key[2], **row.attributes}
     assert item_bytes(encode(stored)["M"]) <= ITEM_BYTES_MAX
+
+
+# Under faults.
+
+
+@pytest.mark.parametrize("source", ["stream", "kinesis"])
+@pytest.mark.parametrize(
+    "options",
+    [{"redact": ["email"], "actor": "by"}, {"fields": ["n", "email"], "unchanged": False, "keep_days": 7}],
+    ids=["whole", "differences"],
+)
+def test_every_change_has_its_row_whatever_goes_wrong(options, source):
+    key = Key("ORDER#{order_id}", "METADATA", table=Table("shop", ttl="expires"))
+    router = Router()
+    router.audit(key, **options)
+    items = [{"n": 1, "email": "a@example.com", "by": "ana"}, {"n": 2, "by": "bo", "note": "x"}]
+    assert check(App("shop", routers=[router]), {key: items}, histories=40, source=source).histories == 40

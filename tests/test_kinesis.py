@@ -6,11 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from streamfold import Key, Router
+from streamfold.audit import audit_row
 from streamfold.change import Origin
+from streamfold.checks import checked_routes
 from streamfold.errors import RecordError
 from streamfold.kinesis import KinesisChange, sequence_of, unwrapped
 from streamfold.table import MAIN
 from streamfold.testing import KinesisTwin
+from streamfold.values import encode
 from tests.records import item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")
@@ -185,3 +189,25 @@ def test_a_record_of_no_form_has_no_number(record):
 def test_a_change_without_what_every_change_has_is_refused(data, words):
     with pytest.raises(RecordError, match=words):
         change_of(wrapped(data))
+
+
+def test_its_identity_among_some_attributes_tells_nothing_of_the_others():
+    one, other = (
+        changed(NewImage=encode(item("ORDER#1", status="paid", email=email))["M"]) for email in ("a@b.c", "d@e.f")
+    )
+    assert one.identity_text != other.identity_text
+    assert one.identity_among(lambda name: name != "email") == other.identity_among(lambda name: name != "email")
+    assert one.identity_among(lambda name: True) == one.identity_text
+    assert one.identity_among(lambda name: name != "status") != one.identity_among(lambda name: name != "email")
+
+
+@pytest.mark.parametrize("options", [{"redact": ["email"]}, {"fields": ["status"]}])
+def test_a_history_row_tells_nothing_of_what_it_does_not_record(options):
+    router = Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA"), **options)
+    (route,) = checked_routes(router.routes)
+    rows = [
+        audit_row(route, changed(NewImage=encode(item("ORDER#1", status="paid", email=email))["M"]), {"order_id": "1"})
+        for email in ("a@b.c", "d@e.f")
+    ]
+    assert rows[0] == rows[1]

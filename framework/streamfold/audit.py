@@ -40,7 +40,7 @@ Entry = dict[str, Any]
 
 def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
     """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
-    values = {**fields, "item": item_name(change.item), "version": change.identity_text}
+    values = {**fields, "item": item_name(change.item), "version": _version(route.recorded, change)}
     target = _target(route, change)
     table = target.table
     row = _fitting(route.recorded, change, _head(route.recorded, change, values))
@@ -51,6 +51,14 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
     return PutRow((table.name, *place), own)
+
+
+def _version(recorded: Recorded, change: Change) -> str:
+    """What tells the change from others of its item; nothing that is not recorded can be learnt from it."""
+    if recorded.fields is None and not recorded.redact:
+        return change.identity_text
+    keys = change.table.attributes
+    return change.identity_among(lambda name: name in keys or recorded.shows(name))
 
 
 def _target(route: Route, change: Change) -> Key:

@@ -1,7 +1,7 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -126,6 +126,10 @@ class Change:
     @property
     def identity_text(self) -> str:
         """What tells the change from all others of its item, however often and through whatever it comes."""
+        return self.version_text
+
+    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version tells of none
+        """``identity_text`` as far as the visible attributes tell: nothing of the others can be learnt from it."""
         return self.version_text
 
     @property

@@ -8,7 +8,7 @@ records may come in another order than the changes, and more than once, so order
 
 import json
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -106,6 +106,11 @@ class KinesisChange(Change):
     @property
     def identity_text(self) -> str:
         return f"{self.version_text}/{self._digest}"
+
+    def identity_among(self, visible: Callable[[str], bool]) -> str:
+        images = {"OldImage": self.old.raw, "NewImage": self.new.raw}
+        seen = {part: {name: raw[name] for name in raw if visible(name)} for part, raw in images.items()}
+        return f"{self.version_text}/{_digest(seen)}"
 
     def _microseconds(self, record: Record, data: Record) -> int:
         body = data["dynamodb"]

@@ -33,6 +33,10 @@ class Recorded:
     unchanged: bool = True
     keep_days: int | None = None
 
+    def shows(self, name: str) -> bool:
+        """Whether the values of an attribute are written."""
+        return name not in self.redact and (self.fields is None or name in self.fields)
+
 
 ALL = Recorded()
 AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")

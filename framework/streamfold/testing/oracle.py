@@ -107,7 +107,8 @@ def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
     """The row of a change whose values are all small; without digests, which need a key."""
     old, new, recorded = change.old, change.new, route.recorded
-    named = {"item": item_name(change.item), "version": change.identity_text}
+    shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
+    named = {"item": item_name(change.item), "version": change.identity_among(lambda name: name in shown)}
     row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
     kept: Values = {}
     for name in {*old, *new} - {*change.keys}:
