@@ -9,20 +9,22 @@ from streamfold.values import decode
 def model(app, records):
     """The rows that records have to lead to, as ``{(table, partition, sort): attributes}``."""
     origins = Origins(app.source_tables, Settings(), others=app.tables)
-    return _decoded(expected_rows(app, map(origins.change, records)))
+    return decoded(expected_rows(app, map(origins.change, records)))
 
 
 def stored(app, engine):
     """The derived rows of an engine, as their readers see them, in the same form."""
-    return _decoded(stored_rows(app, _items(app, engine)))
+    items = (pair for table in app.tables.values() for pair in keyed(table, engine.items(table)))
+    return decoded(stored_rows(app, items))
 
 
-def _items(app, engine):
-    for table in app.tables.values():
-        for item in engine.items(table):
-            partition, *sort = (decode(item[name]) for name in table.attributes)
-            yield (table.name, partition, *(sort or [None])), item
+def keyed(table, items):
+    """Items of a table with their keys, as engines name them."""
+    for item in items:
+        partition, *sort = (decode(item[name]) for name in table.attributes)
+        yield (table.name, partition, *(sort or [None])), item
 
 
-def _decoded(rows):
+def decoded(rows):
+    """Rows as they compare: with plain values, because a number has several texts."""
     return {key: decode({"M": row}) for key, row in rows.items()}

@@ -14,9 +14,9 @@ from handlers import app as shop
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.settings import Settings
 from tests import everything
-from tests.faulty import driven
 from tests.histories import batches, random_steps, random_writes, records_of, steps, writes
 from tests.model import model, stored
+from tests.watched import driven
 
 EVENTS = Path(__file__).parent.parent / "events"
 FILES = [
@@ -123,12 +123,12 @@ def check_faults(seed):
     random = Random(seed)
     records = records_of(random_writes(random, random.choice((5, 20, 40))))
 
-    engine = driven(everything.app, new_engine(everything.app), records, random)
+    engine = new_engine(everything.app)
 
-    rows = stored(everything.app, engine)
+    rows = driven(everything.app, engine, records, random)
+
     assert rows == model(everything.app, records)
-    assert delivered(everything.app, batches(records, random_steps(random, 5)), engine.engine) == rows
-    return engine
+    assert delivered(everything.app, batches(records, random_steps(random, 5)), engine) == rows
 
 
 @pytest.mark.parametrize("first", range(0, 300, 30))

@@ -8,9 +8,9 @@ from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import Settings
 from tests import everything
 from tests.engine_contract import make_table
-from tests.faulty import driven
 from tests.histories import batches, random_steps, random_writes, records_of
 from tests.model import model, stored
+from tests.watched import driven
 
 STATE = "everything-state"
 
@@ -34,11 +34,11 @@ def check(app, make_engine, seed, view):
     random = Random(seed)
     records = records_of(random_writes(random, 25), view=view)
 
-    engine = driven(app, make_engine(app), records, random)
+    engine = make_engine(app)
 
-    assert stored(app, engine) == model(app, records)
+    assert driven(app, engine, records, random) == model(app, records)
     for batch in batches(records, random_steps(random, 3)):
-        assert app.process(batch, engine=engine.engine, settings=Settings()) == []
+        assert app.process(batch, engine=engine, settings=Settings()) == []
     assert stored(app, engine) == model(app, records)
 
 

@@ -76,7 +76,7 @@ class Lane:
 
 
 class Driver:
-    """One run over a new store. ``tell`` takes the story of the run, line by line."""
+    """One run over a new store, or another that shows as much. ``tell`` takes the story of the run, line by line."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class Driver:
         choices: Choices,
         actions: int,
         tell: Callable[[str], None] = lambda _: None,
+        store: MemoryEngine | None = None,
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
@@ -94,7 +95,7 @@ class Driver:
         self.choices = choices
         self.tell = tell
         self.settings = Settings(chunk_actions=actions)
-        self.store = MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.store = store or MemoryEngine(self.app.tables.values(), self.app.chains)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
