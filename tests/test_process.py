@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -620,3 +621,15 @@ def test_changes_of_one_microsecond_each_count_and_a_copy_does_not(app, engine, 
     assert process(app, engine, one, other, first.again(one)).failures == []
     assert process(app, engine, second.again(other)).known == 1
     assert stored(app, engine)["main", "CHANGES", "TOTAL"] == {"changes": 2}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_notices_of_one_millisecond_lead_to_the_newest_change_in_whatever_order_they_come(app, engine, source, order):
+    kinesis = KinesisTwin()
+    notices = [kinesis.append(source.put("ORDER#1", "ITEM#a", price=price)) for price in (3, 4, 5)]
+
+    for notice in (*(notices[place] for place in order), kinesis.again(notices[0])):
+        assert process(app, engine, notice).failures == []
+
+    assert stored(app, engine)["main", "ORDER#1", "TOTAL"] == {"total": 5}
+    assert stored(app, engine)["main", "CHANGES", "TOTAL"] == {"changes": 3}

@@ -28,7 +28,9 @@ class Settings:
     )
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
     function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
-    epoch: int = _setting(0, "raised by one at a failover to another region")
+    epoch: int = _setting(
+        0, "raised by one at a failover to another region, or when a table comes through another source"
+    )
     chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
     retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
     stop_seconds: int = _setting(5, "no new transaction is started when the invocation has less time left")

@@ -11,6 +11,7 @@ import boto3
 import pytest
 
 from streamfold.stream import StreamReader
+from streamfold.testing import KinesisTwin
 from tests.commands import EVENTS, ROOT, SPECIAL, command_line, embedded_rows, environment, shown, streamfold
 from tests.kills import KILLS_CI, KILLS_NIGHTLY, check_kills, timed
 from tests.template import create_table, load_template
@@ -178,6 +179,17 @@ def test_chains_lead_from_table_to_table_and_back(local, tmp_path, small):
     assert {name for row in rows for name, _ in row} >= {"name", "PK"}
 
 
+def test_notices_of_kinesis_late_and_twice_lead_to_the_rows_of_the_embedded_replay(local, tmp_path, small):
+    kinesis = KinesisTwin()
+    notices = [kinesis.append(json.loads(line)) for line in small.read_text("utf-8").splitlines()]
+    notices += map(kinesis.again, notices[::3])
+    random.Random(1).shuffle(notices)
+    told = tmp_path / "told.jsonl"
+    told.write_text("".join(json.dumps(notice) + "\n" for notice in notices), "utf-8")
+    local.replay(told, "--create-tables", "--put-sources", "--batch-size", 7)
+    assert local.rows() == embedded_rows(told, state=tmp_path / "embedded.db")
+
+
 def test_second_replay_changes_nothing(local, small):
     local.replay(small, "--create-tables")
     rows, records = local.rows("--raw"), len(local.stream_records())
@@ -204,7 +216,7 @@ def not_chained(rows):
 def test_chains_are_named_as_not_run_where_the_table_has_no_stream(local, tmp_path, small):
     local.create(stream=False)
     ran = local.replay(small, code=1)
-    assert "Chains were not run: all_orders." in ran.err
+    assert "Chains were not run: all_orders, unbalanced_transfers." in ran.err
     assert local.rows() == not_chained(embedded_rows(small, state=tmp_path / "embedded.db"))
 
 
@@ -212,7 +224,7 @@ def test_chains_are_named_as_not_run_where_the_stream_was_switched_off(local, tm
     local.create()
     local.client.update_table(TableName=TABLE, StreamSpecification={"StreamEnabled": False})
     ran = local.replay(small, code=1)
-    assert "Chains were not run: all_orders." in ran.err
+    assert "Chains were not run: all_orders, unbalanced_transfers." in ran.err
 
 
 def test_rows_made_before_the_stream_was_there_are_chained_only_on_empty_tables(local, tmp_path, small):
