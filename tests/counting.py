@@ -86,6 +86,19 @@ class CountingEngine:
         self.calls.append(Call("read_state", ceil(len(keys) / BATCH_READS), len(keys), read_units=units))
         return found
 
+    def read_rows(self, keys):
+        keys = list(keys)
+        found = self.engine.read_rows(keys)
+        units = sum(_read_units(self._bytes(key)) for key in keys)
+        self.calls.append(Call("read_rows", ceil(len(keys) / BATCH_READS), len(keys), read_units=units))
+        return found
+
+    def read_entries(self, wanted):
+        found = self.engine.read_entries(wanted)
+        size = sum(self._bytes(StateKey(wanted.partition, place)) for place, _ in found)
+        self.calls.append(Call("read_entries", 1, len(found), read_units=_read_units(size)))
+        return found
+
     def swap_state(self, key, attributes, revision):
         before = self._bytes(key)
         swapped = self.engine.swap_state(key, attributes, revision)
@@ -123,6 +136,11 @@ class CountingEngine:
             if declared.sort is None or item[declared.sort] == encode(sort):
                 return item_bytes(item)
         return 0
+
+
+def _read_units(size):
+    """What a strongly consistent read costs."""
+    return max(1, ceil(size / READ_BYTES))
 
 
 def _write_units(size):

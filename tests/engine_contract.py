@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 
+from streamfold.engines import Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable
@@ -25,6 +26,7 @@ from streamfold.writes import (
     LedgerWrite,
     PutRow,
     PutState,
+    SettleRow,
     StateKey,
 )
 
@@ -798,6 +800,9 @@ CALLS = {
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),
     "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),
+    "read rows": lambda engine: engine.read_rows([ROW]),
+    "read entries": lambda engine: engine.read_entries(Entries("entries", 1)),
+    "settle a row": lambda engine: engine.transact([SettleRow(ROW, "stamp", {"best": 1})], EXPIRES),
     "read a source": lambda engine: engine.read_source(ROW),
     "list items": lambda engine: list(engine.items(SHOP)),
     "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),

@@ -1,6 +1,25 @@
 """An application with one of everything, for tests of histories: every kind, target and guard that can be declared."""
 
-from streamfold import Add, App, Average, Count, Delete, Key, Put, Router, Row, Sum, Table
+from streamfold import (
+    Add,
+    App,
+    Average,
+    Collect,
+    Count,
+    Delete,
+    Distinct,
+    First,
+    Key,
+    Latest,
+    Max,
+    Min,
+    Put,
+    Router,
+    Row,
+    Sum,
+    Table,
+    Top,
+)
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -12,6 +31,9 @@ TAG = Key("TAG#{tag}", "TOTAL")
 CUSTOMER = Key("CUSTOMER#{customer}", "TOTAL")
 CARD = Key("CARD#{order_id}", "CARD")
 BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
+PRICES = Key("PRICES#{tag}", "TOTAL")
+LEADERS = Key("LEADERS", "{customer}")
+RANGE = Key("RANGE", "TOTAL")
 BAND = Key("BAND#{band}", "TOTAL")
 ALL = Key("ALL", "TOTAL")
 SIGN_INS = Key("SIGNINS#{day}", "TOTAL")
@@ -44,6 +66,43 @@ def tags_and_customers(item, sku):
 def customer_orders(order):
     if order["status"] != "cancelled":
         yield Row(customer=order["customer"], orders=Count())
+
+
+@router.view(ORDER_ITEM, into=[PRICES, LEADERS])
+def prices(item, sku):
+    if item["customer"] == "ana" or item["price"] > 0:
+        yield Row(
+            PRICES,
+            tag=item["day"],
+            greatest=Max(item["price"]),
+            least=Min(item["price"]),
+            latest=Latest(sku, by=item["quantity"]),
+            first=First({"sku": sku, "tags": item["tags"]}, by=item["price"]),
+            customers=Distinct(item["customer"]),
+            expires=Max(item["quantity"]),
+            units=Sum(item["quantity"]),
+        )
+    for tag in set(item["tags"]):
+        yield Row(
+            LEADERS,
+            customer=item["customer"],
+            top=Top(2, by=item["price"], value={"sku": sku, "price": item["price"]}),
+            tags=Collect(tag, most=2),
+            days=Collect(item["day"], into=list),
+        )
+    yield Row(
+        LEADERS,
+        customer=item["customer"],
+        sku=sku,
+        at=item["day"],
+        wins=item["quantity"],
+        score=Average(item["price"]),
+    )
+
+
+@router.view(PRICES, into=RANGE)
+def ranges(row):
+    yield Row(greatest=Max(row.get("greatest", 0)), least=Min(row.get("least", 0)), days=Count())
 
 
 @router.view(ORDER, into=CARD)
@@ -100,7 +159,7 @@ def app_of(*names):
     return App("everything", routers=[chosen])
 
 
-CHAINED = {"bands", "everything"}
+CHAINED = {"bands", "everything", "ranges"}
 new_images_suffice = app_of("sign_ins", *(route.name for route in router.routes if route.ledger))
 """Without those that compare both images or look at the old one."""
 without_chains = app_of(*(route.name for route in router.routes if route.name not in CHAINED))

@@ -14,6 +14,7 @@ from tests.engine_contract import (
     dynamo_engine,
     dynamo_store,
 )
+from tests.entries_contract import EntriesContract
 
 NUMBERS = "it refuses no sum, however many digits that has"
 STATEMENTS = "its PartiQL parser takes no parameters in a DELETE"
@@ -80,6 +81,10 @@ def engine(request, moto_client):
 
 class TestEngine(EngineContract):
     """The contract on each of the stores above."""
+
+
+class TestEntries(EntriesContract):
+    """The contract of entries, and of what rows make of them."""
 
 
 class TestMissingTables(MissingTablesContract):

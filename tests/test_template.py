@@ -7,7 +7,7 @@ import pytest
 
 from handlers import app
 from streamfold import App, Key, Router, Table, writes
-from streamfold.engines import Engine
+from streamfold.engines import Engine, Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.table import MAIN
@@ -23,7 +23,9 @@ WRITES = (
     writes.Claim(STATE),
     writes.PutState(STATE, "a"),
     writes.DeleteState(STATE),
+    writes.SettleRow(ROW, "stamp", {"best": 9}),
 )
+READS = ("read_state", "read_rows", "read_entries")
 COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 
@@ -75,6 +77,10 @@ class Calls:
             self.needed.add((table, f"dynamodb:PartiQL{verb.title()}"))
         return {"Responses": [{} for _ in call["Statements"]]}
 
+    def query(self, **call):
+        self.needed.add((call["TableName"], "dynamodb:Query"))
+        return {"Items": []}
+
     def put_item(self, **call):
         self.needed.add((call["TableName"], "dynamodb:PutItem"))
 
@@ -88,6 +94,8 @@ def needed():
     engine.put_rows([WRITES[0]])
     engine.remove_empty([ROW])
     engine.read_state([STATE])
+    engine.read_rows([ROW])
+    engine.read_entries(Entries("entries", 1))
     engine.swap_state(STATE, {}, 0)
     return calls.needed
 
@@ -95,7 +103,7 @@ def needed():
 def test_every_write_and_every_method_of_an_engine_is_looked_at():
     assert {type(write) for write in WRITES} == set(writes.Write.__args__)
     methods = {name for name in vars(Engine) if not name.startswith("_")}
-    assert methods == {"transact", "put_rows", "remove_empty", "read_state", "swap_state"} | COMMANDS_ONLY
+    assert methods == {"transact", "put_rows", "remove_empty", *READS, "swap_state"} | COMMANDS_ONLY
 
 
 @pytest.mark.parametrize(

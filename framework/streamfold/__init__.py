@@ -6,6 +6,7 @@ from streamfold.change import Change, Version
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.key import Key
+from streamfold.ordered import Collect, Distinct, First, Latest, Max, Min, Top
 from streamfold.recorded import AUDIT
 from streamfold.router import Router
 from streamfold.table import Table
@@ -17,7 +18,9 @@ __all__ = [
     # what a handler gets
     "Change", "Item", "Version",
     # what a handler yields
-    "Row", "Sum", "Count", "Average", "Put", "Add", "Delete",
+    "Row", "Put", "Add", "Delete",
+    # what a row makes of its sources
+    "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
     # what a handler raises for a record that it will never process
     "Unprocessable",
     # the rest

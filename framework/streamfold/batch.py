@@ -33,9 +33,9 @@ from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.plan import Copied, KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
+from streamfold.settle import Named
 from streamfold.triage import Triage
 from streamfold.world import World
-from streamfold.writes import RowKey
 
 Work = tuple[Route, Fields]
 
@@ -103,20 +103,17 @@ class Batch:
                     units += self._on(route, fields, work)
         return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(copies))
 
-    def departed(self, unit: Unit) -> set[RowKey]:
-        """The counted rows that any of an item's images named and the newest does not: a crash may have left them
-        empty.
-        """
-        rows: set[RowKey] = set()
+    def named(self, unit: Unit) -> Named:
+        """The rows that an item's images name, and that a crash may have left empty or unsettled."""
+        named = Named()
         work = self.work[unit.item]
         for step in unit.steps:
             fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
             for change in unit.changes:
                 for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
-                    parts = self._try(step.route, image, fields) or {}
-                    rows.update(key for key, part in parts.items() if not part.digest)
-            rows.difference_update(step.after)
-        return rows
+                    named.add(self.app.name, step.route, unit.item, self._try(step.route, image, fields) or {})
+            named.rows.difference_update(step.after)
+        return named
 
     def call_external(self) -> None:
         """Calls external handlers, each change once as far as Powertools' idempotency utility can tell."""

@@ -10,7 +10,7 @@ from streamfold.errors import DeclarationError
 from streamfold.field import Unreadable
 from streamfold.key import Key
 from streamfold.recorded import refused_target
-from streamfold.route import Route, Target
+from streamfold.route import Route, Shown, Target
 
 if TYPE_CHECKING:
     from streamfold.table import Table
@@ -26,7 +26,10 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_regions(routes)
     _check_sources(routes)
     _check_writers(routes)
-    bound = tuple(replace(route, targets=tuple(_target(route, key, routes) for key in route.into)) for route in routes)
+    shown: dict[Key, dict[str, Shown]] = {}
+    bound = tuple(
+        replace(route, targets=tuple(_target(route, key, routes, shown) for key in route.into)) for route in routes
+    )
     _check_histories(bound)
     for route in bound:
         _check_ownership(route)
@@ -107,12 +110,13 @@ def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
     return one.kind == other.kind == "view"
 
 
-def _target(route: Route, key: Key, routes: Sequence[Route]) -> Target:
+def _target(route: Route, key: Key, routes: Sequence[Route], shown: dict[Key, dict[str, Shown]]) -> Target:
     audit, copy = route.kind == "audit", route.kind == "copy"
     owned = copy or (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
     alone = not any(other is not route and key in other.into for other in routes)
     several = len(route.sources) > 1
-    return Target(key, owned, alone, contested=owned and alone and several and not (audit or copy))
+    contested = owned and alone and several and not (audit or copy)
+    return Target(key, owned, alone, contested, shown=shown.setdefault(key, {}))
 
 
 def owns(target: Key, source: Key) -> bool:

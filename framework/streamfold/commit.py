@@ -19,6 +19,7 @@ from streamfold.outcome import Failed, Held, NotStarted, Outcome, Tallies
 from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, exceeds_transaction, pack, without
 from streamfold.refusals import is_stale, not_its_row
 from streamfold.sending import CONFLICT_TRIES_MAX, pause_seconds
+from streamfold.settle import Named, Unsettled, settle
 from streamfold.sizes import too_large
 from streamfold.writes import (
     CONDITION,
@@ -67,7 +68,7 @@ class World(NamedTuple):
 
 
 class Committer:
-    """Carries out one plan on one engine. ``departed`` gives the rows that a done item may have left empty.
+    """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished.
 
     ``triage`` is asked about every failure, and returns what is left of it: a record that is parked holds no other.
     """
@@ -76,21 +77,22 @@ class Committer:
         self,
         engine: Engine,
         world: World,
-        departed: Callable[[Unit], Iterable[RowKey]],
+        named: Callable[[Unit], Named],
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
     ) -> None:
         self.engine = engine
         self.world = world
-        self.departed = departed
+        self.named = named
         self.triage = triage
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.lowered: dict[RowKey, Lowered] = {}
+        self.unsettled = Unsettled()
         self.held: set[Lane] = set()
         self.read_ahead = False
 
     def run(self, plan: Plan) -> Outcome:
-        """Sends every chunk, then the keyed puts, then removes the rows that nothing contributes to any more."""
+        """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and settles."""
         self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
         while self.waiting:
             attempt = self._without_held(self.waiting.popleft())
@@ -104,6 +106,7 @@ class Committer:
                 self._send(attempt)
         self._put_rows(plan.puts)
         self._remove_empty()
+        self._settle()
         return self.outcome
 
     def _send(self, attempt: Attempt) -> None:
@@ -128,6 +131,8 @@ class Committer:
                 total.removed += tally.removed
                 total.unchanged += not (tally.written or tally.removed)
             for effect in unit.effects:
+                if isinstance(effect, AddRow):
+                    self.unsettled.add(effect.key, effect.moved, unit)
                 if isinstance(effect, AddRow) and effect.contributors:
                     lowered = self.lowered.get(effect.key) or self.lowered.setdefault(effect.key, Lowered())
                     lowered.contributors += effect.contributors
@@ -258,10 +263,14 @@ class Committer:
     def _planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
         """The unit planned again, or nothing when the ledger already has all of it.
 
-        An earlier attempt may have died before it removed the rows that it left empty: they are looked at again.
+        An earlier attempt may have died before it removed the rows that it left empty, or settled those whose entries
+        it moved: they are looked at again.
         """
-        for key in self.departed(unit):
+        named = self.named(unit)
+        for key in named.rows:
             self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
+        for key, moved in named.moved.items():
+            self.unsettled.add(key, moved, unit)
         planned = again(unit, found)
         if planned is None:
             self._done(unit)
@@ -327,6 +336,11 @@ class Committer:
         for key in removed:
             for name in {route.name for unit in self.lowered[key].units for route in unit.routes}:
                 self._tallies(name).removed += 1
+
+    def _settle(self) -> None:
+        """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
+        for key, error in settle(self.engine, self.unsettled.moved, self.world.pause).items():
+            self._fail(self.unsettled.units[key], error)
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         if not self.held:

@@ -1,25 +1,31 @@
 """What one source item contributes through one handler: its stored text, and the writes from one to another."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
 from streamfold.aggregates import Number
 from streamfold.change import ItemKey, item_name
+from streamfold.entries import NOTHING, Entry, Held, HeldByName, Mark, alone, moved
+from streamfold.entries import writes as entry_writes
 from streamfold.key import KeyValue
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, OWNER
-from streamfold.values import WIDE, decode, number_text
-from streamfold.writes import AddRow, DeleteRow, PutRow, RowKey, RowWrite
+from streamfold.values import CANONICAL, WIDE, decode, number_text
+from streamfold.writes import AddRow, DeleteRow, DeleteState, Moved, PutRow, PutState, RowKey, RowWrite
 
 
 class Part(NamedTuple):
-    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest."""
+    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest.
+
+    ``ordered``: its entries below the row, by attribute.
+    """
 
     amounts: dict[str, Number]
     plain: dict[str, Any] | None
     digest: str
+    ordered: HeldByName = NOTHING
 
 
 Contribution = dict[RowKey, Part]
@@ -42,8 +48,18 @@ def stored_text(rows: Contribution) -> str:
 def _stored_row(key: RowKey, part: Part) -> str:
     names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    digest = f',"{part.digest}"' if part.digest else ""
-    return f"[{names},{{{amounts}}}{digest}]"
+    digest = f',"{part.digest}"' if part.digest or part.ordered else ""
+    entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
+    return f"[{names},{{{amounts}}}{digest}{entries}]"
+
+
+def _stored_entries(ordered: HeldByName) -> str:
+    """The ordering of each attribute, and the texts that order its entries, each with what its digest is."""
+    held = {
+        name: [found.ordering, {order: entry.digest for order, entry in found.entries.items()}]
+        for name, found in ordered.items()
+    }
+    return CANONICAL.encode(held)
 
 
 def _tagged(value: KeyValue | None) -> str:
@@ -57,8 +73,20 @@ def stored_rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         key = (table, _untagged(partition), _untagged(sort))
-        rows[key] = Part({name: decode({"N": text}) for name, text in amounts.items()}, None, rest[0] if rest else "")
+        rows[key] = Part(
+            {name: decode({"N": text}) for name, text in amounts.items()},
+            None,
+            rest[0] if rest else "",
+            _held(rest[1]) if len(rest) > 1 else NOTHING,
+        )
     return rows
+
+
+def _held(stored: dict[str, Any]) -> HeldByName:
+    return {
+        name: Held(ordering, {order: Entry(digest) for order, digest in entries.items()})
+        for name, (ordering, entries) in stored.items()
+    }
 
 
 def _untagged(value: Any) -> Any:
@@ -77,7 +105,7 @@ def difference(route: Route, item: ItemKey, before: Contribution, after: Contrib
                 writes.append(_put(route, item, key, part))
         elif previous and previous.digest and _is_whole(route, key):  # its plain attributes went
             writes.append(_put(route, item, key, part))
-        elif previous is None or previous.amounts != part.amounts:
+        elif previous is None or previous.amounts != part.amounts or previous.ordered != part.ordered:
             writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
     for key, part in before.items():
         if key not in after:
@@ -88,6 +116,39 @@ def difference(route: Route, item: ItemKey, before: Contribution, after: Contrib
     return writes
 
 
+def has_entries(*contributions: Contribution) -> bool:
+    """Whether something is ordered in one of them."""
+    return any(part.ordered for rows in contributions for part in rows.values())
+
+
+def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
+    """The writes of rows, where entries move below one with the step's stamp and what moves."""
+    found: list[RowWrite] = []
+    for row in rows:
+        places = moved(mark, row.key, _ordered(before, row.key), _ordered(after, row.key))
+        found.append(row._replace(stamp=mark.stamp, moved=places) if isinstance(row, AddRow) and places else row)
+    return found
+
+
+def moved_by(application: str, route: Route, item: ItemKey, rows: Contribution) -> dict[RowKey, tuple[Moved, ...]]:
+    """All that an item may have moved below the rows of a contribution."""
+    mark = Mark(application, route.name, item, "")
+    found = {key: moved(mark, key, NOTHING, part.ordered) for key, part in rows.items() if part.ordered}
+    return {key: places for key, places in found.items() if places}
+
+
+def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
+    """The writes that lead the entries from one contribution to another."""
+    found: list[PutState | DeleteState] = []
+    for key in {**before, **after}:
+        found += entry_writes(mark, key, _ordered(before, key), _ordered(after, key))
+    return found
+
+
+def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
+    return rows[key].ordered if key in rows else NOTHING
+
+
 def _is_whole(route: Route, key: RowKey) -> bool:
     """Whether the target of a row is still one that is put whole; a target given up was."""
     target = _target_of(route, key)
@@ -96,7 +157,8 @@ def _is_whole(route: Route, key: RowKey) -> bool:
 
 def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
     owner = owner_of(_target_of(route, key), item)
-    content = {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1}
+    made = {name: alone(held) for name, held in part.ordered.items()}
+    content = {**(part.plain or {}), **made, **part.amounts, CONTRIBUTORS: 1}
     return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
 
 

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from decimal import DecimalException
 from typing import Any
 
-from streamfold.aggregates import Aggregate, Number
+from streamfold.aggregates import Number
 from streamfold.change import Change
-from streamfold.contribution import Contribution, Part, owner_of
+from streamfold.contribution import Contribution, owner_of
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
+from streamfold.part import complete, inexact, merged, part_of
 from streamfold.route import Fields, Route, Target
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
 from streamfold.tenants import check_tenant
-from streamfold.values import DIGITS_MAX, HIDDEN, Image, digest, encode, number_text
+from streamfold.values import HIDDEN, Image, digest, encode, number_text
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
 EFFECTS_MAX = 99
@@ -35,11 +36,11 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
         if route.shards and SHARD in effect.values:
             raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
         key, values = _split(target, effect, own)
-        part = _part(route, target, values)
-        rows[key] = _merged(route, key, rows[key], part) if key in rows else part
+        part = part_of(route, target, values, effect.wins)
+        rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
-        if part.plain is not None:
-            rows[key] = part._replace(digest=digest(encode(part.plain | part.amounts)["M"]))
+        if part.plain is not None or part.ordered:
+            rows[key] = complete(route, key, part)
     return rows
 
 
@@ -61,19 +62,10 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
                     "transaction can hold beside its guard. Spread them over several handlers."
                 )
     except DecimalException as error:
-        raise _inexact(route, error) from error
+        raise inexact(route, error) from error
     except (SystemExit, GeneratorExit) as error:
         raise HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.") from error
     return found
-
-
-def _inexact(route: Route, error: DecimalException) -> HandlerError:
-    what = type(error).__name__
-    return HandlerError(
-        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). "
-        "Results are never rounded on the way; to round on purpose: "
-        f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
-    )
 
 
 def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
@@ -135,72 +127,6 @@ def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: 
             f"{shown(fields[name])}: two items could then write one row of {target.key!r}. "
             f"Leave {name} out, or give the target's field a name that the source's key does not have."
         )
-
-
-def _part(route: Route, target: Target, values: Mapping[str, Any]) -> Part:
-    amounts, plain = _divided(route, values)
-    if amounts and route.kind == "index":
-        raise HandlerError(
-            f"Index {route.name!r} yielded {next(iter(amounts))!r} as an aggregate: "
-            "an index item has one source; use a view."
-        )
-    if plain and not target.whole:
-        raise _not_whole(route, target, next(iter(plain)))
-    # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
-    whole = target.whole and (plain or route.kind == "index" or target.contested)
-    return Part(amounts, plain if whole else None, "")
-
-
-def _divided(route: Route, values: Mapping[str, Any]) -> tuple[dict[str, Number], dict[str, Any]]:
-    """What is added up, and the plain attributes."""
-    amounts: dict[str, Number] = {}
-    plain: dict[str, Any] = {}
-    for name, value in values.items():
-        if not isinstance(value, Aggregate):
-            plain[name] = value
-            continue
-        for attribute, amount in value.amounts(name):
-            if attribute in amounts or (attribute != name and attribute in values):
-                raise HandlerError(
-                    f"Handler {route.name!r} yielded {name}={shown(value)}, which keeps {attribute!r}, beside another "
-                    f"value of {attribute!r}. Give one of them another name."
-                )
-            amounts[attribute] = amount
-    return amounts, plain
-
-
-def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
-    why = (
-        "several handlers write it, and only aggregates can be shared"
-        if target.owned
-        else "a row of it may have several source items, whose values would overwrite each other "
-        "(its template does not hold every field of the source's key)"
-    )
-    return HandlerError(
-        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. "
-        "Use Sum or Count, or a target of its own."
-    )
-
-
-def _merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
-    amounts = dict(one.amounts)
-    for name, amount in other.amounts.items():
-        amounts[name] = _plus(route, amounts[name], amount) if name in amounts else amount
-    mine, theirs = one.plain or {}, other.plain or {}
-    plain = {**mine, **theirs}
-    differing = {name for name in mine.keys() & theirs.keys() if encode(mine[name]) != encode(theirs[name])}
-    if twice := sorted(differing | (plain.keys() & amounts.keys())):
-        raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {twice[0]!r}.")
-    return Part(amounts, None if one.plain is None and other.plain is None else plain, "")
-
-
-def _plus(route: Route, one: Number, other: Number) -> Number:
-    try:
-        total = one + other
-    except DecimalException as error:
-        raise _inexact(route, error) from error
-    number_text(total)
-    return total
 
 
 def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from streamfold.errors import HandlerError, shown
 from streamfold.key import Key
+from streamfold.ordered import Moment
 
 
 class _Write:
@@ -50,9 +51,32 @@ def _is_mapping_of_names(attributes: object) -> bool:
 
 
 class Row(_Write):
-    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function yields it."""
+    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function yields it.
 
-    __slots__ = ()
+    ``wins``: where a row has several sources, its plain attributes are those of the source with the greatest ``wins``
+    (a number, text, bytes, date or time), of equal ones those of the source with the greater key.
+    """
+
+    __slots__ = ("wins",)
+
+    def __init__(
+        self,
+        target: Key | None = None,
+        /,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        wins: Moment | None = None,
+        **values: Any,
+    ) -> None:
+        super().__init__(target, attributes=attributes, **values)
+        self.wins = wins
+
+    def _content(self) -> tuple[Any, ...]:
+        return (*super()._content(), self.wins)
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return text if self.wins is None else f"{text[:-1]}{', ' if text[-2] != '(' else ''}wins={self.wins!r})"
 
 
 class Put(_Write):

@@ -12,7 +12,16 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from streamfold.change import ItemKey
-from streamfold.contribution import Contribution, difference, stored_rows, stored_text
+from streamfold.contribution import (
+    Contribution,
+    difference,
+    entries_between,
+    has_entries,
+    marked,
+    stored_rows,
+    stored_text,
+)
+from streamfold.entries import Mark
 from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
 from streamfold.route import Route
 from streamfold.sizes import fitting
@@ -161,12 +170,17 @@ def elsewhere(stored: StoredPart | None) -> bool:
 
 def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transition:
     """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known."""
-    parts, effects, tallies, stored_before, stored_after = [], [], [], 0, 0
+    parts, tallies, stored_before, stored_after = [], [], 0, 0
+    effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
         assert step.before is not None
         before = kept_text(stored_text(step.before))
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
         rows = difference(step.route, item, step.before, step.after)
+        if has_entries(step.before, step.after):
+            mark = _mark(key, item, step, before)
+            rows = marked(rows, mark, step.before, step.after)
+            writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
         parts.append(LedgerPart(step.route.name, step.version, after, before))
@@ -202,23 +216,33 @@ def repaired(key: StateKey, item: ItemKey, step: Step, found: LedgerItem) -> Tra
 def _from_found(
     key: StateKey, item: ItemKey, left: tuple[Step, ...], found: LedgerItem, *, fence: bool = False
 ) -> Transition:
-    parts, effects, tallies, live, partial = [], [], [], 0, False
+    parts, tallies, live, partial = [], [], 0, False
+    effects: list[RowWrite | PutState | DeleteState] = []
     for step in left:
         stored = found.parts.get(step.route.name)
         text = stored.text if stored else ""
         before, version, target = stored_rows(text), step.version, step.after
         rows = difference(step.route, item, before, target)
+        ordered = has_entries(before, target)
+        mark = _mark(key, item, step, f"r{found.revision}")
+        rows = marked(rows, mark, before, target) if ordered else rows
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
-        effects += [*rows, *writes]
+        effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
         tallies.append(Tally.of(step.route.name, rows))
         parts.append(LedgerPart(step.route.name, version, after, text))
         live += bool(after) - bool(text)
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
     return Transition(guard, tuple(effects), left, tuple(tallies), partial)
+
+
+def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
+    """The mark of a step: its stamp is a digest of what no other step of this ledger item shares with it."""
+    stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
+    return Mark(key.pk.split("#", 2)[1], step.route.name, item, stamp)
 
 
 def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:

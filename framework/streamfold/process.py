@@ -75,7 +75,7 @@ def process_changes(
                 world.pause,
                 world.enough_time,
             ),
-            batch.departed,
+            batch.named,
             triage,
         ).run(plan)
         batch.failed += outcome.failed

@@ -22,9 +22,10 @@ from streamfold.ledger_reads import filled
 from streamfold.refusals import not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
+from streamfold.settle import Named, settle
 from streamfold.values import EXACT
 from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
+from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write, all_moved
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
@@ -91,7 +92,8 @@ class Repair:
             return Repaired(work.item, work.route.name, error=explained(work.route, error))
 
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
-        written, removed, lowered = 0, 0, _named(work, changes)
+        written, removed, named = 0, 0, _named(self.app.name, work, changes)
+        lowered, unsettled = named.rows, named.moved
         for number in range(ROUNDS_MAX):
             known, transition = self._planned(work)
             tally = transition.tallies[0]
@@ -103,8 +105,13 @@ class Repair:
                 self._decide(writes, refused, number)
                 continue
             written, removed, lowered = written + tally.written, removed + tally.removed, lowered | _lowered(writes)
+            for write in writes:
+                if isinstance(write, AddRow) and write.moved:
+                    unsettled[write.key] = all_moved(unsettled.get(write.key, ()), write.moved)
             if not transition.partial:
                 removed += self._remove_empty(lowered - transition.steps[0].after.keys())
+                for error in settle(self.engine, unsettled, self.world.pause).values():
+                    raise error
                 return Repaired(work.item, work.route.name, written, removed, known)
         raise EngineUnavailable(
             f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
@@ -165,14 +172,14 @@ def _lowered(writes: Iterable[Write]) -> set[RowKey]:
     return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
 
 
-def _named(work: Work, changes: Iterable[Change]) -> set[RowKey]:
-    """The counted rows that the images of records name: an attempt that died may have left them empty."""
-    rows: set[RowKey] = set()
+def _named(application: str, work: Work, changes: Iterable[Change]) -> Named:
+    """The rows that the images of records name: an attempt that died may have left them empty or unsettled."""
+    named = Named()
     for change in changes:
         for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
             try:
                 parts = contribution(work.route, image, work.fields)
             except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
                 continue
-            rows.update(key for key, part in parts.items() if not part.digest)
-    return rows
+            named.add(application, work.route, work.item, parts)
+    return named

@@ -19,6 +19,13 @@ GROUP = "main"
 """The group of handlers that name none."""
 
 
+class Shown(NamedTuple):
+    """What an attribute was made of when it was first yielded, and by which handler."""
+
+    handler: str
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A key that a route may write, with what the templates of the whole application say about it.
@@ -26,6 +33,7 @@ class Target:
     ``owned``: every row of it has one source item. ``alone``: no other handler writes it. ``contested``: owned by the
     template of each source, but several sources could make the same row, so the row's owner is checked when written.
     ``tenant``: the field in which a row never differs from its source, where the application keeps tenants apart.
+    ``shown``: what its attributes were seen to be made of, by name, the same for all handlers that write it.
     """
 
     key: Key
@@ -33,6 +41,7 @@ class Target:
     alone: bool = True
     contested: bool = False
     tenant: str | None = None
+    shown: dict[str, "Shown"] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def whole(self) -> bool:

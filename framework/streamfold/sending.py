@@ -39,7 +39,7 @@ def send(engine: Engine, writes: Sequence[Write], world: World) -> Refused | Non
 
 def pause_seconds(codes: Collection[str], number: int) -> float:
     """How long to wait after so many refusals, by their codes."""
-    factor = 1 if codes == {CONFLICT[0]} else THROTTLE_FACTOR
+    factor = 1 if set(codes) == {CONFLICT[0]} else THROTTLE_FACTOR
     return factor * CONFLICT_SECONDS * (1 << number) * (0.5 + random.random())  # noqa: S311 - jitter
 
 

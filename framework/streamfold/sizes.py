@@ -57,10 +57,16 @@ def too_large(writes: Sequence[Write]) -> bool:
 
 def fitting(rows: Sequence[Write], rows_max: int) -> int:
     """How many of the first rows one transaction takes beside a ledger item and its contribution; one at least."""
-    count, size = 0, 0
+    count, size, taken = 0, 0, 0
     for row in rows[:rows_max]:
         size += measured_bytes(row) if len(rows) > SURELY_FIT else 0
-        if count and size > ROWS_BYTES_MAX:
+        taken += 1 + _entries(row)
+        if count and (size > ROWS_BYTES_MAX or taken > rows_max):
             break
         count += 1
     return count
+
+
+def _entries(row: Write) -> int:
+    """The entries that are written beside a row."""
+    return sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0

@@ -22,6 +22,12 @@ VERSION = RESERVED_PREFIX + "v"
 """The version of the change that a row-guarded row was last written by."""
 OWNER = RESERVED_PREFIX + "o"
 """The source item that owns a row, where the templates alone cannot show it."""
+STAMP = RESERVED_PREFIX + "s"
+"""Unique to the last step that moved entries below a row: what was read before it cannot be written after it."""
+EDGE = RESERVED_PREFIX + "e_"
+"""Before an attribute's name: its ordering, and the last place below the row that counts for it."""
+PLAIN_NAMES = RESERVED_PREFIX + "w"
+"""The names of a row's plain attributes, where several sources have them and one wins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,20 @@ class DeleteRow:
     owner: str | None = None
 
 
+class Moved(NamedTuple):
+    """Entries of one attribute of a row that come or go: their partition, their places in it, and their ordering."""
+
+    partition: str
+    name: str
+    ordering: str
+    places: frozenset[str]
+
+
 class AddRow(NamedTuple):
     """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one.
+
+    ``moved`` are entries below the row that the same transaction writes or deletes; ``stamp``, unique to the step, is
+    then set on the row, so that what was made of the entries before is not written after it.
 
     ``unversioned``: only to a row that no guarded put has written. A sum behind a tombstone would be hidden, and gone
     with it; the next put would overwrite it.
@@ -51,6 +63,8 @@ class AddRow(NamedTuple):
     amounts: Mapping[str, Number]
     contributors: int
     unversioned: bool = False
+    stamp: str = ""
+    moved: tuple[Moved, ...] = ()
 
     def merged(self, other: "AddRow") -> "AddRow":
         """Both additions as one. Raises ``decimal.Inexact`` where the sum would need more than 38 digits."""
@@ -58,11 +72,23 @@ class AddRow(NamedTuple):
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
         unversioned = self.unversioned or other.unversioned
-        return AddRow(self.key, amounts, self.contributors + other.contributors, unversioned)
+        contributors, stamp = self.contributors + other.contributors, max(self.stamp, other.stamp)
+        return AddRow(self.key, amounts, contributors, unversioned, stamp, all_moved(self.moved, other.moved))
 
     @property
     def changes_nothing(self) -> bool:
-        return not self.contributors and not any(self.amounts.values())
+        return not self.contributors and not self.stamp and not any(self.amounts.values())
+
+
+def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, ...]:
+    """Both, those of one partition as one."""
+    if not one or not other:
+        return one or other
+    found = {each.partition: each for each in one}
+    for each in other:
+        known = found.get(each.partition)
+        found[each.partition] = each._replace(places=each.places | known.places) if known else each
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +163,18 @@ class DeleteState:
     key: StateKey
 
 
+@dataclass(frozen=True, slots=True)
+class SettleRow:
+    """Writes what a row makes of its entries, only while the row has the stamp under which they were read."""
+
+    key: RowKey
+    stamp: str
+    values: Mapping[str, Any]
+    removed: tuple[str, ...] = ()
+
+
 Guard = LedgerWrite | Claim
-Write = Guard | RowWrite | PutState | DeleteState
+Write = Guard | RowWrite | PutState | DeleteState | SettleRow
 
 
 class Reason(NamedTuple):

@@ -8,6 +8,7 @@ from tests.engine_contract import (
     dynamo_engine,
     dynamo_store,
 )
+from tests.entries_contract import EntriesContract
 
 
 @pytest.fixture
@@ -22,6 +23,10 @@ def engine(dynamodb):
 
 class TestEngine(EngineContract):
     """The contract on DynamoDB Local."""
+
+
+class TestEntries(EntriesContract):
+    """The contract of entries, and of what rows make of them."""
 
 
 class TestMissingTables(MissingTablesContract):

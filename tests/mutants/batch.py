@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import Batch
+from streamfold.settle import Named
 from tests import template as template_module
 from tests.mutants.registry import mutant
 
@@ -59,7 +60,7 @@ def _without(data: Any, name: str) -> Any:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Batch, "departed", lambda self, unit: set()):
+    with patch.object(Batch, "named", lambda self, unit: Named()):
         yield
 
 

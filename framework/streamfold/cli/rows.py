@@ -7,9 +7,9 @@ from streamfold.app import App
 from streamfold.cli.grids import print_grid
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.sortable import sortable
 from streamfold.errors import shortened
 from streamfold.key import Key
+from streamfold.sortable import sortable
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import decode, hidden
 

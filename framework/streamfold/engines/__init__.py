@@ -14,6 +14,18 @@ StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
 
 
+class Entries(NamedTuple):
+    """The first entries of a partition behind a place, or the last ones, greatest first.
+
+    As many as are asked for are smaller than 1 MB, so that one page holds them (API Reference, Query).
+    """
+
+    partition: str
+    most: int
+    after: str = ""
+    descending: bool = False
+
+
 class Engine(Protocol):
     """A store.
 
@@ -35,6 +47,14 @@ class Engine(Protocol):
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         """The state items that exist, as plain values; eventually consistent if nothing else is asked for."""
+        ...
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        """The rows that exist, whole and as plain values, strongly consistent."""
+        ...
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        """Entries below a row, strongly consistent: places, and the texts of values."""
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.aggregates import Number
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.values import WIDE
-from streamfold.writes import GuardedPut, LedgerWrite
+from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION
+from streamfold.values import WIDE, encode
+from streamfold.writes import GuardedPut, LedgerWrite, SettleRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -26,6 +26,17 @@ def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
         ):
             return False
     return True
+
+
+def settles(write: SettleRow, row: Mapping[str, Any] | None) -> bool:
+    """The condition of what a row makes of its entries."""
+    return row is not None and row.get(STAMP) == {"S": write.stamp}
+
+
+def settled(write: SettleRow, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row, in DynamoDB's attribute values, with what it makes of its entries."""
+    left = {name: value for name, value in row.items() if name not in write.removed}
+    return {**left, **encode(write.values)["M"]}
 
 
 def revision_holds(revision: int, item: Mapping[str, Any] | None) -> bool:

@@ -20,7 +20,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.change import ItemKey
-from streamfold.engines import StoredItem
+from streamfold.engines import Entries, StoredItem
 from streamfold.engines.expressions import Action, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.table import CONTRIBUTORS, Table
@@ -212,23 +212,50 @@ class DynamoEngine:
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
-        for some in _cut(dict.fromkeys(keys), BATCH_GET_KEYS_MAX):
-            wanted = {"Keys": [state_attributes(key) for key in some], "ConsistentRead": consistent}
-            requests: dict[str, Any] = {self.requests.state_table: wanted}
+        places = [state_attributes(key) for key in dict.fromkeys(keys)]
+        for plain in self._batch_get(self.requests.state_table, places, consistent=consistent):
+            found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
+        return found
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
+        for key in keys:
+            by_table.setdefault(key[0], {})[key] = self.requests.key(key)
+        found: dict[RowKey, dict[str, Any]] = {}
+        for name, places in by_table.items():
+            attributes = self.requests.tables[name][0].attributes
+            known = {tuple(key[1 : len(attributes) + 1]): key for key in places}
+            for row in self._batch_get(self.requests.real_name(name), list(places.values()), consistent=True):
+                found[known[tuple(row[attribute] for attribute in attributes)]] = row
+        return found
+
+    def _batch_get(
+        self, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+    ) -> Iterator[dict[str, Any]]:
+        for some in _cut(places, BATCH_GET_KEYS_MAX):
+            requests: dict[str, Any] = {table: {"Keys": some, "ConsistentRead": consistent}}
             for attempt in range(UNPROCESSED_ROUNDS_MAX):
                 answer = self._call(self.client.batch_get_item, RequestItems=requests)
-                for item in answer["Responses"].get(self.requests.state_table, ()):
-                    plain = _plain_item(item)
-                    found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
+                yield from map(_plain_item, answer["Responses"].get(table, ()))
                 requests = answer.get("UnprocessedKeys") or {}
                 if not requests:
                     break
                 self._pause(0.05 * 2**attempt)
             else:
-                raise EngineUnavailable(
-                    f"Table {self.requests.state_table} is throttled: not read in {UNPROCESSED_ROUNDS_MAX} tries."
-                )
-        return found
+                raise EngineUnavailable(f"Table {table} is throttled: not read in {UNPROCESSED_ROUNDS_MAX} tries.")
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        values = {":partition": {"S": wanted.partition}} | ({":after": {"S": wanted.after}} if wanted.after else {})
+        found = self._call(
+            self.client.query,
+            TableName=self.requests.state_table,
+            KeyConditionExpression=f"pk = :partition{' AND sk > :after' if wanted.after else ''}",
+            ExpressionAttributeValues=values,
+            ScanIndexForward=not wanted.descending,
+            Limit=wanted.most,
+            ConsistentRead=True,
+        )
+        return [(item["sk"]["S"], item["s"]["S"]) for item in found["Items"]]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         item = state_attributes(key) | encode({**attributes, "r": revision + 1})["M"]

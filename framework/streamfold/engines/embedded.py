@@ -13,15 +13,15 @@ from typing import Any
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.engines import OwnRecord, StoredItem
-from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
+from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles
 from streamfold.engines.derived_stream import DerivedStream
-from streamfold.engines.sortable import sortable
 from streamfold.engines.state_file import connect
 from streamfold.errors import EngineError, HandlerError
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
+from streamfold.sortable import sortable
+from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.values import (
     ITEM_BYTES_MAX,
     decode,
@@ -45,6 +45,7 @@ from streamfold.writes import (
     Reason,
     Refused,
     RowKey,
+    SettleRow,
     StateKey,
     Write,
 )
@@ -117,6 +118,16 @@ class EmbeddedEngine:
     ) -> dict[StateKey, dict[str, Any]]:
         found = ((key, self._state(key)) for key in keys)
         return {key: item for key, item in found if item is not None}
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        found = ((key, self._row(key)) for key in keys)
+        return {key: decode({"M": row}) for key, row in found if row is not None}
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        order = "DESC" if wanted.descending else "ASC"
+        query = f"SELECT sk, item FROM state WHERE pk = ? AND sk > ? ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
+        rows = self._connection.execute(query, (wanted.partition, wanted.after, wanted.most))
+        return [(place, json.loads(text)["s"]) for place, text in rows]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         with self._transaction():
@@ -215,6 +226,8 @@ class EmbeddedEngine:
                 return self._put_or_delete(write)
             case GuardedPut():
                 return self._guarded_put(write, expires_at)
+            case SettleRow():
+                return self._settle(write)
             case Claim():
                 if (item := self._state(write.key)) is not None:
                     return Reason(CONDITION, {**write.key._asdict(), **item})
@@ -257,7 +270,15 @@ class EmbeddedEngine:
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
             number_text(amount)  # a number that no request could carry is refused, whatever the sum
             row[name] = {"N": number_text(plus(decode_number(stored["N"]), amount))}
+        if write.stamp:
+            row[STAMP] = {"S": write.stamp}
         return self._store(write.key, before, row)
+
+    def _settle(self, write: SettleRow) -> Reason | None:
+        before = self._row(write.key)
+        if before is None or not settles(write, before):
+            return Reason(CONDITION, before and decode({"M": before}))
+        return self._store(write.key, before, settled(write, before))
 
     def _put_or_delete(self, write: PutRow | DeleteRow) -> Reason | None:
         before = self._row(write.key) if write.owner or self._is_wanted(write.key) else None

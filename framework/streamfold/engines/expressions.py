@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
+from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.values import encode
 from streamfold.writes import (
     AddRow,
@@ -16,6 +16,7 @@ from streamfold.writes import (
     PutRow,
     PutState,
     RowKey,
+    SettleRow,
     StateKey,
     Write,
 )
@@ -73,6 +74,8 @@ class Requests:
                         "Item": state_attributes(write.key) | encode({"s": write.contribution})["M"],
                     }
                 }
+            case SettleRow():
+                return {"Update": self._settle(write)}
             case DeleteState():
                 return {"Delete": {"TableName": self.state_table, "Key": state_attributes(write.key)}}
 
@@ -133,6 +136,7 @@ class Requests:
         use = Expression()
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         adds = [f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items()]
+        stamp = f"SET {use.name(STAMP)} = {use.value(write.stamp)} " if write.stamp else ""
         condition: dict[str, Any] = {}
         if write.unversioned:
             condition = {
@@ -142,8 +146,22 @@ class Requests:
         return {
             "TableName": self.real_name(write.key[0]),
             "Key": self.key(write.key),
-            "UpdateExpression": f"ADD {', '.join(adds)}",
+            "UpdateExpression": f"{stamp}{'ADD ' if adds else ''}{', '.join(adds)}".rstrip(),
             **condition,
+            **use.arguments(),
+        }
+
+    def _settle(self, write: SettleRow) -> dict[str, Any]:
+        use = Expression()
+        sets = [f"{use.name(name)} = {use.value(value)}" for name, value in write.values.items()]
+        removes = [use.name(name) for name in write.removed]
+        clauses = [f"SET {', '.join(sets)}" if sets else "", f"REMOVE {', '.join(removes)}" if removes else ""]
+        return {
+            "TableName": self.real_name(write.key[0]),
+            "Key": self.key(write.key),
+            "UpdateExpression": " ".join(filter(None, clauses)),
+            "ConditionExpression": f"{use.name(STAMP)} = {use.value(write.stamp)}",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             **use.arguments(),
         }
 

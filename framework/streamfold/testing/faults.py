@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.change import ItemKey
-from streamfold.engines import OwnRecord, StoredItem
+from streamfold.engines import Entries, OwnRecord, StoredItem
 from streamfold.errors import EngineUnavailable
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
@@ -20,6 +20,8 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
+    "read_rows": ("unavailable", "dies-before", "dies-after"),
+    "read_entries": ("unavailable", "dies-before", "dies-after"),
     "read_source": ("unavailable", "dies-before"),
     "pending": ("dies-before",),
     "advance": ("dies-before", "dies-after"),
@@ -77,6 +79,12 @@ class FaultyEngine:
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         return cast("bool", self._call("swap_state", key, attributes, revision))
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        return cast("dict[RowKey, dict[str, Any]]", self._call("read_rows", list(keys)))
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        return cast("list[tuple[str, str]]", self._call("read_entries", wanted))
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         return cast("StoredItem | None", self._call("read_source", item))
@@ -195,7 +203,9 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
         return f"put of {', '.join(_place(row.key) for row in first)}"
     if name == "remove_empty":
         return f"removal of empty rows {', '.join(map(_place, first))}"
-    if name in ("read_state", "read_consistently"):
+    if name == "read_entries":
+        return f"read of entries {first.partition}"
+    if name in ("read_state", "read_consistently", "read_rows"):
         return f"read of {', '.join(map(_place, first))}"
     if name == "read_source":
         return f"read of source item {_place(first)}"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from streamfold.change import ItemKey
-from streamfold.engines import OwnRecord, StoredItem
-from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older
-from streamfold.engines.sortable import sortable
+from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles
 from streamfold.errors import HandlerError
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
+from streamfold.sortable import sortable
+from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text, same
 from streamfold.writes import (
     CONDITION,
@@ -30,6 +30,7 @@ from streamfold.writes import (
     Reason,
     Refused,
     RowKey,
+    SettleRow,
     StateKey,
     Write,
 )
@@ -92,6 +93,14 @@ class MemoryEngine:
         consistent: bool = False,  # noqa: ARG002 - it always is
     ) -> dict[StateKey, dict[str, Any]]:
         return {key: dict(self.state[key]) for key in keys if key in self.state}
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        return {key: decode({"M": self.rows[key]}) for key in keys if key in self.rows}
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        places = sorted(key for key in self.state if key.pk == wanted.partition and key.sk > wanted.after)
+        first = places[::-1] if wanted.descending else places
+        return [(key.sk, self.state[key]["s"]) for key in first[: wanted.most]]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         fits = revision_holds(revision, self.state.get(key))
@@ -166,6 +175,8 @@ class MemoryEngine:
                 return self._put_or_delete(write)
             case GuardedPut():
                 return self._guarded_put(write, expires_at)
+            case SettleRow():
+                return self._settle(write)
             case Claim():
                 item = self.state.get(write.key)
                 return {"ttl": expires_at} if item is None else Reason(CONDITION, {**write.key._asdict(), **item})
@@ -206,7 +217,15 @@ class MemoryEngine:
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
             number_text(amount)
             row[name] = {"N": number_text(plus(decode_number(stored["N"]), amount))}
+        if write.stamp:
+            row[STAMP] = {"S": write.stamp}
         return row
+
+    def _settle(self, write: SettleRow) -> Row | Reason:
+        before = self.rows.get(write.key)
+        if before is None or not settles(write, before):
+            return Reason(CONDITION, before and decode({"M": before}))
+        return settled(write, before)
 
     def _put_or_delete(self, write: PutRow | DeleteRow) -> Row | Reason | None:
         before = self.rows.get(write.key)

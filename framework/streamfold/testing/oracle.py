@@ -10,7 +10,6 @@ from datetime import timedelta
 from decimal import localcontext
 from typing import Any
 
-from streamfold.aggregates import Average, Count, Sum
 from streamfold.app import App
 from streamfold.change import Change, ItemKey, item_name
 from streamfold.effects import Add, Delete
@@ -19,6 +18,7 @@ from streamfold.route import Route
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import CONTRIBUTORS
 from streamfold.testing.errors import HandlerFails
+from streamfold.testing.folds import folded_row
 from streamfold.values import EXACT, encode, hidden
 from streamfold.writes import RowKey
 
@@ -59,21 +59,13 @@ def _identity(change: Change) -> str:
 
 
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
-    rows: dict[RowKey, Values] = defaultdict(dict)
+    rows: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     for item, image in items.items():
         for route, fields in _routes(app, item, "view", "index") if image else ():
-            for key, values in _placed(route, _called(route, image, fields, item), fields):
-                _fold(rows[key], values)
-    return dict(rows)
-
-
-def _fold(row: Values, values: Values) -> None:
-    for name, value in values.items():
-        if isinstance(value, Average):
-            row[name + "_sum"] = row.get(name + "_sum", 0) + value.amount
-            row[name + "_count"] = row.get(name + "_count", 0) + 1
-        else:
-            row[name] = row.get(name, 0) + value.amount if isinstance(value, Sum | Count) else value
+            effects = _called(route, image, fields, item)
+            for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
+                rows[key].append((f"{item[0]}|{item_name(item)}", effect.wins, values))
+    return {key: folded_row(yielded) for key, yielded in rows.items()}
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:

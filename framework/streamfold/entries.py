@@ -1,0 +1,135 @@
+"""Entries: what a source holds below a row for an aggregate without an inverse, and where each of them is kept.
+
+An entry is a state item: its partition is one attribute of one row, its sort key the text of the value that orders it
+and the source's key. The ledger's transaction writes and deletes it; the ledger keeps its place, and a digest of what
+the place does not tell.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from streamfold.change import ItemKey, item_name
+from streamfold.key import PARTITION_BYTES_MAX
+from streamfold.ordered import FORMS, Ordered, Ordering, content_text
+from streamfold.values import decode, digest
+from streamfold.writes import DeleteState, Moved, PutState, RowKey, StateKey
+
+ENTRIES_MAX = 48
+"""Entries of one source below one row: all of them may move in one transaction, as many deletions as puts."""
+SOURCE_BYTES_MAX = 500
+"""Bytes of a source's key in a sort key of 1,024, beside the value; of a longer one the beginning and a digest."""
+BEHIND = "#"
+"""Stands behind the value in a place; every letter of a value is greater."""
+BEYOND = "$"
+"""A value's text with this sorts behind all of its places, and before those of the next value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of a value: its text, which the ledger does not hold, and a digest where the order tells not all."""
+
+    digest: str
+    content: str | None = field(default=None, compare=False)
+
+
+class Held(NamedTuple):
+    """The entries of one source for one attribute of a row, by the text that orders them."""
+
+    ordering: str
+    entries: Mapping[str, Entry]
+
+
+HeldByName = Mapping[str, Held]
+NOTHING: HeldByName = MappingProxyType({})
+
+
+class Mark(NamedTuple):
+    """Whose entries they are, and the stamp of the step that moves them."""
+
+    application: str
+    handler: str
+    item: ItemKey
+    stamp: str
+
+
+def held(value: Ordered) -> Held:
+    """The one entry of a yielded value."""
+    content = content_text(value.value, value.said)
+    told = FORMS[value.ordering.form].by_value
+    return Held(str(value.ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
+
+
+def joined(one: Held, other: Held) -> Held | None:
+    """The entries of two rows of one key from one source; None where they do not fit each other."""
+    if one.ordering != other.ordering:
+        return None
+    if any(one.entries[order] != entry for order, entry in other.entries.items() if order in one.entries):
+        return None
+    return Held(one.ordering, {**one.entries, **other.entries})
+
+
+def alone(found: Held) -> Any:
+    """What a row of one source makes of its entries."""
+    ordering = Ordering.of(found.ordering)
+    form = FORMS[ordering.form]
+    orders = sorted(found.entries, reverse=form.descending)[: ordering.most or None]
+    return made(ordering, [found.entries[order].content or "" for order in orders])
+
+
+def made(ordering: Ordering, contents: Sequence[str]) -> Any:
+    """The value of an attribute, from the texts of the entries that count, in their order."""
+    return FORMS[ordering.form].made([decode(json.loads(content)) for content in contents])
+
+
+def partition(application: str, handler: str, name: str, row: RowKey) -> str:
+    """The partition key of the entries of one attribute of a row, never the same for two."""
+    escaped = name.replace("%", "%25").replace("#", "%23")
+    text = f"entries#{application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+    if len(text) * 4 > PARTITION_BYTES_MAX and len(text.encode()) > PARTITION_BYTES_MAX:
+        text = f"entries#{application}#{handler}#sha256:{sha256(text.encode()).hexdigest()}"
+    return text
+
+
+def source_text(item: ItemKey) -> str:
+    """The text by which sources of equal values are told apart, and sorted."""
+    text = f"{item[0]}|{item_name(item)}"
+    if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
+        text = f"{text[: SOURCE_BYTES_MAX // 8]}|sha256:{sha256(text.encode()).hexdigest()}"
+    return text
+
+
+def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
+    """The places of a row that come, go or change between what a source held there and what it holds."""
+    found = []
+    for name in sorted({*before, *after}):
+        orders = frozenset(_changed(before.get(name), after.get(name)))
+        if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
+            ordering = (after.get(name) or before[name]).ordering
+            where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
+            found.append(Moved(where, name, ordering, frozenset(_place(order, source) for order in orders)))
+    return tuple(found)
+
+
+def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> list[PutState | DeleteState]:
+    """The writes of a row's entries."""
+    found: list[PutState | DeleteState] = []
+    for name in sorted({*before, *after}):
+        where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
+        now = after[name].entries if name in after else {}
+        for order in sorted(_changed(before.get(name), after.get(name))):
+            key = StateKey(where, _place(order, source))
+            found.append(PutState(key, now[order].content or "") if order in now else DeleteState(key))
+    return found
+
+
+def _place(order: str, source: str) -> str:
+    return order + BEHIND + source
+
+
+def _changed(before: Held | None, after: Held | None) -> set[str]:
+    old, new = before.entries if before else {}, after.entries if after else {}
+    return {order for order in {*old, *new} if old.get(order) != new.get(order)}

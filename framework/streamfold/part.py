@@ -1,0 +1,166 @@
+"""What one source contributes to one row: from the attributes that a handler yields to amounts, content and entries."""
+
+from collections.abc import Mapping
+from decimal import DecimalException
+from typing import Any, NoReturn
+
+from streamfold.aggregates import Aggregate, Average, Number
+from streamfold.contribution import Part
+from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joined
+from streamfold.errors import HandlerError, shown
+from streamfold.ordered import PLAIN, TYPES, Moment, Ordered, Ordering
+from streamfold.route import Route, Shown, Target
+from streamfold.values import DIGITS_MAX, digest, encode, number_text
+from streamfold.writes import RowKey
+
+PLAIN_ENTRY = ""
+"""Stands for the name of an attribute where entries hold all plain attributes of a row."""
+
+ADDED = ("Sum", "Average")
+"""Kinds that several handlers may add to one attribute."""
+
+
+def part_of(route: Route, target: Target, values: Mapping[str, Any], wins: Moment | None) -> Part:
+    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have."""
+    amounts, ordered, plain = _divided(route, values)
+    if (amounts or ordered or wins is not None) and route.kind == "index":
+        what = f"{next(iter({**amounts, **ordered}))!r} as an aggregate" if amounts or ordered else "wins="
+        raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
+    for name, value in values.items():
+        _check_shown(route, target, name, value)
+    shared = not target.whole or (wins is not None and target.contested)
+    if shared and wins is not None:
+        ordered[PLAIN_ENTRY], plain = _winning(route, target, plain, wins), {}
+    if plain and shared:
+        raise _not_whole(route, target, next(iter(plain)))
+    # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
+    whole = not shared and (plain or route.kind == "index" or target.contested)
+    return Part(amounts, plain if whole else None, "", ordered)
+
+
+def _divided(route: Route, values: Mapping[str, Any]) -> tuple[dict[str, Number], dict[str, Held], dict[str, Any]]:
+    """What is added up, what is ordered, and the plain attributes."""
+    amounts: dict[str, Number] = {}
+    ordered: dict[str, Held] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Ordered):
+            ordered[name] = held(value)
+        elif not isinstance(value, Aggregate):
+            plain[name] = value
+        else:
+            for attribute, amount in value.amounts(name):
+                if attribute in amounts or (attribute != name and attribute in values):
+                    _raise_kept_twice(route, name, value, attribute)
+                amounts[attribute] = amount
+    return amounts, ordered, plain
+
+
+def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str) -> NoReturn:
+    raise HandlerError(
+        f"Handler {route.name!r} yielded {name}={shown(value)}, which keeps {attribute!r}, beside another "
+        f"value of {attribute!r}. Give one of them another name."
+    )
+
+
+def _winning(route: Route, target: Target, plain: Mapping[str, Any], wins: Moment) -> Held:
+    """All plain attributes as one entry; the row then has those of the source that wins."""
+    value = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
+    _check_shown(route, target, PLAIN_ENTRY, value)
+    return held(value)
+
+
+def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
+    """Refuses an attribute that is made of something else than it was before, by this handler or by another."""
+    kind = _kind(value)
+    known = target.shown.get(name)
+    if known is None:
+        target.shown[name] = Shown(route.name, kind)
+    elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
+        what = f"{name!r}" if name else "wins="
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(value)}), but handler "
+            f"{known.handler!r} yielded it as {known.kind}: one attribute of a target has one kind, whose values "
+            "compare, from one handler. Give one of them another name."
+        )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Ordered):
+        return f"{type(value).__name__} of {TYPES[value.order[0]]}"
+    if isinstance(value, Aggregate):
+        return "Average" if isinstance(value, Average) else "Sum"  # a count is a sum of ones
+    return "plain"
+
+
+def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
+    why = (
+        "several handlers write it, and only aggregates can be shared"
+        if target.owned
+        else "a row of it may have several source items, whose values would overwrite each other "
+        "(its template does not hold every field of the source's key)"
+    )
+    return HandlerError(
+        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. "
+        "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
+        "own."
+    )
+
+
+def merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
+    """Two rows of one key from one call. Raises ``HandlerError`` for two values of one attribute."""
+    amounts = dict(one.amounts)
+    for name, amount in other.amounts.items():
+        amounts[name] = _plus(route, amounts[name], amount) if name in amounts else amount
+    mine, theirs = one.plain or {}, other.plain or {}
+    plain = {**mine, **theirs}
+    differing = {name for name in mine.keys() & theirs.keys() if encode(mine[name]) != encode(theirs[name])}
+    ordered = _merged_entries(one.ordered, other.ordered, differing)
+    clashing = (plain.keys() & (amounts.keys() | ordered.keys())) | (amounts.keys() & ordered.keys())
+    if twice := sorted(differing | clashing):
+        raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {twice[0]!r}.")
+    return Part(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
+
+
+def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, Held]:
+    """The entries of both; ``differing`` takes the names of attributes whose entries do not fit each other."""
+    ordered = dict(one)
+    for name, mine in other.items():
+        both = joined(ordered[name], mine) if name in ordered else mine
+        if both is None:
+            differing.add(name)
+        else:
+            ordered[name] = both
+    return ordered
+
+
+def complete(route: Route, key: RowKey, part: Part) -> Part:
+    """The part of a row once all of its rows are merged: a row put whole has its content, and the digest of it."""
+    if part.plain is None:
+        if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
+            raise HandlerError(
+                f"Handler {route.name!r} yielded {count} ordered values for row {key[1:]}, {ENTRIES_MAX} at most from "
+                "one item: they move in one transaction. Spread them over several rows."
+            )
+        return part
+    plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}
+    return Part(part.amounts, plain, digest(encode(plain | part.amounts)["M"]))
+
+
+def _plus(route: Route, one: Number, other: Number) -> Number:
+    try:
+        total = one + other
+    except DecimalException as error:
+        raise inexact(route, error) from error
+    number_text(total)
+    return total
+
+
+def inexact(route: Route, error: DecimalException) -> HandlerError:
+    """Why a handler's arithmetic is refused."""
+    what = type(error).__name__
+    return HandlerError(
+        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). "
+        "Results are never rounded on the way; to round on purpose: "
+        f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+    )

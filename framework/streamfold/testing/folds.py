@@ -1,0 +1,65 @@
+"""What a row shows of all that its sources yield, told by sorting Python values: the aggregates of the oracle."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from streamfold.aggregates import Aggregate, Average, Count, Sum
+from streamfold.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top
+from streamfold.values import decode, encode
+
+Yielded = tuple[str, Any, dict[str, Any]]
+"""One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""
+
+
+def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
+    """The row of these sources."""
+    row: dict[str, Any] = {}
+    given: dict[str, list[tuple[str, Aggregate]]] = defaultdict(list)
+    winners: dict[tuple[Any, str], dict[str, Any]] = {}
+    for source, wins, values in yielded:
+        plain = {name: value for name, value in values.items() if not isinstance(value, Aggregate)}
+        if wins is None:
+            row.update(plain)
+        else:
+            winners.setdefault((_plain(wins), source), {}).update(plain)
+        for name, value in values.items():
+            if isinstance(value, Aggregate):
+                given[name].append((source, value))
+    if winners:
+        row.update(winners[max(winners)])
+    for name, found in given.items():
+        row.update(_of_one_kind(name, found))
+    return row
+
+
+def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> dict[str, Any]:
+    values = [value for _, value in found]
+    if isinstance(values[0], Ordered):
+        return {name: _ordered(values[0], found)}
+    total = sum((value.amount for value in values if isinstance(value, Sum | Count | Average)), 0)
+    if isinstance(values[0], Average):
+        return {f"{name}_sum": total, f"{name}_count": len(values)}
+    return {name: total}
+
+
+def _ordered(kind: Ordered, found: Sequence[tuple[str, Any]]) -> Any:
+    in_order = sorted({(_plain(value.by), source): value.value for source, value in found}.items())
+    values = [value for _, value in in_order]
+    if isinstance(kind, Max | Latest):
+        return values[-1]
+    if isinstance(kind, Min | First):
+        return values[0]
+    if isinstance(kind, Top):
+        return values[::-1][: kind.ordering.most]
+    different = list(dict.fromkeys(map(_plain, values)))
+    if isinstance(kind, Distinct):
+        return len(different)
+    assert isinstance(kind, Collect)
+    most = kind.ordering.most
+    return set(different[:most]) if kind.ordering.form == "set" else values[:most]
+
+
+def _plain(value: Any) -> Any:
+    """A value that compares: dates and times are text."""
+    return decode(encode(value))
