@@ -51,7 +51,7 @@ def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
         "App Router Key Table AUDIT",
         "Change Item Version",
-        "Row Sum Count Average Put Add Delete",
+        "Row Put Add Delete Sum Count Average Min Max Latest First Distinct Collect Top",
     )
     names = f"{declared} {given} {yielded} Unprocessable StreamfoldError"
     assert sorted(names.split()) == sorted(streamfold.__all__)
