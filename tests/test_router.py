@@ -207,3 +207,9 @@ def test_an_unknown_parameter_is_refused_by_every_decorator():
     for decorator in DECORATORS:
         with pytest.raises(DeclarationError, match="asks for 'colour', which is no field of"):
             decorator(handler)
+
+
+@pytest.mark.parametrize("kind", ["view", "index", "on"])
+def test_a_class_in_the_place_of_a_router_is_refused_with_the_line_to_write(kind):
+    with pytest.raises(TypeError, match=rf"{kind} is called on the class Router, not .* write router = Router\(\)\."):
+        getattr(Router, kind)(ORDER, into=TOTAL)

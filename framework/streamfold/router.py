@@ -44,6 +44,7 @@ def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Con
 
     @wraps(method)
     def checked(router: "Router", /, *sources: P.args, **options: P.kwargs) -> T:
+        _check_instance(router, method.__name__)
         _check_parentheses(method.__name__, sources)
         if "into" not in options:
             frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
@@ -58,6 +59,12 @@ def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Con
         return method(router, *sources, **options)
 
     return checked
+
+
+def _check_instance(router: object, kind: str) -> None:
+    """Refuses a decorator of the class, ``router = Router``, which would take its first source for the router."""
+    if not isinstance(router, Router):
+        raise TypeError(f"{kind} is called on the class Router, not on a router: write router = Router().")
 
 
 def _check_parentheses(kind: str, sources: tuple[object, ...]) -> None:
@@ -192,6 +199,7 @@ class Router(Lifecycle):
         plain one with a side effect: at least once by nature, and guarded by Powertools' idempotency utility; a replay
         does not call it unless asked to.
         """
+        _check_instance(self, "on")
         _check_parentheses("on", sources)
         policy = Policy(on_error, attempts_max, age_seconds_max)
 

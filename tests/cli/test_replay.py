@@ -553,6 +553,16 @@ def test_history_rows_are_shown_short_and_readable(folder, source):
     assert "version=" not in ran.out
 
 
+def test_redacted_values_of_history_rows_are_shown_as_such(folder, source):
+    audited = 'router = Router()\nrouter.audit(ITEM, redact=["mail"])'
+    folder.app((folder.path / "handlers.py").read_text().replace("router = Router()", audited))
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1, mail="a@example.com")))
+
+    assert "changes={mail: (redacted), price: nothing -> 1}" in " ".join(ran.out.split())
+    assert "@" not in ran.out
+
+
 def test_commands_that_are_named_next_work(folder, records):
     folder.write("other.py", (folder.path / "handlers.py").read_text())
     ran = folder.run("replay", folder.records(*records), *STATE, "--app", "other:app")

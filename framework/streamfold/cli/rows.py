@@ -78,11 +78,17 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         if value and value.keys() <= CHANGED:
             return " -> ".join(_plain(value[side]) if side in value else "nothing" for side in ("old", "new"))
+        if value.keys() == {"redacted"} and _is_sides(value["redacted"]):
+            return "(redacted)"
         return "{" + ", ".join(f"{name}: {_plain(member)}" for name, member in value.items()) + "}"
     if isinstance(value, list | set):
         members = sorted(value, key=str) if isinstance(value, set) else value
         return f"[{', '.join(map(_plain, members))}]"
     return str(value)
+
+
+def _is_sides(value: Any) -> bool:
+    return isinstance(value, list) and all(side in ("old", "new") for side in value)
 
 
 def print_items(table: Table, items: Iterable[StoredItem], known: Collection[str] = ()) -> None:
