@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Table, Version
-from streamfold.change import ABSENT, Change, Origin, item_name
+from streamfold.change import ABSENT, Change, Origin, item_name, item_parts
 from streamfold.errors import ImageError, RecordError
 from streamfold.table import MAIN
 from tests.records import LABEL, VERSION_PREFIX, change, item, record
@@ -228,6 +228,12 @@ keys = st.text("a|%#7C25", max_size=4)
 @given(st.tuples(keys, keys), st.tuples(keys, keys))
 def test_the_name_of_an_item_is_never_that_of_another(one, other):
     assert (one == other) == (item_name(("main", *one)) == item_name(("main", *other)))
+
+
+@given(keys, keys)
+def test_the_name_of_an_item_tells_its_key_again(partition, sort):
+    assert item_parts(item_name(("main", partition, sort))) == [partition, sort]
+    assert item_parts(item_name(("main", partition, None))) == [partition]
 
 
 def test_the_name_of_an_item_does_not_depend_on_how_a_number_is_spelled():

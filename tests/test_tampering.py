@@ -11,10 +11,11 @@ from streamfold import App, Key, Router
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.past import item_as_of, moment
 from streamfold.settings import Settings
-from streamfold.tampering import Finding, findings
+from streamfold.tampering import Finding, behind, findings
 from streamfold.values import decode
 from tests.histories import batches, random_steps, random_writes, records_of
 from tests.past import SECRET, lives, rows_of, states
+from tests.records import image, item
 
 OTHER = b"o" * 32
 
@@ -111,6 +112,22 @@ def test_what_no_walk_can_find_is_not_found():
     assert problems(rows[:3]) == problems(rows[2:]) == problems([rows[0]]) == problems([]) == []
     cancelling = [rows[0], *signed([*LIFE, (1, {"a": 9})])[5:]]
     assert problems(cancelling) == []  # the item came back to what it was: the four rows between are not missed
+
+
+@given(life=lives(), missing=st.integers(0, 3))
+def test_rows_that_are_missing_at_the_end_are_found_beside_the_item_itself(life, missing):
+    rows, images = signed(life), [image for _, image in states(life)]
+    assume(len(rows) > missing)
+    kept = rows[: len(rows) - missing]
+    now = image(None if images[-1] is None else item("ORDER#1", **images[-1]))
+    found = behind("ORDER#1|METADATA", kept, SECRET, "main", now)
+    assert (found is None) == (images[-1] == images[len(kept) - 1])
+    assert found is None or (found.version, found.problem) == (kept[-1]["version"], "behind")
+
+
+def test_without_a_signed_row_there_is_nothing_to_compare():
+    assert behind("ORDER#1|METADATA", [], SECRET, "main", image(None)) is None
+    assert behind("ORDER#1|METADATA", rows_of(states(LIFE)), SECRET, "main", image(None)) is None
 
 
 def test_a_finding_says_what_it_means():

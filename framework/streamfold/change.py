@@ -228,6 +228,11 @@ def item_name(item: ItemKey) -> str:
     return f"sha256:{sha256(name.encode()).hexdigest()}"
 
 
+def item_parts(name: str) -> list[str]:
+    """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
+    return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
+
+
 def _key_text(value: KeyValue) -> str:
     if isinstance(value, str):
         return value

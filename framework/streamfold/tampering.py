@@ -8,19 +8,24 @@ record that comes again days later would make an honest history look forged.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from streamfold.digests import ROW, row_digest, same_digest
+from streamfold.digests import ROW, image_digest, row_digest, same_digest
+from streamfold.values import Image
 
-Problem = Literal["forged", "unsigned", "gap"]
+Problem = Literal["forged", "unsigned", "gap", "behind"]
 MEANINGS: Mapping[Problem, str] = {
     "forged": "is not as it was written, or not written with this key",
     "unsigned": "carries no digests: written without a key, or stripped of them",
     "gap": "does not begin with the item as the row before left it: a change between them has no row",
+    "behind": "is the last, and does not leave the item as it is now: a later change has no row, or none yet",
 }
+AT_THE_END = "rows that are missing at the end of a history"
 NOT_FOUND = (
-    "rows that are missing at the end of a history, or at its beginning",
+    AT_THE_END,
+    "rows that are missing at its beginning",
     "rows that are missing where the item came back to what it was before them",
 )
-"""What no walk along the rows can find."""
+"""What no walk along the rows can find; a comparison with the item as it is now finds what is missing ``AT_THE_END``.
+"""
 
 
 class Finding(NamedTuple):
@@ -51,3 +56,12 @@ def findings(item: str, rows: Sequence[Mapping[str, Any]], key: bytes) -> Iterat
         if before is not None and before.get("new") != digests.get("old"):
             yield Finding(item, version, "gap")
         before = digests
+
+
+def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str, image: Image) -> Finding | None:
+    """What is wrong with the last of these rows, beside the item as it is now; ``table`` is the item's, logical."""
+    last = rows[-1] if rows else {}
+    digests = last.get("digests")
+    if not isinstance(digests, Mapping) or digests.get("new") == image_digest(key, table, image):
+        return None
+    return Finding(item, str(last.get("version")), "behind")

@@ -53,7 +53,7 @@ def test_honest_histories_have_no_findings(state):
 
     assert found == []
     assert (told["items"], told["rows"], told["problems"]) == (5, 20, {})
-    assert "rows that are missing at the end of a history" in told["not_found"][0]
+    assert told["not_found"][0] == "rows that are missing at the end of a history"
 
 
 def test_the_history_of_one_item_is_checked(state):
@@ -72,6 +72,35 @@ def test_a_row_that_was_edited_and_a_row_that_is_missing_are_found_where_they_ar
     assert told["problems"] == {"forged": 1, "gap": 1}
     assert verified(state, "ORDER#1", "METADATA")[0] == []
     assert verified(state, "--all", "--handler", "lines")[0] == [("LINE#1|b", "gap")]
+
+
+def test_rows_that_are_missing_at_the_end_are_found_beside_the_items_themselves(state, source):
+    edit(state, "AUDIT#ORDER#2|METADATA", 3)
+    edit(state, "AUDIT#ORDER#3|METADATA", 3, lambda row: {name: row[name] for name in row if name != "digests"})
+
+    assert verified(state, "--all")[0] == [("ORDER#3|METADATA", "unsigned")]
+    found, told = verified(state, "--all", "--source")
+    assert found == [("ORDER#2|METADATA", "behind"), ("ORDER#3|METADATA", "unsigned")]
+    assert told["not_found"][0] == "rows that are missing at its beginning"
+    assert verified(state, "ORDER#2", "METADATA", "--source")[0] == [("ORDER#2|METADATA", "behind")]
+    assert verified(state, "LINE#1", "a", "--source")[0] == []
+
+
+def test_an_item_that_is_gone_is_as_its_last_row_left_it(state, source):
+    state.run("replay", state.records(source.remove("ORDER#2")), *STATE)
+
+    assert verified(state, "--all", "--source")[0] == []
+    edit(state, "AUDIT#ORDER#2|METADATA", -1)
+    assert verified(state, "--all", "--source")[0] == [("ORDER#2|METADATA", "behind")]
+
+
+def test_an_item_whose_name_does_not_tell_its_key_is_not_compared(state, source):
+    long = "ORDER#" + "x" * 2000
+    state.run("replay", state.records(source.put(long, n=1), source.put(long, n=2)), *STATE)
+
+    found, told = verified(state, "--all", "--source")
+    assert (found, told["items"]) == ([], 6)
+    assert verified(state, long, "METADATA", "--source")[0] == []
 
 
 def test_findings_for_a_person_say_what_they_mean_and_what_cannot_be_found(state):

@@ -10,6 +10,7 @@ from itertools import dropwhile
 import click
 
 from streamfold.app import App
+from streamfold.change import image_of
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import (
     Store,
@@ -21,11 +22,11 @@ from streamfold.cli.engines import (
     store_options,
     warn_of_tables,
 )
-from streamfold.cli.histories import Row, all_rows, audited, handler_option, rows_of, time_option
+from streamfold.cli.histories import Audited, Row, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.field import datetime_text
-from streamfold.tampering import MEANINGS, NOT_FOUND, Finding, findings
+from streamfold.tampering import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
 
 FINDINGS_KEPT_MAX = 1000
 REPORTED = 1
@@ -33,18 +34,19 @@ REPORTED = 1
 
 @dataclass(slots=True)
 class Checked:
-    """What was looked at, and what was found. ``findings`` are the first of them, ``problems`` counts all."""
+    """What was looked at, and what was found. ``findings`` are the first of them, ``problems`` counts all.
 
+    ``not_found`` says what could not have been.
+    """
+
+    not_found: tuple[str, ...]
     items: int = 0
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
 
-    def add(self, item: str, rows: list[Row], key: bytes) -> None:
-        """Walks along the history of one item."""
-        self.items += 1
-        self.rows += len(rows)
-        for finding in findings(item, rows, key):
+    def add(self, found: Iterable[Finding]) -> None:
+        for finding in found:
             self.problems[finding.problem] += 1
             if len(self.findings) < FINDINGS_KEPT_MAX:
                 self.findings.append(finding)
@@ -70,6 +72,11 @@ def command() -> None:
 @handler_option
 @click.option("--all", "every", is_flag=True, help="The histories of all items.")
 @click.option("--since", metavar="TIME", help="Leave out what is older, for example rows from before there was a key.")
+@click.option(
+    "--source",
+    is_flag=True,
+    help="Compare the last row with the item as it is now: finds rows missing at the end, and changes on their way.",
+)
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")
 def verify(
     partition: str | None,
@@ -82,13 +89,15 @@ def verify(
     handler: str | None,
     every: bool,
     since: str | None,
+    source: bool,
     json_output: bool,
 ) -> None:
     """Walk along the history of the item with the key PARTITION and SORT, or of all items, and check the digests.
 
     Needs STREAMFOLD_AUDIT_KEY, the key that the rows were written with. Finds rows that were edited, moved or made up,
     and rows that are missing between two others. What it cannot find: rows that are missing at the beginning or the end
-    of a history, or where the item came back to what it was before them. Exit code 1 when something was found.
+    of a history (the end with --source), or where the item came back to what it was before them. Exit code 1 when
+    something was found.
 
     \b
     Examples:
@@ -109,9 +118,14 @@ def verify(
             "Rows that are written without a key carry no digests."
         )
     store = open_store(app, settings, Store(engine, state, endpoint_url))
-    checked = Checked()
-    for item, rows in _histories(store, app, (partition, sort), handler):
-        checked.add(item, _since(rows, first), settings.audit_key)
+    checked = Checked(not_found=tuple(what for what in NOT_FOUND if not (source and what == AT_THE_END)))
+    for found, every_row in _histories(store, app, (partition, sort), handler):
+        rows = _since(every_row, first)
+        checked.items += 1
+        checked.rows += len(rows)
+        checked.add(findings(found.item, rows, settings.audit_key))
+        if source:
+            checked.add(_behind(store, found, rows, settings.audit_key))
     _print_json(checked) if json_output else _print(checked)
     if checked.problems:
         sys.exit(REPORTED)
@@ -119,7 +133,7 @@ def verify(
 
 def _histories(
     store: Engine, app: App, key: tuple[str | None, str | None], handler: str | None
-) -> Iterable[tuple[str, list[Row]]]:
+) -> Iterable[tuple[Audited, list[Row]]]:
     partition, sort = key
     if partition is None:
         return all_rows(store, app, handler)
@@ -127,7 +141,14 @@ def _histories(
     rows = rows_of(store, found)
     if not rows:
         raise SettingsError(f"Item {found.item} has no history: nothing was recorded, or all of it is gone.")
-    return [(found.item, rows)]
+    return [(found, rows)]
+
+
+def _behind(store: Engine, found: Audited, rows: list[Row], key: bytes) -> Iterator[Finding]:
+    """Whether the last row leaves the item as it is now; of an item whose name does not tell its key, nothing."""
+    if found.key is not None:
+        finding = behind(found.item, rows, key, found.source.table.name, image_of(store.read_source(found.key)))
+        yield from [finding] if finding else []
 
 
 def _since(rows: list[Row], time: datetime | None) -> list[Row]:
@@ -153,7 +174,7 @@ def _summary(checked: Checked) -> Iterator[str]:
     yield f"{checked.items:,} items, {checked.rows:,} rows: {found}."
     if checked.rows and checked.problems["forged"] == checked.rows:
         yield "Every row is called forged: is STREAMFOLD_AUDIT_KEY the key that they were written with?"
-    yield f"Not found in this way: {'; '.join(NOT_FOUND)}."
+    yield f"Not found in this way: {'; '.join(checked.not_found)}."
 
 
 def _print_json(checked: Checked) -> None:
@@ -165,7 +186,7 @@ def _print_json(checked: Checked) -> None:
                 "rows": checked.rows,
                 "problems": checked.problems,
                 "findings": found,
-                "not_found": NOT_FOUND,
+                "not_found": checked.not_found,
             }
         )
     )

@@ -1,13 +1,14 @@
 """Finds the history rows of an item, or of all items, for the commands that read them."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
 
 from streamfold.app import App
-from streamfold.change import item_name
+from streamfold.change import ItemKey, item_name, item_parts
 from streamfold.cli.rows import items_near
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
@@ -22,12 +23,18 @@ Row = dict[str, Any]
 READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
 """How a key attribute is typed on the command line, by its type; bytes in hexadecimal."""
 
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
+"""The name of an item whose key is too long for one."""
+
 
 class Audited(NamedTuple):
-    """An item whose changes an audit records: its name, its key attributes, and where its rows lie."""
+    """An item whose changes an audit records: its name, its key (None where its name does not tell), the source that
+    it is of, and where its rows lie.
+    """
 
     item: str
-    key: dict[str, KeyValue]
+    key: ItemKey | None
+    source: Key
     target: Key
     partition: KeyValue
 
@@ -51,7 +58,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
     target = _target(route, source)
     item = item_name((source.table.name, *values))
     fields = {**(source.match_values(*values) or {}), "item": item}
-    return Audited(item, source.attributes(*values), target, target.partition.compose(fields))
+    return Audited(item, (source.table.name, *values), source, target, target.partition.compose(fields))
 
 
 def audits_of(app: App, handler: str | None) -> list[Route]:
@@ -72,18 +79,27 @@ def rows_of(store: Engine, found: Audited) -> list[Row]:
     return [row for item, row in _sorted(found.target, rows) if item == found.item]
 
 
-def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[str, list[Row]]]:
+def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Audited, list[Row]]]:
     """The history rows of every item that has some, each likewise.
 
     The rows of one partition come together, from DynamoDB too (Developer Guide, HowItWorks.Partitions).
     """
-    routes = audits_of(app, handler)
-    for target in dict.fromkeys(_target(route, source) for route in routes for source in route.sources):
+    sources: dict[Key, list[Key]] = {}
+    for route in audits_of(app, handler):
+        for source in route.sources:
+            sources.setdefault(_target(route, source), []).append(source)
+    for target, its in sources.items():
         table = target.table
         rows = (decode({"M": item}) for item in items_near(store, target))
-        for _, partition in groupby(rows, key=lambda row: row[table.partition]):
+        for value, partition in groupby(rows, key=lambda row: row[table.partition]):
             for item, group in groupby(_sorted(target, partition), key=lambda pair: pair[0]):
-                yield item, [row for _, row in group]
+                key, source = _key_of(item, its)
+                yield Audited(item, key, source, target, value), [row for _, row in group]
+
+
+def key_attributes(found: Audited) -> dict[str, KeyValue]:
+    """The key attributes of an item whose key is known."""
+    return found.source.attributes(*found.key[1:]) if found.key else {}
 
 
 def readable(target: Key, row: Row) -> Row:
@@ -106,6 +122,16 @@ def handler_option(command: Any) -> Any:
     return click.option(
         "--handler", metavar="NAME", help="The audit whose rows are read, where several record an item."
     )(command)
+
+
+def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
+    """The key of an item with this name, and the source that it is of; a name that is a digest tells none."""
+    parts = [] if DIGEST.fullmatch(item) else item_parts(item)
+    for source in sources if parts else ():
+        values = _key_values(source, parts[0], *parts[1:] or (None,)) if len(parts) <= 2 else None
+        if values is not None and source.match_values(*values) is not None:
+            return (source.table.name, *values), source
+    return None, sources[0]
 
 
 def _sorted(target: Key, rows: Any) -> list[tuple[str, Row]]:

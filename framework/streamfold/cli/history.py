@@ -16,7 +16,7 @@ from streamfold.cli.engines import (
     warn_of_tables,
 )
 from streamfold.cli.grids import print_grid
-from streamfold.cli.histories import Row, audited, handler_option, readable, rows_of, time_option
+from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import text
 from streamfold.past import Past, item_as_of
 from streamfold.values import encode, to_json
@@ -63,7 +63,7 @@ def command(
     found = audited(app, partition, sort, handler)
     rows = rows_of(open_store(app, settings, Store(engine, state, endpoint_url)), found)
     if time is not None:
-        past = item_as_of((readable(found.target, row) for row in rows), time, found.key)
+        past = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
         click.echo(to_json(_as_object(past))) if json_output else _print_past(past)
         return
     rows = rows[-limit:] if limit else rows
