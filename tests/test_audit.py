@@ -199,6 +199,13 @@ def test_a_row_stays_under_400_kb_and_says_what_does_not_stand_in_it(old, new, l
     assert row.attributes.get("left_out") == left_out
 
 
+def test_what_is_unchanged_goes_before_any_value_that_changed():
+    old, new = (filled(letter, 6, 30 * KB, **{f"b{number}": "z" * 30 * KB for number in range(3)}) for letter in "xy")
+    row = history(change(old, new)).attributes
+    assert row["left_out"] == ["unchanged"]
+    assert row["changes"]["a0000"] == {"old": "x" * 30 * KB, "new": "y" * 30 * KB}
+
+
 @given(
     sizes=st.lists(st.integers(1, 60 * KB), max_size=12),
     changed=st.lists(st.booleans(), min_size=12, max_size=12),
