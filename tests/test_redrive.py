@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.chains import run_chains
 from streamfold.change import Version
 from streamfold.documents import StreamRange
@@ -21,6 +21,7 @@ from streamfold.redrive import Redrive
 from streamfold.repair import routes_of
 from streamfold.settings import Settings
 from streamfold.stream_range import Fetched
+from streamfold.testing import KinesisTwin
 from streamfold.values import to_json
 from streamfold.world import World
 from tests import everything
@@ -207,6 +208,33 @@ def test_an_old_change_does_not_overwrite_the_row_of_a_newer_one(shop):
     assert shop.redrive(parked_document(old, "seen")) == {"seen": ("stale", 0, 0)}
     assert shop.rows()["SEEN#1"] == {"price": 7}
     assert shop.redrive(parked_document(old, "seen")) == {"seen": ("known", 0, 0)}
+
+
+def test_a_late_copy_overwrites_no_newer_one(source):
+    router = Router()
+    router.copy(ORDER, to=Table("copies"))
+    app = App("shop", routers=[router])
+    engine, world, origins = (
+        EmbeddedEngine(app.tables.values()),
+        World(Settings()),
+        Origins(app.source_tables, Settings()),
+    )
+    old, new = source.put("ORDER#1", price=5), source.put("ORDER#1", price=7)
+    redrive = Redrive(app, engine, world, origins, fetch=None, put_sources=engine.put_sources)
+    told = [each for record in (new, old) for each in redrive.run(Waiting("here", lambda_document(record)))]
+    assert [(each.what, each.written) for each in told] == [("applied", 1), ("stale", 0)]
+    assert [row["price"] for row in engine.items(app.tables["copies"])] == [{"N": "7"}]
+
+
+def test_a_batch_of_kinesis_is_made_good_and_its_parked_record_is_known_by_what_it_tells(shop):
+    record = KinesisTwin().append(shop.put(group="x", price=5))
+    kinesis = {"origins": Origins(shop.app.source_tables, Settings())}
+    version = kinesis["origins"].change(record).version_text
+    document = {"KinesisBatchInfo": {}, "payload": json.dumps({"Records": [record]})}
+    assert shop.redrive(document, **kinesis)["changes"] == ("applied", 1, 0)
+    parked = {**parked_document(shop.source.put("ORDER#2"), "changes"), "version": version, "record": record}
+    assert shop.redrive(parked, **kinesis) == {"changes": ("known", 0, 0)}
+    assert shop.redrive(parked, dry_run=True, **kinesis) == {"changes": ("known", 0, 0)}
 
 
 def test_an_audit_row_is_written_whenever_it_comes(shop):
@@ -441,6 +469,30 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
     assert (told.what, told.why) == ("unwanted", "It is of a declared target: its rows are made anew by a local state.")
 
 
+class Troubled:
+    """A store whose writes fail now and then: before they are done, or behind it."""
+
+    def __init__(self, engine, random):
+        self.engine, self.random = engine, random
+        self.share = 0.0
+
+    def __getattr__(self, name):
+        called = getattr(self.engine, name)
+        if name not in ("transact", "put_rows", "remove_empty"):
+            return called
+
+        def call(*arguments):
+            fails = self.random.random() < self.share
+            if fails and self.random.random() < 0.5:
+                raise EngineUnavailable("not done")
+            answer = called(*arguments)
+            if fails:
+                raise EngineUnavailable("the answer was lost")
+            return answer
+
+        return call
+
+
 class LateRedrive:
     """An application whose records are in part given up, and redriven later."""
 
@@ -449,8 +501,9 @@ class LateRedrive:
         self.engine = EmbeddedEngine(self.app.tables.values(), wanted=self.app.chains)
         self.world = World(Settings())
         self.origins = Origins(self.app.source_tables, Settings())
+        self.troubled = Troubled(self.engine, random)
         self.redrive = Redrive(
-            self.app, self.engine, self.world, self.origins, self.fetch, put_sources=self.engine.put_sources
+            self.app, self.troubled, self.world, self.origins, self.fetch, put_sources=self.engine.put_sources
         )
         self.given_up = []
         self.kept = {}
@@ -475,11 +528,12 @@ class LateRedrive:
             return [json.loads(self.random.choice((s3_object, queue_message))(record))]
         return [json.loads(to_json(parked_document(record, name, application=self.app.name))) for name in handlers]
 
-    def redrive_some(self, share):
+    def redrive_some(self, share, trouble=0.0):
         chosen = [document for document in self.given_up if self.random.random() < share]
         self.random.shuffle(chosen)
+        self.troubled.share = trouble
         told = [each for document in chosen for each in self.redrive.run(Waiting("here", document))]
-        assert not [each for each in told if each.is_left_over]
+        assert trouble or not [each for each in told if each.is_left_over]
         run_chains(self.app, self.engine, self.world)
 
 
@@ -488,7 +542,7 @@ def check_late_redrive(history, random):
     for record in records:
         late.take(record)
         if random.random() < 0.1:
-            late.redrive_some(0.5)
+            late.redrive_some(0.5, trouble=0.3)
     late.redrive_some(1)
     rows = stored(late.app, late.engine)
     assert rows == model(late.app, records)
