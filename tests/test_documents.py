@@ -69,14 +69,17 @@ def test_what_is_no_document_is_refused_with_what_was_expected(document, message
 def test_a_range_that_lacks_an_end_is_refused(records, name):
     document = json.loads(queue_message(*records))
     del document[BATCH][name]
-    with pytest.raises(RecordError, match="expected 'streamArn', 'shardId', 'startSequenceNumber' and 'endSequence"):
+    with pytest.raises(RecordError, match=f"'{name}': None.*: expected the ARN of a stream, the id of"):
         left_of(document)
 
 
-def test_a_range_with_a_number_that_is_none_is_refused(records):
+@pytest.mark.parametrize(
+    ("name", "value"), [("endSequenceNumber", "12"), ("shardId", "12"), ("startSequenceNumber", 12)]
+)
+def test_a_range_with_a_value_that_no_stream_gives_is_refused(records, name, value):
     document = json.loads(queue_message(*records))
-    document[BATCH]["endSequenceNumber"] = "twelve"
-    with pytest.raises(RecordError, match="'twelve'"):
+    document[BATCH][name] = value
+    with pytest.raises(RecordError, match=f"'{name}': {value!r}"):
         left_of(document)
 
 

@@ -470,7 +470,7 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
 
 
 class Troubled:
-    """A store whose writes fail now and then: before they are done, or behind it."""
+    """A store whose calls fail now and then: before they are done, or behind it."""
 
     def __init__(self, engine, random):
         self.engine, self.random = engine, random
@@ -478,7 +478,7 @@ class Troubled:
 
     def __getattr__(self, name):
         called = getattr(self.engine, name)
-        if name not in ("transact", "put_rows", "remove_empty"):
+        if name not in ("transact", "put_rows", "remove_empty", "read_rows", "read_entries"):
             return called
 
         def call(*arguments):

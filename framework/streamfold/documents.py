@@ -5,10 +5,11 @@ records are in (Developer Guide, services-dynamodb-errors).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from streamfold.change import SEQUENCE
+from streamfold.change import SEQUENCE_DIGITS_MAX
 from streamfold.envelope import RawRecord, records_of
 from streamfold.errors import RecordError, shown
 from streamfold.parking import Parked
@@ -18,7 +19,10 @@ EXPECTED = (
     '"DDBStreamBatchInfo": {...}}'
 )
 BATCH = "DDBStreamBatchInfo"
-SEQUENCES = ("startSequenceNumber", "endSequenceNumber")
+RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
+NUMBER = re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}")
+SHARD_ID = re.compile(r".{28,65}")
+"""Forms of a sequence number and of a shard's id (DynamoDB Streams API, StreamRecord and Shard)."""
 PAYLOAD = "payload"
 NOTIFICATION = "Notification"
 """The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
@@ -80,12 +84,13 @@ def _parsed(name: str, text: Any) -> Any:
 
 
 def _range(batch: Document) -> StreamRange:
-    found = StreamRange(*(batch.get(name) for name in ("streamArn", "shardId", *SEQUENCES)))  # type: ignore[arg-type]
-    texts = all(isinstance(part, str) for part in found)
-    if not texts or not (SEQUENCE.fullmatch(found.first) and SEQUENCE.fullmatch(found.last)):
+    told = {name: batch.get(name) for name in RANGE}
+    found = StreamRange(*map(str, told.values()))
+    numbers = all(NUMBER.fullmatch(number) for number in (found.first, found.last))
+    if not (numbers and SHARD_ID.fullmatch(found.shard_id) and isinstance(told["streamArn"], str)):
         raise RecordError(
-            f"A document's {BATCH} is {shown(dict(batch))}: expected 'streamArn', 'shardId', "
-            f"{' and '.join(map(repr, SEQUENCES))}. Of a window that ended without records nothing is to be redriven."
+            f"A document's {BATCH} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
+            "numbers. Of a window that ended without records nothing is to be redriven."
         )
     return found
 

@@ -237,6 +237,16 @@ def test_chain_that_fails_is_told(folder, parked):
     assert "Failed: chains: handler 'all_orders', item ORDER#3 / TOTAL: KeyError: 'missing'" in ran.err
 
 
+def test_reasons_are_printed_up_to_as_many(folder, records, parked, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.redriven.SHOWN_MAX", 2)
+
+    ran = folder.run("redrive", folder.records(*records), *STATE)
+
+    assert ran.code == 1
+    assert ran.err.count("This is an event or a record, which no failure left: streamfold replay takes it.") == 2
+    assert "... and 2 more; --json prints them all." in ran.out
+
+
 def test_more_records_than_a_person_reads_are_counted(folder, records, parked, monkeypatch):
     monkeypatch.setattr("streamfold.cli.redriven.SHOWN_MAX", 2)
     folder.write("object", s3_object(*records))
@@ -292,7 +302,7 @@ def test_objects_of_a_bucket_are_redriven_and_left(folder, parked, records, aws)
 def test_queue_that_is_missing_is_an_error(folder, parked, aws):
     ran = folder.run("redrive", "https://sqs.us-east-1.amazonaws.com/123456789012/missing", *STATE)
 
-    assert ran.code == 2
+    assert (ran.code, ran.out) == (2, "")
     assert "sqs:ReceiveMessage is needed there." in ran.err
 
 

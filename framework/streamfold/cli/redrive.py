@@ -154,8 +154,11 @@ def _run(app: App, settings: Settings, places: Sequence[Place], options: Options
         if options.apply and opened.chains is not None:
             opened.chains.retry()
             _note_chains(run_chains(app, opened.chains, world), told)
-    finally:
-        told.print_all()
+    except BaseException:
+        if told.outcomes:
+            told.print_all()
+        raise
+    told.print_all()
     return REPORTED if told.left_over else 0
 
 

@@ -10,7 +10,7 @@ from streamfold.cli.grids import print_grid
 from streamfold.redrive import Redriven
 
 SHOWN_MAX = 100
-"""Records of a table for a person; ``--json`` prints every one."""
+"""Records of a table for a person, and reasons below it; ``--json`` prints every one."""
 COLUMNS = ("place", "item", "handler", "outcome", "written", "removed")
 NUMBERS = ("written", "removed")
 
@@ -24,6 +24,7 @@ class Told:
     documents: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     shown: list[Redriven] = field(default_factory=list)
+    reasons: list[Redriven] = field(default_factory=list)
     left_over: int = 0
 
     def add(self, redriven: Redriven) -> None:
@@ -31,8 +32,10 @@ class Told:
         self.left_over += redriven.is_left_over
         if self.json_output:
             click.echo(as_json(_line(redriven)))
-        elif redriven.is_left_over or len(self.shown) < SHOWN_MAX:
-            self.shown.append(redriven)
+        else:
+            kept = (self.shown, True), (self.reasons, redriven.is_left_over)
+            for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
+                each.append(redriven)
 
     def print_all(self) -> None:
         """Prints the table, what is left over and why, and the counts; or the counts as a JSON object."""
@@ -41,14 +44,13 @@ class Told:
             click.echo(as_json(counts))
             return
         if self.shown:
-            print_grid(COLUMNS, map(_row, self.shown[:SHOWN_MAX]), right=NUMBERS)
-        for redriven in self.shown:
-            if redriven.is_left_over:
-                click.echo(_left_over(redriven), err=True)
+            print_grid(COLUMNS, map(_row, self.shown), right=NUMBERS)
+        for redriven in self.reasons:
+            click.echo(_left_over(redriven), err=True)
         self._print_counts()
 
     def _print_counts(self) -> None:
-        if (hidden := self.outcomes.total() - min(len(self.shown), SHOWN_MAX)) > 0:
+        if (hidden := self.outcomes.total() - len(self.shown)) > 0:
             click.echo(f"... and {hidden} more; --json prints them all.")
         counts = ", ".join(f"{count} {what}" for what, count in self.outcomes.most_common()) or "nothing to redrive"
         documents = f"{self.documents} document{'' if self.documents == 1 else 's'}"
