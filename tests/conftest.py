@@ -78,5 +78,5 @@ def source() -> Source:
 
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ledger writes of the store in memory are plain updates: none is refused for what is there."""
-    monkeypatch.setattr("streamfold.testing.memory.ledger_holds", lambda *_: True)
+    """Ledger writes of the local stores are plain updates: none is refused for what is there."""
+    monkeypatch.setattr("streamfold.engines.applied.ledger_holds", lambda *_: True)

@@ -61,13 +61,6 @@ def test_record_that_another_process_put_back_is_not_dropped_with_those_that_are
     assert engine.pending(10) == [first]
 
 
-def test_refused_transaction_leaves_no_record_of_its_rows(opened):
-    engine = opened()
-    engine.transact([CLAIM], 5)
-    assert engine.transact([ROW, CLAIM], 5) is not None
-    assert engine.pending(10) == []
-
-
 def test_transaction_that_raises_is_undone_and_the_engine_goes_on(opened):
     engine = opened()
     with pytest.raises(KeyError):
@@ -75,27 +68,6 @@ def test_transaction_that_raises_is_undone_and_the_engine_goes_on(opened):
     assert rows(engine) == []
     assert engine.transact([ROW], 0) is None
     assert rows(engine) == ["1"]
-
-
-def test_limit_of_a_transaction_is_dynamodb_s_unless_said_otherwise():
-    claims = [Claim(StateKey("claim", str(number))) for number in range(101)]
-    with closing(EmbeddedEngine([SHOP])) as engine:
-        assert engine.transact(claims, 0) is not None
-    with closing(EmbeddedEngine([SHOP], actions_max=101)) as engine:
-        assert engine.transact(claims, 0) is None
-
-
-def put_source(engine, raw, version="v1"):
-    engine.put_sources([(("shop", "1", None), raw, version)])
-
-
-def test_source_that_was_put_is_read_and_one_that_was_removed_is_none():
-    with closing(EmbeddedEngine([SHOP])) as engine:
-        put_source(engine, {"PK": {"S": "1"}})
-        assert engine.read_source(("shop", "1", None)) == {"PK": {"S": "1"}}
-        assert engine.read_source(("shop", "2", None)) is None
-        put_source(engine, None, "v2")
-        assert engine.read_source(("shop", "1", None)) is None
 
 
 def test_state_without_sources_of_a_table_cannot_tell_whether_an_item_is_gone():

@@ -1,11 +1,11 @@
-"""The engine contract on the embedded engine, in memory and in a file, on the engine of proofs, and on moto."""
+"""The engine contract on SQLite, in memory and in a file, on dictionaries, and on moto."""
 
 import boto3
 import pytest
 from moto import mock_aws
 
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.testing.memory import MemoryEngine
+from streamfold.engines.memory import MemoryEngine
 from tests.engine_contract import (
     TABLES,
     EngineContract,

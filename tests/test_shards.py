@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.shards import shard_of
 from streamfold.testing import HandlerFails, Twin, check
-from streamfold.testing.memory import MemoryEngine
 from streamfold.world import World
 from streamfold.writes import AddRow
 from tests.counting import CountingEngine

@@ -15,7 +15,7 @@ from streamfold.app import App
 from streamfold.change import Change, Version
 from streamfold.documents import Delivered, Left, StreamRange, left_of
 from streamfold.engines import Engine, OwnStream
-from streamfold.engines.derived_stream import STREAM_LABEL
+from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.ledger import claim_key

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.chains import run_chains
 from streamfold.change import Change, ItemKey
-from streamfold.engines import Engine
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import Engine, OwnStream
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError
 from streamfold.files import BadLine, Line
@@ -90,7 +89,7 @@ class Replay:
     def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
         batch: list[tuple[Line, Change]] = []
-        if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
+        if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry()
         for entry in self._changes(lines):
             batch.append(entry)
@@ -143,7 +142,7 @@ class Replay:
                 self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
-        if isinstance(self.engine, EmbeddedEngine) and not self.dry_run:
+        if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.note(run_chains(self.app, self.engine, self.world), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:

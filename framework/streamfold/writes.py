@@ -174,7 +174,8 @@ class SettleRow:
 
 
 Guard = LedgerWrite | Claim
-Write = Guard | RowWrite | PutState | DeleteState | SettleRow
+StateWrite = Guard | PutState | DeleteState
+Write = StateWrite | RowWrite | SettleRow
 
 
 class Reason(NamedTuple):

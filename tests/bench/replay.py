@@ -1,4 +1,4 @@
-"""CPU of a replay on the embedded engine in memory, two views, against ``json.loads`` of the same lines.
+"""CPU of a replay that keeps nothing, two views, against ``json.loads`` of the same lines.
 
 Both keep what a batch of a thousand lines gives until the batch is done, as a replay has to.
 """
@@ -13,9 +13,8 @@ from pathlib import Path
 
 from handlers import shop
 from streamfold import App, Router
-from streamfold.cli.engines import EMBEDDED_ACTIONS
+from streamfold.cli.engines import EMBEDDED_ACTIONS, open_memory
 from streamfold.cli.replay import GARBAGE_THRESHOLD
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.files import RecordedFiles
 from streamfold.replay import BATCH_RECORDS, Replay
@@ -80,8 +79,8 @@ def _parse_and_keep(text: list[bytes]) -> None:
 
 
 def _replay(app: App, path: Path) -> None:
-    engine = EmbeddedEngine(app.tables.values(), None, app.chains, actions_max=EMBEDDED_ACTIONS)
+    engine = open_memory(app)
     settings = Settings()
     world = World(settings, actions=EMBEDDED_ACTIONS)
     origins = Origins(app.source_tables, settings)
-    Replay(app, engine, world, origins, put_sources=engine.put_sources).run(RecordedFiles([str(path)]))
+    Replay(app, engine, world, origins).run(RecordedFiles([str(path)]))

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from streamfold import App, Count, Item, Key, Router, Row, Sum
+from streamfold.engines.memory import MemoryEngine
 from streamfold.process import process_event
 from streamfold.settings import Settings
-from streamfold.testing.memory import MemoryEngine
 from streamfold.world import World
 from streamfold.writes import CONFLICT, Reason, Refused, Write
 from tests.bench.shop import records

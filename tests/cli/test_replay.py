@@ -7,6 +7,7 @@ import pytest
 
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.testing import KinesisTwin, piped
+from tests.commands import EVENTS, SPECIAL, streamfold
 
 STATE = ("--state", "state.db")
 WITH_EXTERNAL = """
@@ -118,6 +119,17 @@ def test_records_are_taken_in_every_shape(folder, records, shape):
 def test_one_pretty_printed_record_is_taken(folder, records):
     assert folder.run("replay", folder.write("one.json", json.dumps(records[0], indent=2)), *STATE).code == 0
     assert folder.totals() == {"ORDER#1": 1}
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_replay_that_keeps_nothing_says_what_one_into_a_file_says(tmp_path, form):
+    files = (*EVENTS, *SPECIAL, "--keep-going", *form)
+    kept = streamfold("replay", *files, "--state", tmp_path / "state.db")
+    ran = streamfold("replay", *files)
+
+    said = [one.out.partition("\nNext:")[0] for one in (ran, kept)]  # what can be done next differs
+    assert "daily_sales" in said[0]
+    assert (ran.code, said[0], ran.err) == (kept.code, said[1], kept.err)
 
 
 def test_compressed_file_is_read(folder, records):

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold import plan as plan_module
 from streamfold.commit import Committer
-from streamfold.testing.memory import MemoryEngine
+from streamfold.engines.memory import MemoryEngine
 from streamfold.writes import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant
 

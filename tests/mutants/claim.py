@@ -11,7 +11,7 @@ from streamfold.audit import audit_row
 from streamfold.batch import Batch
 from streamfold.change import Change
 from streamfold.commit import Committer
-from streamfold.testing.memory import MemoryEngine
+from streamfold.engines.memory import MemoryEngine
 from streamfold.writes import Claim, DeleteRow, GuardedPut, PutRow
 from tests.mutants.registry import mutant, on_engines
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
@@ -123,8 +123,8 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def changed(put_or_delete: Any) -> Any:
-        def anyone(self: Any, write: PutRow | DeleteRow) -> Any:
-            return put_or_delete(self, replace(write, owner=None))
+        def anyone(write: PutRow | DeleteRow, *found: Any) -> Any:
+            return put_or_delete(replace(write, owner=None), *found)
 
         return anyone
 

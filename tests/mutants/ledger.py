@@ -11,9 +11,9 @@ from streamfold.batch import Batch
 from streamfold.change import Change
 from streamfold.commit import Committer
 from streamfold.contribution import difference
+from streamfold.engines.memory import MemoryEngine
 from streamfold.ledger import LedgerItem, replanned
 from streamfold.plan import ledger_unit
-from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.names import FAULTS
 from streamfold.writes import LedgerWrite
 from tests.mutants.registry import mutant, on_engines

@@ -1,15 +1,11 @@
 """The list of mutants, and how one is entered."""
 
-import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.testing.memory import MemoryEngine
-
-ENGINES = (EmbeddedEngine, MemoryEngine)
+from streamfold.engines import applied
 
 
 class Mutant(NamedTuple):
@@ -51,9 +47,6 @@ def mutant(
 
 @contextmanager
 def on_engines(name: str, changed: Callable[[Any], Any]) -> Iterator[None]:
-    """Exchanges a function that the engines use, or a method of theirs, for what ``changed`` makes of it."""
-    with ExitStack() as patches:
-        for engine in ENGINES:
-            place = engine if hasattr(engine, name) else sys.modules[engine.__module__]
-            patches.enter_context(patch.object(place, name, changed(getattr(place, name))))
+    """Exchanges a function that the local engines share for what ``changed`` makes of it."""
+    with patch.object(applied, name, changed(getattr(applied, name))):
         yield

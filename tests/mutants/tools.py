@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.change import Change
+from streamfold.engines.memory import MemoryEngine
 from streamfold.testing.driver import NOW
 from streamfold.testing.faults import FaultyEngine
-from streamfold.testing.memory import MemoryEngine
 from streamfold.writes import Claim, LedgerWrite, Refused
 
 HOUR_SECONDS = 60 * 60

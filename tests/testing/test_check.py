@@ -122,14 +122,15 @@ def test_handler_that_cannot_take_an_item_is_named_with_it():
 
 
 def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
-    from streamfold.testing.memory import MemoryEngine
+    from streamfold.engines import applied
 
-    add = MemoryEngine._add
+    add = applied._add
 
-    def forgetful(self, write):  # a retraction is not carried out
-        return add(self, write._replace(amounts={name: max(0, amount) for name, amount in write.amounts.items()}))
+    def forgetful(write, before, table):  # a retraction is not carried out
+        amounts = {name: max(0, amount) for name, amount in write.amounts.items()}
+        return add(write._replace(amounts=amounts), before, table)
 
-    monkeypatch.setattr(MemoryEngine, "_add", forgetful)
+    monkeypatch.setattr(applied, "_add", forgetful)
     with pytest.raises(Diverged) as raised:
         check(app, {ORDER_ITEM: ITEM})
     assert len(raised.value.scenario.writes) <= 3

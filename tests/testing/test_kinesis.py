@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Table
+from streamfold.engines.memory import MemoryEngine
 from streamfold.envelope import Origins
 from streamfold.errors import RecordError
 from streamfold.kinesis import sequence_of
@@ -23,7 +24,6 @@ from streamfold.testing import (
     check_scenario,
     piped,
 )
-from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.oracle import expected_rows, stored_rows
 from tests import everything, histories
 from tests.test_proof import ITEMS

@@ -17,6 +17,7 @@ import click
 from streamfold.app import App
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.envelope import Origins
 from streamfold.errors import SettingsError
@@ -25,7 +26,7 @@ from streamfold.table import MAIN
 
 DEFAULT_STATE = ".streamfold/replay.db"
 EMBEDDED_ACTIONS = 2000
-"""Writes in one transaction of a local replay: SQLite knows no limit, and a row touched often is then written once."""
+"""Writes in one transaction of a local replay: its stores know no limit, and a row touched often is written once."""
 LOOPBACK = ("localhost", "::1")
 STATE_SUFFIXES = ("", "-wal", "-shm")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +66,7 @@ def store_options(command: F) -> F:
             type=click.Choice(["embedded", "dynamodb"]),
             default="embedded",
             show_default=True,
-            help="The store: SQLite in this process, or DynamoDB.",
+            help="The store: one in this process, or DynamoDB.",
         ),
     ):
         command = option(command)
@@ -113,22 +114,26 @@ def warn_of_tables(app: App, settings: Settings) -> None:
         click.echo(f"Warning: {text}", err=True)
 
 
-def open_embedded(app: App, path: str | None, *, must_exist: bool = False) -> EmbeddedEngine:
-    """The embedded engine over a file, or in memory without one."""
-    if path and must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
+def open_memory(app: App) -> MemoryEngine:
+    """The store of a replay that keeps nothing."""
+    return MemoryEngine(app.tables.values(), app.chains, actions_max=EMBEDDED_ACTIONS)
+
+
+def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedEngine:
+    """The embedded engine over a state file."""
+    if must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
         raise SettingsError(
             f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
             "with --state."
         )
-    if path:
-        _make_folder(Path(path).parent)
+    _make_folder(Path(path).parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
 def open_store(app: App, settings: Settings, store: Store) -> Engine:
     """A store that is read: the state file of a local replay, which must exist, or DynamoDB."""
     if store.engine == "embedded":
-        return open_embedded(app, store.state, must_exist=True)
+        return open_embedded(app, store.state or DEFAULT_STATE, must_exist=True)
     from streamfold.engines.dynamodb import DynamoEngine, make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):

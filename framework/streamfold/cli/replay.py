@@ -24,6 +24,7 @@ from streamfold.cli.engines import (
     check_tables,
     make_settings,
     open_embedded,
+    open_memory,
     real_tables,
     remove_state,
     state_table,
@@ -264,6 +265,8 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
             remove_state(state)
+        if not state:
+            return Opened(open_memory(app), None)  # nobody could read source items: they would only take room
         engine = open_embedded(app, state)
         return Opened(engine, engine.put_sources)
     return _open_dynamodb(app, settings, origins, lines, options)

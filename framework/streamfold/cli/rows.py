@@ -5,8 +5,7 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.cli.grids import print_grid
-from streamfold.engines import Engine, StoredItem
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.errors import shortened
 from streamfold.key import Key
 from streamfold.sortable import sortable
@@ -61,7 +60,7 @@ def samples(app: App, engine: Engine, most: int) -> Iterator[tuple[Key, list[Sto
 def items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
     """The items of a target and some of its neighbours; of all of its table where the store cannot seek by prefix."""
     first = target.partition.pieces[0]
-    if isinstance(engine, EmbeddedEngine):
+    if isinstance(engine, Seekable):
         return engine.items_from(target.table, first if isinstance(first, str) else "")
     return engine.items(target.table)
 

@@ -1,6 +1,7 @@
-"""The stores that carry out plans: ``embedded`` (SQLite) and ``dynamodb`` (boto3), behind one small protocol.
+"""The stores that carry out plans, behind one small protocol.
 
-One contract test runs over both (``tests/test_engines.py``).
+``embedded`` is SQLite, ``memory`` dictionaries, ``dynamodb`` boto3. One contract test runs over all of them
+(``tests/test_engines.py``).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -100,6 +101,15 @@ class OwnStream(Protocol):
 
     def retry(self) -> None:
         """Makes the records that failed pending again."""
+        ...
+
+
+@runtime_checkable
+class Seekable(Protocol):
+    """An engine that finds items by the beginning of their partition key."""
+
+    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
+        """The items of a table whose partition key begins with this text, sorted by key."""
         ...
 
 

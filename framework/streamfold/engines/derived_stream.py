@@ -5,10 +5,9 @@ import sqlite3
 from collections.abc import Collection
 from typing import Any
 
-from streamfold.engines import OwnRecord, StoredItem
-from streamfold.values import same, to_json
-
-STREAM_LABEL = "embedded"
+from streamfold.engines import OwnRecord
+from streamfold.engines.own_records import lambda_form
+from streamfold.values import to_json
 
 
 class DerivedStream:
@@ -17,14 +16,8 @@ class DerivedStream:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def add(self, table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None) -> None:
-        """Adds the record of a write, unless it changed nothing."""
-        if before == after or (before and after and same({"M": before}, {"M": after})):
-            return
-        event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
-        images = {name: image for name, image in (("OldImage", before), ("NewImage", after)) if image is not None}
-        record = {"table": table, "eventName": event, "Keys": key, **images}
-        self._connection.execute("INSERT INTO stream (record) VALUES (?)", (to_json(record),))
+    def add(self, change: dict[str, Any]) -> None:
+        self._connection.execute("INSERT INTO stream (record) VALUES (?)", (to_json(change),))
 
     def pending(self, limit: int) -> list[OwnRecord]:
         """The first records that nobody has processed."""
@@ -33,7 +26,7 @@ class DerivedStream:
             "ORDER BY sequence LIMIT ?",
             (limit,),
         )
-        return [OwnRecord(sequence, _lambda_form(sequence, text)) for sequence, text in rows]
+        return [lambda_form(sequence, json.loads(text)) for sequence, text in rows]
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
         """Stores the place up to which records were read, and drops what is done; the rest is for ``retry``.
@@ -48,22 +41,3 @@ class DerivedStream:
         self._connection.execute(
             "UPDATE cursor SET sequence = coalesce((SELECT min(sequence) - 1 FROM stream), sequence)"
         )
-
-
-def _lambda_form(sequence: int, text: str) -> dict[str, Any]:
-    record = json.loads(text)
-    table = record.pop("table")
-    event = record.pop("eventName")
-    body = {
-        **record,
-        "SequenceNumber": str(sequence),
-        "StreamViewType": "NEW_AND_OLD_IMAGES",
-        "ApproximateCreationDateTime": 0,
-    }
-    return {
-        "eventID": f"{STREAM_LABEL}-{sequence}",
-        "eventName": event,
-        "eventSource": "aws:dynamodb",
-        "eventSourceARN": f"arn:aws:dynamodb:local:000000000000:table/{table}/stream/{STREAM_LABEL}",
-        "dynamodb": body,
-    }

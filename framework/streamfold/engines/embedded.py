@@ -14,46 +14,40 @@ from weakref import finalize
 
 from streamfold.change import ItemKey
 from streamfold.engines import Entries, OwnRecord, StoredItem
-from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles
+from streamfold.engines.applied import (
+    Row,
+    is_empty,
+    item_too_large,
+    key_attributes,
+    refused_as_a_whole,
+    row_after,
+    state_after,
+)
+from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
+from streamfold.engines.own_records import change_of
 from streamfold.engines.state_file import connect
 from streamfold.errors import EngineError, HandlerError
-from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.sizes import too_large
+from streamfold.limits import ACTIONS_MAX
 from streamfold.sortable import sortable
-from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
-from streamfold.values import (
-    ITEM_BYTES_MAX,
-    decode,
-    decode_number,
-    encode,
-    item_bytes,
-    number_text,
-    to_json,
-)
+from streamfold.table import Table
+from streamfold.values import decode, encode, to_json
 from streamfold.writes import (
-    CONDITION,
     VALIDATION,
-    AddRow,
-    Claim,
     DeleteRow,
-    DeleteState,
-    GuardedPut,
-    LedgerWrite,
+    Guard,
     PutRow,
-    PutState,
     Reason,
     Refused,
     RowKey,
+    RowWrite,
     SettleRow,
     StateKey,
+    StateWrite,
     Write,
 )
 
-LETTER_BYTES_MAX = 4
 HIGHEST = "\U0010ffff"
-
-Row = dict[str, Any]
 
 
 class EmbeddedEngine:
@@ -84,12 +78,8 @@ class EmbeddedEngine:
         self._connection.close()
 
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
-        if len(writes) > self.actions_max or len({write.key for write in writes}) < len(writes):
-            why = f"a transaction takes {self.actions_max} writes at most, and one of each item: found {len(writes)}"
-            return Refused((Reason(VALIDATION, None, why),) * len(writes))
-        if self.actions_max == ACTIONS_MAX and too_large(writes):
-            why = f"a transaction takes {BYTES_MAX} bytes at most"
-            return Refused((Reason(VALIDATION, None, why),) * len(writes))
+        if refused := refused_as_a_whole(writes, self.actions_max):
+            return refused
         return self._transact(writes, expires_at)
 
     def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
@@ -105,7 +95,7 @@ class EmbeddedEngine:
         with self._transaction():
             for key in rows:
                 row = self._row(key)
-                if row is not None and row.get(CONTRIBUTORS) == {"N": "0"}:
+                if is_empty(row):
                     self._store(key, row, None)
                     removed.append(key)
         return removed
@@ -217,96 +207,18 @@ class EmbeddedEngine:
             return Reason(VALIDATION, None, str(error))
 
     def _write(self, write: Write, expires_at: int) -> Reason | None:
-        match write:
-            case LedgerWrite():
-                return self._ledger(write, expires_at)
-            case AddRow():
-                return self._add(write)
-            case PutRow() | DeleteRow():
-                return self._put_or_delete(write)
-            case GuardedPut():
-                return self._guarded_put(write, expires_at)
-            case SettleRow():
-                return self._settle(write)
-            case Claim():
-                if (item := self._state(write.key)) is not None:
-                    return Reason(CONDITION, {**write.key._asdict(), **item})
-                return self._put_state(write.key, {"ttl": expires_at})
-            case PutState():
-                return self._put_state(write.key, {"s": write.contribution})
-            case DeleteState():
-                self._connection.execute("DELETE FROM state WHERE pk = ? AND sk = ?", write.key)
-        return None
+        if isinstance(write, StateWrite):
+            found = self._state(write.key) if isinstance(write, Guard) else None
+            item = state_after(write, found, expires_at)
+            return item if isinstance(item, Reason) else self._put_state(write.key, item)
+        before = self._row(write.key) if self._depends(write) else None
+        after = row_after(write, before, self.tables[write.key[0]], expires_at)
+        return after if isinstance(after, Reason) else self._store(write.key, before, after)
 
-    def _ledger(self, write: LedgerWrite, expires_at: int) -> Reason | None:
-        item = self._state(write.key)
-        if not ledger_holds(write, item):
-            return Reason(CONDITION, item and {**write.key._asdict(), **item})
-        item = item or {}
-        for part in write.parts:
-            item[part.handler + ".v"] = part.version
-            item[part.handler + ".s"] = part.contribution
-            item.pop(part.handler + ".fence", None)
-            if write.fence:
-                item[part.handler + ".fence"] = True
-        item["r"] = item.get("r", 0) + 1
-        if write.live:
-            item["live"] = item.get("live", 0) + write.live
-        if write.expires:
-            item["ttl"] = expires_at
-        else:
-            item.pop("ttl", None)
-        return self._put_state(write.key, item)
-
-    def _add(self, write: AddRow) -> Reason | None:
-        before = self._row(write.key)
-        if write.unversioned and before is not None and VERSION in before:
-            return Reason(CONDITION, decode({"M": before}))
-        row = dict(before) if before else self._key_attributes(write.key)
-        amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
-        for name, amount in amounts.items():
-            stored = row.get(name, {"N": "0"})
-            if "N" not in stored:
-                return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
-            number_text(amount)  # a number that no request could carry is refused, whatever the sum
-            row[name] = {"N": number_text(plus(decode_number(stored["N"]), amount))}
-        if write.stamp:
-            row[STAMP] = {"S": write.stamp}
-        return self._store(write.key, before, row)
-
-    def _settle(self, write: SettleRow) -> Reason | None:
-        before = self._row(write.key)
-        if before is None or not settles(write, before):
-            return Reason(CONDITION, before and decode({"M": before}))
-        return self._store(write.key, before, settled(write, before))
-
-    def _put_or_delete(self, write: PutRow | DeleteRow) -> Reason | None:
-        before = self._row(write.key) if write.owner or self._is_wanted(write.key) else None
-        if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
-            return Reason(CONDITION, decode({"M": before}))
-        attributes = encode(write.attributes)["M"] if isinstance(write, PutRow) else None
-        return self._store(
-            write.key, before, None if attributes is None else {**self._key_attributes(write.key), **attributes}
-        )
-
-    def _guarded_put(self, write: GuardedPut, expires_at: int) -> Reason | None:
-        before = self._row(write.key)
-        if before is not None and not row_is_older(before, write):
-            return Reason(CONDITION, decode({"M": before}))
-        row = self._key_attributes(write.key) | {VERSION: {"S": write.version}}
-        if write.owner:
-            row[OWNER] = {"S": write.owner}
-        if write.attributes is not None:
-            row |= encode(write.attributes)["M"]
-        else:
-            row[CONTRIBUTORS] = {"N": "0"}
-            if ttl := self.tables[write.key[0]].ttl:
-                row[ttl] = {"N": str(expires_at)}
-        return self._store(write.key, before, row)
-
-    def _key_attributes(self, key: RowKey) -> Row:
-        table = self.tables[key[0]]
-        return {name: encode(value) for name, value in zip(table.attributes, key[1:], strict=False)}
+    def _depends(self, write: RowWrite | SettleRow) -> bool:
+        """Whether what was stored matters to a write, or to the record of it."""
+        whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
+        return not whole or self._is_wanted(write.key)
 
     def _is_wanted(self, key: RowKey) -> bool:
         return self.wanted is not None and self.wanted(key)
@@ -328,27 +240,25 @@ class EmbeddedEngine:
             self._connection.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
         else:
             text = to_json(after)
-            if (why := _too_large(text, after)) is not None:
+            if (why := item_too_large(key, after, len(text))) is not None:
                 return why
             self._connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
         if self._is_wanted(key):
-            self._stream.add(key[0], self._key_attributes(key), before, after)
+            change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
+            if change is not None:
+                self._stream.add(change)
         return None
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
         found = self._connection.execute("SELECT item FROM state WHERE pk = ? AND sk = ?", key).fetchone()
         return json.loads(found[0]) if found else None
 
-    def _put_state(self, key: StateKey, item: Mapping[str, Any]) -> Reason | None:
+    def _put_state(self, key: StateKey, item: Mapping[str, Any] | None) -> Reason | None:
+        if item is None:
+            self._connection.execute("DELETE FROM state WHERE pk = ? AND sk = ?", key)
+            return None
         text = to_json(item)
-        if (why := _too_large(text, item)) is not None:
+        if (why := item_too_large(key, item, len(text))) is not None:
             return why
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
         return None
-
-
-def _too_large(text: str, item: Mapping[str, Any]) -> Reason | None:
-    """Refuses an item over DynamoDB's size; its text is longer in all but the bytes of its letters."""
-    if len(text) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX or (size := item_bytes(encode(item)["M"])) <= ITEM_BYTES_MAX:
-        return None
-    return Reason(VALIDATION, None, f"the item has {size} bytes, {ITEM_BYTES_MAX} at most")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from streamfold.chains import run_chains
 from streamfold.change import Change
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger import BEFORE_ALL
 from streamfold.outcome import Held, NotStarted
@@ -26,12 +26,8 @@ from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.oracle import Rows, stored_rows
 from streamfold.world import World
-
-if TYPE_CHECKING:
-    from streamfold.change import ItemKey
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
@@ -96,11 +92,11 @@ class Driver:
         self.tell = tell
         self.settings = Settings(chunk_actions=actions)
         self.store = store or MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.store.source_tables.update(self.app.source_tables)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
-        self._written: dict[ItemKey, str] = {}
         self._running: list[Lane | None] = []
         self._batch: list[Change] = []
         self._repairs_failed: list[Repaired] = []
@@ -147,10 +143,7 @@ class Driver:
 
     def _write(self, batch: Sequence[Change]) -> None:
         """The table has what its stream delivers; a batch that comes again does not lead it back."""
-        for change in batch:
-            if self._written.get(change.item, "") < change.version_text:
-                self._written[change.item] = change.version_text
-                self.store.sources[change.item] = change.new.raw or None
+        self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
 
     def _deliver(self, lane: Lane, batch: list[Change], how: str | None) -> int:
         """Delivers a batch, and returns how many of its records are through."""

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple, cast
 
 from streamfold.change import ItemKey
 from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.testing.memory import MemoryEngine
 from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")

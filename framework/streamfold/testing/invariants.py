@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from streamfold.app import App
+from streamfold.engines.memory import MemoryEngine
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.testing.memory import MemoryEngine
 from streamfold.values import decode_number, digest
 from streamfold.writes import RowKey, StateKey
 
@@ -32,6 +32,7 @@ class Invariants:
     def __init__(self, app: App, engine: MemoryEngine) -> None:
         self.app = app
         self.engine = engine
+        self.engine.touched = set()
         self.state: dict[StateKey, dict[str, Any]] = {}
         self.parts: dict[StateKey, list[tuple[RowKey, Mapping[str, str], str]]] = {}
         self.expected: dict[RowKey, Amounts] = defaultdict(lambda: defaultdict(int))
@@ -40,7 +41,7 @@ class Invariants:
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` when something that was touched is not as it must be."""
-        touched, self.engine.touched = self.engine.touched, set()
+        touched, self.engine.touched = self.engine.touched or set(), set()
         rows = {key for key in touched if not isinstance(key, StateKey)}
         for key in touched:
             if isinstance(key, StateKey):

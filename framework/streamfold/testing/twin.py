@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.app import App
+from streamfold.engines.memory import MemoryEngine
 from streamfold.key import Key
 from streamfold.read import rows as present
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.histories import Write, carry_out, key_types
-from streamfold.testing.memory import MemoryEngine
 from streamfold.testing.table import TableTwin
 from streamfold.values import decode
 

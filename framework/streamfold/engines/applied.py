@@ -1,0 +1,167 @@
+"""What one guarded write leaves of an item, or why it is refused: for engines that look at stored items themselves.
+
+Rows come and go as DynamoDB attribute values, state items as plain values. What was found is never changed in place.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamfold.engines.conditions import ledger_holds, plus, row_is_older, settled, settles
+from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.sizes import too_large
+from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
+from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text
+from streamfold.writes import (
+    CONDITION,
+    VALIDATION,
+    AddRow,
+    Claim,
+    DeleteRow,
+    GuardedPut,
+    LedgerWrite,
+    PutRow,
+    PutState,
+    Reason,
+    Refused,
+    RowKey,
+    RowWrite,
+    SettleRow,
+    StateKey,
+    StateWrite,
+    Write,
+)
+
+LETTER_BYTES_MAX = 4
+"""Bytes of one letter in UTF-8 (RFC 3629, 3)."""
+ABSENT = Reason(CONDITION)
+NOTHING = {"N": "0"}
+
+Row = dict[str, Any]
+StateItem = dict[str, Any]
+
+
+def refused_as_a_whole(writes: Sequence[Write], actions_max: int) -> Refused | None:
+    """Refuses what no transaction may be: too many writes, two of one item, or over 4 MB.
+
+    A store with more than DynamoDB's number of writes in a transaction knows no limit of bytes either.
+    """
+    if len(writes) > actions_max or len({write.key for write in writes}) < len(writes):
+        why = f"a transaction takes {actions_max} writes at most, and one of each item: found {len(writes)}"
+    elif actions_max == ACTIONS_MAX and too_large(writes):
+        why = f"a transaction takes {BYTES_MAX} bytes at most"
+    else:
+        return None
+    return Refused((Reason(VALIDATION, None, why),) * len(writes))
+
+
+def item_too_large(key: RowKey | StateKey, item: Mapping[str, Any], text_letters: int) -> Reason | None:
+    """Refuses an item over DynamoDB's size; a text of it is longer than itself in all but the bytes of its letters."""
+    if text_letters * LETTER_BYTES_MAX <= ITEM_BYTES_MAX:
+        return None
+    size = item_bytes(encode(item)["M"] if isinstance(key, StateKey) else item)
+    if size <= ITEM_BYTES_MAX:
+        return None
+    return Reason(VALIDATION, None, f"the item has {size} bytes, {ITEM_BYTES_MAX} at most")
+
+
+def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:
+    """The state item after a write; None where there is none then."""
+    match write:
+        case LedgerWrite():
+            return _ledger(write, before, expires_at)
+        case Claim():
+            return {"ttl": expires_at} if before is None else _found(write.key, before)
+        case PutState():
+            return {"s": write.contribution}
+    return None
+
+
+def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, expires_at: int) -> Row | Reason | None:
+    """The row after a write; None where there is none then. Raises ``HandlerError`` for what cannot be stored."""
+    match write:
+        case AddRow():
+            return _add(write, before, table)
+        case GuardedPut():
+            return _guarded_put(write, before, table, expires_at)
+        case SettleRow():
+            return _settle(write, before)
+    return _put_or_delete(write, before, table)
+
+
+def key_attributes(table: Table, key: RowKey) -> Row:
+    """The key of a row as attributes."""
+    return {name: encode(value) for name, value in zip(table.attributes, key[1:], strict=False)}
+
+
+def is_empty(row: Row | None) -> bool:
+    """Whether a row is there and nothing contributes to it."""
+    return row is not None and row.get(CONTRIBUTORS) == NOTHING
+
+
+def _found(key: StateKey, item: StateItem) -> Reason:
+    return Reason(CONDITION, {**key._asdict(), **item})
+
+
+def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason:
+    if not ledger_holds(write, before):
+        return ABSENT if before is None else _found(write.key, before)
+    item = dict(before) if before else {}
+    for part in write.parts:
+        item[part.handler + ".v"] = part.version
+        item[part.handler + ".s"] = part.contribution
+        item.pop(part.handler + ".fence", None)
+        if write.fence:
+            item[part.handler + ".fence"] = True
+    item["r"] = item.get("r", 0) + 1
+    if write.live:
+        item["live"] = item.get("live", 0) + write.live
+    if write.expires:
+        item["ttl"] = expires_at
+    else:
+        item.pop("ttl", None)
+    return item
+
+
+def _add(write: AddRow, before: Row | None, table: Table) -> Row | Reason:
+    if write.unversioned and before is not None and VERSION in before:
+        return Reason(CONDITION, decode({"M": before}))
+    row = dict(before) if before else key_attributes(table, write.key)
+    amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
+    for name, amount in amounts.items():
+        stored = row.get(name, NOTHING)
+        if "N" not in stored:
+            return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
+        number_text(amount)  # a number that no request could carry is refused, whatever the sum
+        row[name] = {"N": number_text(plus(decode_number(stored["N"]), amount))}
+    if write.stamp:
+        row[STAMP] = {"S": write.stamp}
+    return row
+
+
+def _settle(write: SettleRow, before: Row | None) -> Row | Reason:
+    if before is None or not settles(write, before):
+        return Reason(CONDITION, before and decode({"M": before}))
+    return settled(write, before)
+
+
+def _put_or_delete(write: PutRow | DeleteRow, before: Row | None, table: Table) -> Row | Reason | None:
+    if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
+        return Reason(CONDITION, decode({"M": before}))
+    if isinstance(write, DeleteRow):
+        return None
+    return {**key_attributes(table, write.key), **encode(write.attributes)["M"]}
+
+
+def _guarded_put(write: GuardedPut, before: Row | None, table: Table, expires_at: int) -> Row | Reason:
+    if before is not None and not row_is_older(before, write):
+        return Reason(CONDITION, decode({"M": before}))
+    row = key_attributes(table, write.key) | {VERSION: {"S": write.version}}
+    if write.owner:
+        row[OWNER] = {"S": write.owner}
+    if write.attributes is not None:
+        row.update(encode(write.attributes)["M"])
+        return row
+    row[CONTRIBUTORS] = NOTHING
+    if table.ttl:
+        row[table.ttl] = {"N": str(expires_at)}
+    return row

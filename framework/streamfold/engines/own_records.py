@@ -1,0 +1,73 @@
+"""The records of an engine's own stream: of derived rows only, so that chains run without AWS."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+from typing import Any
+
+from streamfold.engines import OwnRecord, StoredItem
+from streamfold.values import same
+
+STREAM_LABEL = "embedded"
+
+
+def change_of(
+    table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None
+) -> dict[str, Any] | None:
+    """What an own stream keeps of a write; None where it changed nothing, of which a stream has no record."""
+    if before == after or (before and after and same({"M": before}, {"M": after})):
+        return None
+    event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
+    images = {name: image for name, image in (("OldImage", before), ("NewImage", after)) if image is not None}
+    return {"table": table, "eventName": event, "Keys": key, **images}
+
+
+def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
+    """A change as the record that Lambda would bring."""
+    body = {name: part for name, part in change.items() if name not in ("table", "eventName")}
+    record = {
+        "eventID": f"{STREAM_LABEL}-{sequence}",
+        "eventName": change["eventName"],
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": f"arn:aws:dynamodb:local:000000000000:table/{change['table']}/stream/{STREAM_LABEL}",
+        "dynamodb": {
+            **body,
+            "SequenceNumber": str(sequence),
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+            "ApproximateCreationDateTime": 0,
+        },
+    }
+    return OwnRecord(sequence, record)
+
+
+class OwnRecords:
+    """An own stream in a list, and the place up to which it was read."""
+
+    def __init__(self) -> None:
+        self._sequences: list[int] = []
+        self._changes: dict[int, dict[str, Any]] = {}
+        self._position = 0
+        self._last = 0
+
+    def add(self, change: dict[str, Any]) -> None:
+        self._last += 1
+        self._sequences.append(self._last)
+        self._changes[self._last] = change
+
+    def pending(self, limit: int) -> list[OwnRecord]:
+        """The first records that nobody has processed."""
+        begin = bisect_right(self._sequences, self._position)
+        return [lambda_form(each, self._changes[each]) for each in self._sequences[begin : begin + limit]]
+
+    def advance(self, sequence: int, done: Collection[int]) -> None:
+        """Notes the place up to which records were read, and drops what is done; the rest is for ``retry``."""
+        for each in done:
+            self._changes.pop(each, None)
+        if done:
+            begin, end = bisect_left(self._sequences, min(done)), bisect_right(self._sequences, max(done))
+            self._sequences[begin:end] = [each for each in self._sequences[begin:end] if each in self._changes]
+        self._position = sequence
+
+    def retry(self) -> None:
+        """Makes the records that failed pending again."""
+        if self._sequences:
+            self._position = min(self._position, self._sequences[0] - 1)
