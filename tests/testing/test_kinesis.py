@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold import Table
+from streamfold import App, Router, Table
 from streamfold.engines.memory import MemoryEngine
 from streamfold.envelope import Origins
 from streamfold.errors import RecordError
@@ -111,6 +111,24 @@ def test_rows_are_those_that_the_tables_own_stream_leads_to(form, history, seed)
     origins = Origins(app.source_tables, Settings())
     expected = expected_rows(app, map(origins.change, records))
     assert in_order(stored_rows(app, engine.rows.items())) == in_order(expected)
+
+
+def views_only():
+    """One of every view and index: what both sources deliver takes effect twice on all else."""
+    router = Router()
+    router.routes = [route for route in everything.router.routes if route.ledger]
+    return App("views", routers=[router])
+
+
+@given(history=histories.writes(), overlap=st.integers(0, 5), seed=st.integers(0, 1000))
+def test_views_are_right_when_a_table_changes_over_under_a_higher_epoch(history, overlap, seed):
+    app, records = views_only(), histories.records_of(history)
+    engine, half = MemoryEngine(app.tables.values(), app.chains), len(records) // 2
+    assert app.process(records[:half], engine=engine, settings=Settings()) == []
+    for event in events_of(records[max(0, half - overlap) :], Random(seed), "lambda"):
+        assert app.process(event, engine=engine, settings=Settings(epoch=1)) == []
+    origins = Origins(app.source_tables, Settings())
+    assert stored_rows(app, engine.rows.items()) == expected_rows(app, map(origins.change, records))
 
 
 def check_histories(count, seed):
