@@ -166,6 +166,16 @@ def test_data_that_is_no_base64_of_text_is_refused(data):
         unwrapped(raw)
 
 
+def test_data_that_is_nested_too_deeply_is_refused():
+    deep = {"SS": ["b", "a"]}
+    for _ in range(700):
+        deep = {"M": {"a": deep}}
+    data = data_of()
+    data["dynamodb"]["NewImage"]["a"] = deep
+    with pytest.raises(RecordError, match="is nested deeper than any item can be"):
+        KinesisChange(wrapped("{}"), data, Origin(MAIN, PREFIX))
+
+
 @pytest.mark.parametrize("number", [None, "", 5])
 def test_a_record_that_could_not_be_reported_is_refused(number):
     with pytest.raises(RecordError, match=f"has sequenceNumber={number!r}: expected text, by which a failure"):

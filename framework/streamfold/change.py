@@ -114,10 +114,8 @@ class Change:
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
-        self._set_expired(record.get("userIdentity"))
-
-    def _set_expired(self, identity: object) -> None:
-        self.expired = identity is not None and self.event == "REMOVE" and _is_time_to_live(identity)
+        identity = record.get("userIdentity")
+        self.expired = identity is not None and self.event == "REMOVE" and is_time_to_live(identity)
 
     @property
     def version(self) -> Version:
@@ -289,7 +287,8 @@ def image_of(raw: RawImage | None) -> Image:
     return Image(raw)
 
 
-def _is_time_to_live(identity: object) -> bool:
+def is_time_to_live(identity: object) -> bool:
+    """Whether an identity is the one that deletions by time to live bear."""
     if not isinstance(identity, Mapping):
         return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}

@@ -81,11 +81,11 @@ class Origins:
 
     def change(self, record: RawRecord) -> Change:
         """The change of a raw record. Raises ``RecordError``."""
-        if is_kinesis(record):
-            return self._kinesis_change(record)
         arn = record.get("eventSourceARN")
         origin = self._known.get(arn)
         if origin is None:
+            if is_kinesis(record):
+                return self._kinesis_change(record)
             origin = self._known[arn] = self._origin(arn)
         return Change(record, origin)
 

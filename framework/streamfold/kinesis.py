@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from streamfold.change import EVENTS, SEQUENCE_DIGITS_MAX, Change, Origin, broken_image, item_key
+from streamfold.change import EVENTS, SEQUENCE_DIGITS_MAX, Change, Origin, broken_image, is_time_to_live, item_key
 from streamfold.errors import RecordError, shown
 from streamfold.values import CANONICAL
 
@@ -97,11 +97,14 @@ class KinesisChange(Change):
         self.table = origin.table
         self.item = item_key(body["Keys"], origin.table)
         self.version_text = origin.version_prefix + str(microseconds).zfill(SEQUENCE_DIGITS_MAX)
-        self._digest = _digest(body)
+        try:
+            self._digest = _digest(body)
+        except RecursionError:
+            raise RecordError(f"Kinesis record {self.sequence} is nested deeper than any item can be.") from None
         self.view = "NEW_AND_OLD_IMAGES"  # a record always carries both (Developer Guide, kds)
         self._old, self._new = body.get("OldImage") or None, body.get("NewImage") or None
         self._at = microseconds // MICROSECONDS
-        self._set_expired(data.get("userIdentity"))
+        self.expired = event == "REMOVE" and is_time_to_live(data.get("userIdentity"))
 
     @property
     def identity_text(self) -> str:
@@ -129,7 +132,10 @@ class KinesisChange(Change):
 def _digest(body: Record) -> str:
     """128 bits of both images, the same in whatever order attributes and members of sets stand."""
     images = [body.get("OldImage") or {}, body.get("NewImage") or {}]
-    return blake2b(CANONICAL.encode(_ordered(images)).encode(), digest_size=DIGEST_BYTES).hexdigest()
+    text = CANONICAL.encode(images)
+    if any(f'"{tag}":[' in text for tag in SETS):
+        text = CANONICAL.encode(_ordered(images))
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _ordered(value: Any) -> Any:
