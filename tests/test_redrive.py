@@ -25,7 +25,7 @@ from streamfold.testing import KinesisTwin
 from streamfold.values import to_json
 from streamfold.world import World
 from tests import everything
-from tests.failures import parked_document, parked_record, queue_message, s3_object
+from tests.failures import parked_document, queue_message, s3_object
 from tests.histories import records_of, writes
 from tests.model import model, stored
 from tests.records import LABEL
@@ -332,32 +332,6 @@ def test_numbers_of_records_are_read_from_the_stream_and_what_is_gone_is_told(sh
     gone, *others = shop.told(document)
     assert (gone.what, gone.why, gone.is_left_over) == ("gone", "some are gone", True)
     assert [each.what for each in others if each.handler == "total"] == ["stale"]
-
-
-def kinesis_object(*notices):
-    """The content of the object that Lambda leaves in a bucket for a batch of Kinesis."""
-    return {"requestContext": {}, "KinesisBatchInfo": {}, "payload": json.dumps({"Records": notices})}
-
-
-def test_a_change_that_kinesis_told_of_twice_is_made_good_once(shop):
-    kinesis, origins = KinesisTwin(), Origins(shop.app.source_tables, Settings())
-    notice = kinesis.append(shop.put(group="a", price=5))
-    found = shop.redrive(kinesis_object(notice), origins=origins)
-    assert {handler: what for handler, (what, *_) in found.items() if handler != "mail"} == dict.fromkeys(
-        ["total", "card", "audit", "changes", "seen"], "applied"
-    )
-    again = shop.redrive(kinesis_object(kinesis.again(notice)), origins=origins)
-    assert (again["changes"], again["seen"]) == (("known", 0, 0), ("known", 0, 0))
-    assert stored(shop.app, shop.engine)["main", "CHANGES", "TOTAL"] == {"changes": 1}
-
-
-def test_a_parked_change_that_kinesis_told_of_is_redriven(shop):
-    origins = Origins(shop.app.source_tables, Settings())
-    record = shop.put(group="a", price=5)
-    notice = KinesisTwin().append(record)
-    version = origins.change(notice).version_text
-    document = json.loads(parked_record(record, "changes", version=version)._replace(record=notice).text())
-    assert shop.redrive(document, origins=origins) == {"changes": ("applied", 1, 0)}
 
 
 def test_what_is_no_document_is_bad(shop):
