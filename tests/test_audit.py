@@ -71,6 +71,13 @@ def test_a_change_of_no_recorded_field_has_a_row_too():
     assert history(PAID, fields=["total"]).attributes["changes"] == {}
 
 
+def test_attributes_stand_in_the_order_of_their_names():
+    names = ["zeta", "alpha", "mu", "beta", "omega"]
+    amended = change(item("ORDER#1", **dict.fromkeys(names, 1)), item("ORDER#1", **dict.fromkeys(names, 2)))
+    assert list(history(amended).attributes["changes"]) == sorted(names)
+    assert history(amended, fields=names).attributes["fields"] == sorted(names)
+
+
 def test_the_actor_is_who_the_new_image_says_it_was():
     amended = change(item("ORDER#1", by="ana"), item("ORDER#1", by="bo"))
     assert history(amended, actor="by").attributes["actor"] == "bo"

@@ -107,6 +107,14 @@ def test_rows_under_another_key_are_not_taken_for_honest():
     assert [problem for _, problem in problems(signed(LIFE), OTHER)] == ["forged"] * 5
 
 
+def test_rows_that_expire_may_go_in_any_order():
+    rows = signed(LIFE)
+    del rows[1]
+    assert [problem for _, problem in problems(rows)] == ["gap"]
+    assert list(findings("ORDER#1|METADATA", rows, SECRET, lambda row: row is rows[0])) == []
+    assert len(list(findings("ORDER#1|METADATA", rows, SECRET, lambda row: row is rows[1]))) == 1
+
+
 def test_what_no_walk_can_find_is_not_found():
     rows = signed(LIFE)
     assert problems(rows[:3]) == problems(rows[2:]) == problems([rows[0]]) == problems([]) == []

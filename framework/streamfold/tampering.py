@@ -5,7 +5,7 @@ is the item after the change before. Neither is a chain over the previous row, w
 record that comes again days later would make an honest history look forged.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.digests import ROW, image_digest, row_digest, same_digest
@@ -21,7 +21,7 @@ MEANINGS: Mapping[Problem, str] = {
 AT_THE_END = "rows that are missing at the end of a history"
 NOT_FOUND = (
     AT_THE_END,
-    "rows that are missing at its beginning",
+    "rows that are missing at its beginning, or behind one that has expired",
     "rows that are missing where the item came back to what it was before them",
 )
 """What no walk along the rows can find; a comparison with the item as it is now finds what is missing ``AT_THE_END``.
@@ -39,10 +39,16 @@ class Finding(NamedTuple):
         return f"{self.item}  {self.version}  {self.problem}: the row {MEANINGS[self.problem]}"
 
 
-def findings(item: str, rows: Sequence[Mapping[str, Any]], key: bytes) -> Iterator[Finding]:
+def findings(
+    item: str,
+    rows: Sequence[Mapping[str, Any]],
+    key: bytes,
+    expired: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+) -> Iterator[Finding]:
     """What is wrong with the history of one item: its rows, whole, in plain values, sorted by version.
 
-    A row that is missing is found at the one behind it. ``NOT_FOUND`` says what is not found.
+    A row that is missing is found at the one behind it; behind a row that has ``expired`` it is none, because DynamoDB
+    removes expired rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` says what is not found.
     """
     before: Mapping[str, Any] | None = None
     for row in rows:
@@ -55,7 +61,7 @@ def findings(item: str, rows: Sequence[Mapping[str, Any]], key: bytes) -> Iterat
             yield Finding(item, version, "forged")
         if before is not None and before.get("new") != digests.get("old"):
             yield Finding(item, version, "gap")
-        before = digests
+        before = None if expired(row) else digests
 
 
 def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str, image: Image) -> Finding | None:

@@ -15,6 +15,13 @@ router.audit(Key("ORDER#{order_id}", "METADATA"))
 router.audit(Key("LINE#{order_id}", "{sku:rest}"), into=Key("LINES#{order_id}", "{version}#{sku:rest}"), name="lines")
 app = App("shop", routers=[router])
 """
+EXPIRING = """
+from streamfold import App, Key, Router, Table
+
+router = Router()
+router.audit(Key("ORDER#{order_id}", "METADATA", table=Table("main", ttl="expires")), keep_days=1)
+app = App("shop", routers=[router])
+"""
 SECRET = "k" * 32
 
 
@@ -81,9 +88,19 @@ def test_rows_that_are_missing_at_the_end_are_found_beside_the_items_themselves(
     assert verified(state, "--all")[0] == [("ORDER#3|METADATA", "unsigned")]
     found, told = verified(state, "--all", "--source")
     assert found == [("ORDER#2|METADATA", "behind"), ("ORDER#3|METADATA", "unsigned")]
-    assert told["not_found"][0] == "rows that are missing at its beginning"
+    assert told["not_found"][0] == "rows that are missing at its beginning, or behind one that has expired"
     assert verified(state, "ORDER#2", "METADATA", "--source")[0] == [("ORDER#2|METADATA", "behind")]
     assert verified(state, "LINE#1", "a", "--source")[0] == []
+
+
+def test_rows_that_have_expired_may_be_gone(state, source, monkeypatch):
+    state.app(EXPIRING)
+    state.run("replay", state.records(*[source.put("ORDER#7", n=number) for number in range(3)]), *STATE, "--fresh")
+    edit(state, "AUDIT#ORDER#7|METADATA", 1)
+
+    for seconds, found in ((-1, [("ORDER#7|METADATA", "gap")]), (0, [])):
+        monkeypatch.setattr("streamfold.cli.audit.now", lambda late=seconds: 1_772_355_600 + 24 * 60 * 60 + late)
+        assert verified(state, "ORDER#7", "METADATA")[0] == found
 
 
 def test_an_item_that_is_gone_is_as_its_last_row_left_it(state, source):

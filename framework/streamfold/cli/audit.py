@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from functools import partial
 from itertools import dropwhile
+from time import time as now
 
 import click
 
@@ -44,6 +47,12 @@ class Checked:
     rows: int = 0
     findings: list[Finding] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
+
+    def walk(self, found: Audited, rows: list[Row], key: bytes) -> None:
+        """Goes along the history of one item."""
+        self.items += 1
+        self.rows += len(rows)
+        self.add(findings(found.item, rows, key, partial(_has_expired, found.target.table.ttl, now())))
 
     def add(self, found: Iterable[Finding]) -> None:
         for finding in found:
@@ -121,9 +130,7 @@ def verify(
     checked = Checked(not_found=tuple(what for what in NOT_FOUND if not (source and what == AT_THE_END)))
     for found, every_row in _histories(store, app, (partition, sort), handler):
         rows = _since(every_row, first)
-        checked.items += 1
-        checked.rows += len(rows)
-        checked.add(findings(found.item, rows, settings.audit_key))
+        checked.walk(found, rows, settings.audit_key)
         if source:
             checked.add(_behind(store, found, rows, settings.audit_key))
     _print_json(checked) if json_output else _print(checked)
@@ -142,6 +149,11 @@ def _histories(
     if not rows:
         raise SettingsError(f"Item {found.item} has no history: nothing was recorded, or all of it is gone.")
     return [(found, rows)]
+
+
+def _has_expired(ttl: str | None, time: float, row: Row) -> bool:
+    expires = None if ttl is None else row.get(ttl)
+    return isinstance(expires, int | Decimal) and expires <= time
 
 
 def _behind(store: Engine, found: Audited, rows: list[Row], key: bytes) -> Iterator[Finding]:
