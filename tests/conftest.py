@@ -14,7 +14,7 @@ from tests.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("streamfold")
-pytest.register_assert_rewrite("tests.engine_contract", "tests.commit_contract")
+pytest.register_assert_rewrite("tests.engine_contract", "tests.entries_contract", "tests.commit_contract")
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.plan import Copied, KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
-from streamfold.settle import Named
+from streamfold.settle import Named, Unsettled
 from streamfold.triage import Triage
 from streamfold.world import World
 
@@ -70,6 +70,7 @@ class Batch:
         self.report = Report()
         self.failed: list[Failed] = []
         self.external: list[tuple[Route, Change, Fields]] = []
+        self.unsettled = Unsettled()
         self.work: dict[ItemKey, ItemWork] = {}
         for change in changes:
             work = self.work.get(change.item) or self._route(change)
@@ -103,9 +104,9 @@ class Batch:
                     units += self._on(route, fields, work)
         return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(copies))
 
-    def named(self, unit: Unit) -> Named:
-        """The rows that an item's images name, and that a crash may have left empty or unsettled."""
-        named = Named()
+    def named(self, unit: Unit, found: LedgerItem) -> Named:
+        """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
+        named = self._stored(unit.item, unit.steps, found)
         work = self.work[unit.item]
         for step in unit.steps:
             fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
@@ -113,6 +114,12 @@ class Batch:
                 for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
                     named.add(self.app.name, step.route, unit.item, self._try(step.route, image, fields) or {})
             named.rows.difference_update(step.after)
+        return named
+
+    def _stored(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Named:
+        named = Named()
+        for step in steps:
+            named.add_stored(self.app.name, step.route, item, found)
         return named
 
     def call_external(self) -> None:
@@ -236,6 +243,9 @@ class Batch:
                 continue
             planned = self._ledger_unit(work, group, steps, found)
             units += planned
+            for row, moved in self._stored(work.item, steps, found).moved.items():
+                routes, changes = tuple(step.route for step in steps), tuple(work.changes)
+                self.unsettled.add(row, moved, routes, changes)
             if not planned:
                 self.report.known += len(work.changes)
         return units

@@ -68,7 +68,8 @@ class World(NamedTuple):
 
 
 class Committer:
-    """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished.
+    """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished, and
+    ``unsettled`` holds those that are known before.
 
     ``triage`` is asked about every failure, and returns what is left of it: a record that is parked holds no other.
     """
@@ -77,7 +78,8 @@ class Committer:
         self,
         engine: Engine,
         world: World,
-        named: Callable[[Unit], Named],
+        named: Callable[[Unit, LedgerItem], Named],
+        unsettled: Unsettled,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
     ) -> None:
         self.engine = engine
@@ -87,7 +89,7 @@ class Committer:
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.lowered: dict[RowKey, Lowered] = {}
-        self.unsettled = Unsettled()
+        self.unsettled = unsettled
         self.held: set[Lane] = set()
         self.read_ahead = False
 
@@ -132,7 +134,7 @@ class Committer:
                 total.unchanged += not (tally.written or tally.removed)
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
-                    self.unsettled.add(effect.key, effect.moved, unit)
+                    self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)
                 if isinstance(effect, AddRow) and effect.contributors:
                     lowered = self.lowered.get(effect.key) or self.lowered.setdefault(effect.key, Lowered())
                     lowered.contributors += effect.contributors
@@ -266,11 +268,11 @@ class Committer:
         An earlier attempt may have died before it removed the rows that it left empty, or settled those whose entries
         it moved: they are looked at again.
         """
-        named = self.named(unit)
+        named = self.named(unit, found)
         for key in named.rows:
             self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
         for key, moved in named.moved.items():
-            self.unsettled.add(key, moved, unit)
+            self.unsettled.add(key, moved, unit.routes, unit.changes)
         planned = again(unit, found)
         if planned is None:
             self._done(unit)
@@ -340,7 +342,8 @@ class Committer:
     def _settle(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
         for key, error in settle(self.engine, self.unsettled.moved, self.world.pause).items():
-            self._fail(self.unsettled.units[key], error)
+            failed = [Failed(change, route, error) for change, route in self.unsettled.causes[key]]
+            self.outcome.failed += [each for each in map(self.triage, failed) if each is not None]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         if not self.held:

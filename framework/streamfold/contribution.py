@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.aggregates import Number
 from streamfold.change import ItemKey, item_name
-from streamfold.entries import NOTHING, Entry, Held, HeldByName, Mark, alone, moved
+from streamfold.entries import NOTHING, Entry, Held, HeldByName, Mark, alone, moved, taken
 from streamfold.entries import writes as entry_writes
 from streamfold.key import KeyValue
 from streamfold.route import Route, Target
@@ -135,6 +135,14 @@ def moved_by(application: str, route: Route, item: ItemKey, rows: Contribution) 
     mark = Mark(application, route.name, item, "")
     found = {key: moved(mark, key, NOTHING, part.ordered) for key, part in rows.items() if part.ordered}
     return {key: places for key, places in found.items() if places}
+
+
+def left_text(before: Contribution, after: Contribution) -> str | None:
+    """The text of the entries that a step takes away; None where nothing is ordered."""
+    if not has_entries(before, after):
+        return None
+    found = {key: taken(part.ordered, _ordered(after, key)) for key, part in before.items()}
+    return stored_text({key: Part({}, None, "", ordered) for key, ordered in found.items() if ordered})
 
 
 def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:

@@ -114,6 +114,16 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
     return tuple(found)
 
 
+def taken(before: HeldByName, after: HeldByName) -> HeldByName:
+    """The entries that are held no more, or that hold something else."""
+    found: dict[str, Held] = {}
+    for name, old in before.items():
+        new = after[name].entries if name in after else {}
+        if gone := {order: entry for order, entry in old.entries.items() if new.get(order) != entry}:
+            found[name] = Held(old.ordering, gone)
+    return found
+
+
 def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> list[PutState | DeleteState]:
     """The writes of a row's entries."""
     found: list[PutState | DeleteState] = []

@@ -2,9 +2,9 @@
 
 Attributes of a ledger item, flat, because a nested path cannot be set in an absent map:
 ``r`` revision (grows by one per write), ``live`` handlers with something stored, ``ttl`` only when nothing is stored,
-and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole) and
-``<handler>.fence`` (only on items written by repair or redrive). A contribution over 4 KB lives in an item of its own,
-with its digest here.
+and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole),
+``<handler>.fence`` (only on items written by repair or redrive) and ``<handler>.u`` (entries that its last step took
+away). A contribution over 4 KB lives in an item of its own, with its digest here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from streamfold.contribution import (
     difference,
     entries_between,
     has_entries,
+    left_text,
     marked,
     stored_rows,
     stored_text,
@@ -40,10 +41,14 @@ PAGE_ROWS = 98
 
 
 class StoredPart(NamedTuple):
-    """What a ledger item holds of one handler: version and contribution text, or its digest."""
+    """What a ledger item holds of one handler: version and contribution text, or its digest.
+
+    ``left``: the text of entries that its last step took away, whose rows may not be settled.
+    """
 
     version: str
     text: str
+    left: str = ""
 
 
 class LedgerItem(NamedTuple):
@@ -58,7 +63,7 @@ class LedgerItem(NamedTuple):
         if not attributes:
             return cls(0, 0, {})
         parts = {
-            name[:-2]: StoredPart(version, attributes.get(name[:-2] + ".s", ""))
+            name[:-2]: StoredPart(version, attributes.get(name[:-2] + ".s", ""), attributes.get(name[:-2] + ".u", ""))
             for name, version in attributes.items()
             if name.endswith(".v")
         }
@@ -183,7 +188,7 @@ def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transit
             writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, step.version, after, before))
+        parts.append(LedgerPart(step.route.name, step.version, after, before, left_text(step.before, step.after)))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
@@ -232,7 +237,7 @@ def _from_found(
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, version, after, text))
+        parts.append(LedgerPart(step.route.name, version, after, text, left_text(before, target)))
         live += bool(after) - bool(text)
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)

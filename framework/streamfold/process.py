@@ -76,6 +76,7 @@ def process_changes(
                 world.enough_time,
             ),
             batch.named,
+            batch.unsettled,
             triage,
         ).run(plan)
         batch.failed += outcome.failed

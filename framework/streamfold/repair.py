@@ -25,7 +25,7 @@ from streamfold.sending import expires_at, pause_seconds
 from streamfold.settle import Named, settle
 from streamfold.values import EXACT
 from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write, all_moved
+from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
@@ -93,9 +93,9 @@ class Repair:
 
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
         written, removed, named = 0, 0, _named(self.app.name, work, changes)
-        lowered, unsettled = named.rows, named.moved
+        lowered = named.rows
         for number in range(ROUNDS_MAX):
-            known, transition = self._planned(work)
+            known, transition = self._planned(work, named)
             tally = transition.tallies[0]
             if self.dry_run:
                 return Repaired(work.item, work.route.name, tally.written, tally.removed, known)
@@ -106,22 +106,26 @@ class Repair:
                 continue
             written, removed, lowered = written + tally.written, removed + tally.removed, lowered | _lowered(writes)
             for write in writes:
-                if isinstance(write, AddRow) and write.moved:
-                    unsettled[write.key] = all_moved(unsettled.get(write.key, ()), write.moved)
+                if isinstance(write, AddRow):
+                    named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(lowered - transition.steps[0].after.keys())
-                for error in settle(self.engine, unsettled, self.world.pause).values():
+                for error in settle(self.engine, named.moved, self.world.pause).values():
                     raise error
                 return Repaired(work.item, work.route.name, written, removed, known)
         raise EngineUnavailable(
             f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
         )
 
-    def _planned(self, work: Work) -> tuple[bool, Transition]:
-        """The step to what the source says; whether the ledger stood at the version already."""
+    def _planned(self, work: Work, named: Named) -> tuple[bool, Transition]:
+        """The step to what the source says; whether the ledger stood at the version already.
+
+        ``named`` takes the rows that the ledger item names.
+        """
         key = ledger_key(self.app.name, work.route.group, work.item)
         found = LedgerItem.of(self.engine.read_state([key], consistent=True).get(key))
         found = filled(self.engine, key, found, {work.route.name})
+        named.add_stored(self.app.name, work.route, work.item, found)
         source = self.engine.read_source(work.item)  # behind the ledger: see above
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
         stored = found.parts.get(work.route.name)

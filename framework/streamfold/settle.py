@@ -9,18 +9,18 @@ Where nothing that moved lies among the entries that count (up to the row's edge
 and neither entries are read nor the row is written.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamfold.change import ItemKey
-from streamfold.contribution import Contribution, moved_by
+from streamfold.change import Change, ItemKey
+from streamfold.contribution import Contribution, moved_by, stored_rows
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, BEYOND, made
 from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.ledger import LedgerItem
 from streamfold.ordered import FORMS, Ordering
 from streamfold.part import PLAIN_ENTRY
-from streamfold.plan import Unit
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.table import EDGE, PLAIN_NAMES, STAMP
@@ -47,20 +47,36 @@ class Named:
         """Takes what one image of an item contributes."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
         for key, places in moved_by(application, route, item, parts).items():
-            self.moved[key] = all_moved(self.moved.get(key, ()), places)
+            self.take(key, places)
+
+    def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
+        """Takes the entries that a ledger item holds, and those that it held until its last step."""
+        if route.name in found.parts:
+            part = found.parts[route.name]
+            for text in (part.text, part.left):
+                for key, places in moved_by(application, route, item, stored_rows(text)).items():
+                    self.take(key, places)
+
+    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        """Takes what moved below a row."""
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
 
 class Unsettled:
-    """Rows whose entries moved, each with the units that moved them."""
+    """Rows whose entries moved, each with the changes that moved them through which handlers."""
 
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}
-        self.units: dict[RowKey, list[Unit]] = {}
+        self.causes: dict[RowKey, list[Cause]] = {}
 
-    def add(self, row: RowKey, moved: tuple[Moved, ...], unit: Unit) -> None:
+    def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
         if moved:
             self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-            self.units.setdefault(row, []).append(unit)
+            self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)
+
+
+Cause = tuple[Change, Route]
 
 
 class Shows(NamedTuple):

@@ -114,12 +114,16 @@ class LedgerPart(NamedTuple):
     ``expected`` is the stored contribution that the effects were computed from, compared where the whole
     ``LedgerWrite`` has no ``revision``: the part must then be absent or of an older version, hold that
     contribution, and bear no fence.
+
+    ``left``: the entries that it held and holds no more, as text; None where no entries move. If a process dies before
+    it settles their rows, a redelivery knows them by it.
     """
 
     handler: str
     version: str
     contribution: str
     expected: str
+    left: str | None = None
 
 
 class LedgerWrite(NamedTuple):

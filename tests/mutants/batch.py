@@ -60,7 +60,7 @@ def _without(data: Any, name: str) -> Any:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Batch, "named", lambda self, unit: Named()):
+    with patch.object(Batch, "named", lambda self, unit, found: Named()):
         yield
 
 

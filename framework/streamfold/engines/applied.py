@@ -109,6 +109,8 @@ def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> St
     for part in write.parts:
         item[part.handler + ".v"] = part.version
         item[part.handler + ".s"] = part.contribution
+        if part.left is not None:
+            item[part.handler + ".u"] = part.left
         item.pop(part.handler + ".fence", None)
         if write.fence:
             item[part.handler + ".fence"] = True

@@ -98,6 +98,8 @@ class Requests:
         for part in write.parts:
             sets.append(f"{use.name(part.handler + '.v')} = {use.value(part.version)}")
             sets.append(f"{use.name(part.handler + '.s')} = {use.value(part.contribution)}")
+            if part.left is not None:
+                sets.append(f"{use.name(part.handler + '.u')} = {use.value(part.left)}")
             if write.fence:
                 sets.append(f"{use.name(part.handler + '.fence')} = {use.value(value=True)}")
             else:
