@@ -12,13 +12,15 @@ from streamfold.engines import Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
-from streamfold.values import decode
+from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
     CONFLICT,
+    AbsentSource,
     AddRow,
     Claim,
     DeleteRow,
+    DeleteSource,
     DeleteState,
     GuardedPut,
     LedgerPart,
@@ -27,6 +29,7 @@ from streamfold.writes import (
     PutState,
     SettleRow,
     StateKey,
+    SwapState,
 )
 
 SHOP = Table("shop", ttl="expires")
@@ -92,6 +95,24 @@ class Store:
     def rows(self, name, partition=None):
         table = next(table for table in TABLES if table.name == name)
         return [{name: decode(value) for name, value in item.items()} for item in self.engine.items(table, partition)]
+
+    def put(self, key, attributes, version="v1"):
+        """Puts a source item, as the application would."""
+        if not hasattr(self.engine, "put_sources"):
+            self.write(PutRow(key, attributes))
+            return
+        table = next(table for table in TABLES if table.name == key[0])
+        item = {**dict(zip(table.attributes, key[1:], strict=False)), **attributes}
+        self.engine.put_sources([(key, encode(item)["M"], version)])
+
+    def sorts(self, begins, limit):
+        """The sort keys of a partition, page by page."""
+        pages, after = [], None
+        while not pages or after is not None:
+            page = self.engine.page(SHOP, "ORDER#1", begins, after, limit)
+            pages.append([item["SK"]["S"] for item in page.items])
+            after = page.after
+        return [page for page in pages if page] or [[]]
 
     def state(self, key=LEDGER):
         return self.engine.read_state([key]).get(key)
@@ -701,6 +722,76 @@ class EngineContract:
             store.engine.put_sources([(("shop", "ORDER#2", "METADATA"), {"PK": {"S": "ORDER#2"}}, "v1")])
         assert store.engine.read_source(ROW) is None
 
+    # Source items that a cascade removes
+
+    def test_state_item_is_swapped_in_a_transaction_only_over_the_revision_that_was_read(self, store):
+        store.write(SwapState(CLAIM, {"child": "a"}, 0))
+        assert store.state(CLAIM) == {"child": "a", "r": 1, "ttl": EXPIRES}
+        (reason,) = store.refused(SwapState(CLAIM, {"child": "b"}, 0))
+        assert (reason.code, reason.item["child"]) == (CONDITION, "a")
+        store.write(SwapState(CLAIM, {"done": True}, 1))
+        assert store.state(CLAIM) == {"done": True, "r": 2, "ttl": EXPIRES}
+
+    @pytest.mark.parametrize("key", [ROW, ("numbered", "a", Decimal("1.5")), ("binary", b"\xff\x00", None)])
+    def test_source_item_is_deleted_as_it_was_read(self, store, key):
+        store.put(key, ALL_TYPES)
+        store.write(DeleteSource(key, store.engine.read_source(key), "v2"), Claim(CLAIM))
+        assert not store.rows(key[0])
+
+    def test_source_item_that_changed_since_it_was_read_is_not_deleted(self, store):
+        store.put(ROW, {"price": 1, "tags": {"a"}})
+        image = store.engine.read_source(ROW)
+        store.put(ROW, {"price": 2, "tags": {"a"}}, "v2")
+        reasons = store.refused(Claim(CLAIM), DeleteSource(ROW, image, "v3"))
+        assert (reasons[0], reasons[1].code) == (None, CONDITION)
+        assert (store.row()["price"], store.state(CLAIM)) == (2, None)
+
+    def test_source_item_that_is_gone_is_not_deleted_again(self, store):
+        store.put(ROW, {"price": 1})
+        image = store.engine.read_source(ROW)
+        store.write(DeleteSource(ROW, image, "v2"))
+        (reason,) = store.refused(DeleteSource(ROW, image, "v2"))
+        assert (reason.code, reason.item) == (CONDITION, None)
+
+    def test_source_item_of_many_attributes_is_deleted_as_it_was_read(self, store):
+        store.put(ROW, {f"attribute_{number:04d}": number for number in range(300)})
+        store.write(DeleteSource(ROW, store.engine.read_source(ROW), "v2"))
+        assert store.row() is None
+
+    def test_check_of_an_absent_item_writes_nothing(self, store):
+        store.write(AbsentSource(ROW), Claim(CLAIM))
+        assert (store.row(), store.state(CLAIM)) == (None, {"ttl": EXPIRES})
+
+    def test_check_of_an_item_that_is_there_refuses_the_transaction(self, store):
+        store.put(ROW, {"price": 1})
+        reasons = store.refused(AbsentSource(ROW), Claim(CLAIM))
+        assert (reasons[0].code, reasons[1], store.state(CLAIM)) == (CONDITION, None, None)
+
+    def test_partition_is_read_in_pages(self, store):
+        sorts = [f"ITEM#{number}" for number in range(5)]
+        for sort in (*sorts, "ITEN", "A", "METADATA"):
+            store.put(("shop", "ORDER#1", sort), {"a": 1})
+        store.put(("shop", "ORDER#10", "ITEM#0"), {"a": 1})
+        assert store.sorts("ITEM#", limit=2) == [sorts[:2], sorts[2:4], sorts[4:]]
+        assert store.sorts("", limit=10) == [sorted((*sorts, "ITEN", "A", "METADATA"))]
+        assert store.sorts("NONE", limit=10) == [[]]
+
+    def test_pages_go_on_behind_an_item_that_is_gone(self, store):
+        for number in range(4):
+            store.put(("shop", "ORDER#1", f"ITEM#{number}"), {"a": 1})
+        page = store.engine.page(SHOP, "ORDER#1", "ITEM#", None, 2)
+        last = ("shop", "ORDER#1", page.after)
+        store.write(DeleteSource(last, page.items[-1], "v2"))
+        rest = store.engine.page(SHOP, "ORDER#1", "ITEM#", page.after, 3)
+        assert ([item["SK"] for item in rest.items], rest.after) == ([{"S": "ITEM#2"}, {"S": "ITEM#3"}], None)
+
+    def test_pages_of_number_sort_keys_are_in_the_order_of_their_values(self, store):
+        for number in (10, Decimal("-1.5"), 2):
+            store.put(("numbered", "a", number), {"a": 1})
+        first = store.engine.page(NUMBERED, "a", "", None, 2)
+        rest = store.engine.page(NUMBERED, "a", "", first.after, 2)
+        assert [decode(item["number"]) for item in (*first.items, *rest.items)] == [Decimal("-1.5"), 2, 10]
+
     # Keys and values
 
     def test_32_levels_are_stored_and_more_are_refused_for_good(self, store):
@@ -803,6 +894,7 @@ CALLS = {
     "read entries": lambda engine: engine.read_entries(Entries("entries", 1)),
     "settle a row": lambda engine: engine.transact([SettleRow(ROW, "stamp", {"best": 1})], EXPIRES),
     "read a source": lambda engine: engine.read_source(ROW),
+    "page": lambda engine: engine.page(SHOP, "ORDER#1", "", None, 1),
     "list items": lambda engine: list(engine.items(SHOP)),
     "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),
     "list state items": lambda engine: list(engine.state_items()),

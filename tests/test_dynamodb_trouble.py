@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from streamfold.engines import dynamodb
-from streamfold.engines.dynamodb import DynamoEngine, make_client
+from streamfold.engines import dynamodb, dynamodb_client
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.table import Table
 from streamfold.writes import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
@@ -288,7 +289,7 @@ def credentials(monkeypatch):
     ],
 )
 def test_endpoint_where_nobody_answers_is_an_error_that_names_it(monkeypatch, credentials, closed_port, call):
-    monkeypatch.setattr(dynamodb, "ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(dynamodb_client, "ATTEMPTS_MAX", 1)
     url = f"http://127.0.0.1:{closed_port}"
     store = DynamoEngine(make_client(url), TABLES, "state")
     with pytest.raises(EngineError) as raised:

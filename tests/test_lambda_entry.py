@@ -12,10 +12,12 @@ from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function
+from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.commands import ROOT, environment
 from tests.engine_contract import make_table
+from tests.records import item, record
 from tests.source import Source
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -331,3 +333,50 @@ def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(
         with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
             local(event(stream), Context(60_000))
     assert identifiers(local(event(second), Context(60_000))) == []
+
+
+SESSION = Key("SESSION#{session_id}", "METADATA")
+
+
+def archiving(to="s3://kept/sessions"):
+    router = Router()
+    router.archive(SESSION, to=to)
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+    return App("shop", routers=[router])
+
+
+def test_removed_items_are_archived_in_the_declared_bucket(client):
+    boto3.client("s3").create_bucket(Bucket="kept")
+    function = Function(archiving(), QUIET, client)
+    assert function({"Records": [record(item("SESSION#1"), None, 1)]}, None) == {"batchItemFailures": []}
+    assert [kept.item["PK"] for kept in archived("s3://kept/sessions")] == ["SESSION#1"]
+
+
+def test_removed_items_come_again_where_the_bucket_is_missing(client):
+    function = Function(archiving(), QUIET, client)
+    response = function({"Records": [record(item("SESSION#1"), None, 1)]}, None)
+    assert response == {"batchItemFailures": [{"itemIdentifier": "1"}]}
+
+
+@pytest.mark.parametrize("app", [archiving("file:kept"), archiving()], ids=["declared", "set"])
+def test_a_folder_is_no_archive_of_a_function(client, app):
+    given = {"archive": "file:kept"} if app.routes[0].place.startswith("s3") else {}
+    with pytest.raises(SettingsError) as refused:
+        Function(app, replace(QUIET, **given), client)
+    assert str(refused.value) == (
+        "Archive 'archive' goes to 'file:kept', a folder, which goes when the function's environment does: expected "
+        "s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
+    )
+
+
+def test_children_of_removed_items_go_and_those_of_items_that_exist_again_are_counted(client, caplog):
+    for order in "12":
+        client.put_item(TableName="main", Item={"PK": {"S": f"ORDER#{order}"}, "SK": {"S": "ITEM#a"}})
+    client.put_item(TableName="main", Item={"PK": {"S": "ORDER#2"}, "SK": {"S": "METADATA"}})
+    removals = [record(item(f"ORDER#{order}"), None, order) for order in (1, 2)]
+    with caplog.at_level("INFO", "streamfold"):
+        response = Function(archiving(), QUIET, client)({"Records": removals}, None)
+    assert response == {"batchItemFailures": []}
+    assert [found["PK"]["S"] for found in client.scan(TableName="main")["Items"]] == ["ORDER#2", "ORDER#2"]
+    (kept,) = [each for each in caplog.records if each.message.startswith("children were kept")]
+    assert (kept.handler, kept.kept) == ("cascade", 1)

@@ -105,3 +105,96 @@ def test_a_target_in_another_region_is_refused(router):
 def test_a_source_in_another_region_is_refused(router):
     router.on(Key("ORDER#{order_id}", "METADATA", table=COPIES), into=Key("MOVED#{order_id}", "LAST"))(moved)
     assert "has Key('ORDER#{order_id}', 'METADATA', table='copies')" in refusal(lambda: App("shop", routers=[router]))
+
+
+# Cascades
+
+
+def cascading(router, *parents, children):
+    router.cascade(*parents, children=children)
+    return refusal(lambda: App("shop", routers=[router]))
+
+
+def test_a_cascade_is_noted_with_its_parents_and_children(router):
+    router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", function="slow", on_error="park")
+    (route,) = App("shop", routers=[router]).routes
+    assert (route.kind, route.name, route.group, route.into) == ("cascade", "below", "slow", ())
+    assert (route.sources, route.children, route.events) == ((ORDER,), (ORDER_ITEM,), {"REMOVE"})
+    assert route.guard == "parent absent, child as read"
+    assert route.declared_at.startswith(__file__)
+
+
+@pytest.mark.parametrize("children", [[], ORDER_ITEM, ["ITEM"]], ids=["none", "no list", "text"])
+def test_a_cascade_without_children_is_refused(router, children):
+    message = refusal(lambda: router.cascade(ORDER, children=children))
+    assert "expected a list of Keys, children=[ORDER_ITEM]." in message
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        Key("ITEMS#{order_id}", "ITEM#{sku}"),
+        Key("ORDER#{id}", "ITEM#{sku}"),
+        Key("ORDER#{order_id}", "ITEM#{sku}", table=Table("other")),
+    ],
+    ids=["partition", "name of a field", "table"],
+)
+def test_a_child_outside_of_its_parents_partition_is_refused(router, child):
+    message = cascading(router, ORDER, children=[child])
+    assert f"has the child {child!r}, which is not in the partition of {ORDER!r}" in message
+    assert "Expected a template Key('ORDER#{order_id}', ...) of table 'main'." in message
+
+
+def test_a_cascade_that_would_reach_its_own_parent_is_refused(router):
+    message = cascading(router, ORDER, children=[Key("ORDER#{order_id}", "{any:rest}")])
+    assert "would reach its own parent: Key('ORDER#{order_id}', '{any:rest}') takes keys of Key('ORDER#" in message
+
+
+def test_a_cascade_names_the_way_on_which_it_leads_back(router):
+    left, right = Key("TREE#{tree}", "L#{a}#{b}"), Key("TREE#{tree}", "R#{a}#{b}")
+    router.cascade(left, children=[Key("TREE#{tree}", "R#{a}#{b}")], name="to_the_right")
+    router.cascade(right, children=[Key("TREE#{tree}", "L#{a}#{b}")], name="to_the_left")
+    message = refusal(lambda: App("trees", routers=[router]))
+    assert "would reach its own parent: 'to_the_right' leads to 'to_the_left' leads to 'to_the_right'." in message
+
+
+def test_children_that_several_parents_would_share_are_refused(router):
+    parent, child = Key("CUSTOMER#{customer}", "ORDER#{order}"), Key("CUSTOMER#{customer}", "NOTE#{n}")
+    message = cascading(router, parent, children=[child])
+    assert "several items of Key('CUSTOMER#{customer}', 'ORDER#{order}') would share" in message
+    assert "Missing: order." in message
+
+
+def test_children_that_are_derived_rows_are_refused(router):
+    router.view(ORDER_ITEM, into=TOTAL)(order_total)
+    message = cascading(router, ORDER, children=[Key("ORDER#{order_id}", "TOTAL")])
+    assert "takes rows derived by 'order_total'" in message
+    assert "these go by themselves when their sources do" in message
+
+
+def test_parents_that_are_derived_rows_are_refused(router):
+    router.view(ORDER_ITEM, into=TOTAL)(order_total)
+    message = cascading(router, TOTAL, children=[Key("ORDER#{order_id}", "NOTE#{n}")])
+    assert "Only a view or an index may read derived rows." in message
+
+
+# Archives
+
+
+def test_an_archive_is_noted_with_its_place(router):
+    router.archive(ORDER, ORDER_ITEM, to="s3://kept/orders", name="kept", on_error="park")
+    (route,) = App("shop", routers=[router]).routes
+    assert (route.kind, route.name, route.into, route.place) == ("archive", "kept", (), "s3://kept/orders")
+    assert (route.events, route.guard) == ({"REMOVE"}, "name by digest")
+
+
+@pytest.mark.parametrize("place", ["kept", "s3://", "s3:///prefix", "file:", COPIES, None])
+def test_an_archive_in_no_place_is_refused(router, place):
+    message = refusal(lambda: router.archive(ORDER, to=place))
+    assert "expected s3://BUCKET/PREFIX, or locally file:FOLDER." in message
+
+
+def test_an_archive_needs_old_images(router):
+    router.archive(Key("ORDER#{order_id}", "METADATA", table=Table("shop", view="NEW_IMAGE")), to="s3://kept")
+    message = refusal(lambda: App("shop", routers=[router]))
+    assert "keeps the old image, which view type NEW_IMAGE does not carry" in message

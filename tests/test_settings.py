@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "on", "on", "off", "-"]
+    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "-", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,11 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("STREAMFOLD_EPOCHS", "1", "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_AUDIT_KEY"),
+        (
+            "STREAMFOLD_EPOCHS",
+            "1",
+            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_ARCHIVE",
+        ),
         ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
         ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),
         ("STREAMFOLD_FUNCTION", "", "Setting STREAMFOLD_FUNCTION is empty: give a value or leave it out."),

@@ -88,8 +88,9 @@ class App:
     ) -> "list[Failure]":
         """Processes an event in this process and returns the failures, none when all went well.
 
-        ``event`` is a Lambda event, a list of records, or one record. External handlers are called only with
-        ``external=True``. Chains are run to their end where the engine keeps its own stream, as the embedded one does.
+        ``event`` is a Lambda event, a list of records, or one record. External handlers are called, and the
+        buckets of archives written, only with ``external=True``. Chains are run to their end where the engine keeps
+        its own stream, as the embedded one does.
         Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the store is missing, ``ManifestError``
         when the application does not fit the state.
         """
@@ -100,7 +101,12 @@ class App:
         from streamfold.world import World
 
         settings = settings or Settings.from_environment(os.environ)
-        world = World(settings, external=external, parking=open_parking(settings.park) if settings.park else None)
+        world = World(
+            settings,
+            external=external,
+            archive=external,
+            parking=open_parking(settings.park) if settings.park else None,
+        )
         failures = process_event(self, event, engine, world).failures
         if isinstance(engine, OwnStream):
             engine.retry()

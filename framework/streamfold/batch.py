@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import DecimalException
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.audit import audit_row
 from streamfold.change import Change, ItemKey
-from streamfold.checks import lacking
+from streamfold.checks import check_view
 from streamfold.contribution import Contribution
-from streamfold.copies import copy_of
 from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
@@ -30,12 +29,16 @@ from streamfold.errors import (
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.ledger_reads import filled
 from streamfold.outcome import Failed, Held, NotStarted
-from streamfold.plan import Copied, KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
+from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
 from streamfold.settle import Named, Unsettled
 from streamfold.triage import Triage
+from streamfold.whole import WHOLE_KINDS, whole_items
 from streamfold.world import World
+
+if TYPE_CHECKING:
+    from streamfold.plan import Whole
 
 Work = tuple[Route, Fields]
 
@@ -80,9 +83,23 @@ class Batch:
 
     def plan(self) -> Plan:
         """Derives every handler's effects and plans them; reads state only where an old image is not known."""
-        units: list[Unit] = []
+        units = self._ledger_units()
         puts: list[KeyedPut] = []
-        copies: list[Copied] = []
+        whole: list[Whole] = []
+        for work in self.work.values():
+            for route in dict.fromkeys(work.off):
+                self._put_aside(route, work)
+            for route, fields in work.others:
+                if route.kind == "audit":
+                    puts += self._audit(route, fields, work)
+                elif route.kind in WHOLE_KINDS:
+                    whole += whole_items(route, fields, work.changes, self._fails)
+                else:
+                    units += self._on(route, fields, work)
+        return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(whole))
+
+    def _ledger_units(self) -> list[Unit]:
+        units: list[Unit] = []
         unread: list[tuple[ItemWork, str, tuple[Step, ...]]] = []
         for work in self.work.values():
             for group, routes in work.ledger.items():
@@ -91,18 +108,7 @@ class Batch:
                     unread.append((work, group, steps))
                 elif steps:
                     units += self._ledger_unit(work, group, steps, None)
-        units += self._read_units(unread)
-        for work in self.work.values():
-            for route in dict.fromkeys(work.off):
-                self._put_aside(route, work)
-            for route, fields in work.others:
-                if route.kind == "audit":
-                    puts += self._audit(route, fields, work)
-                elif route.kind == "copy":
-                    copies += self._copies(route, work)
-                else:
-                    units += self._on(route, fields, work)
-        return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(copies))
+        return units + self._read_units(unread)
 
     def named(self, unit: Unit, found: LedgerItem) -> Named:
         """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
@@ -200,7 +206,7 @@ class Batch:
         version = ""
         for change in reversed(work.changes):
             try:
-                _check_view(route, change)
+                check_view(route, change)
                 after, version = contribution(route, change.new, fields), change.version_text
                 break
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
@@ -257,32 +263,19 @@ class Batch:
         puts = []
         for change in work.changes:
             try:
-                _check_view(route, change)
+                check_view(route, change)
                 row = audit_row(route, change, fields, self.world.settings.audit_key)
                 puts.append(KeyedPut(route, change, row))
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self._fails(change, route, error)
         return puts
 
-    def _copies(self, route: Route, work: ItemWork) -> list[Copied]:
-        """The copy of the newest image that can be read; the records of others are reported."""
-        for change in reversed(work.changes):
-            try:
-                _check_view(route, change)
-                row = copy_of(route, change)
-            except Exception as error:  # noqa: BLE001 - fails this record only
-                self._fails(change, route, error)
-                continue
-            if row is not None:
-                return [Copied(route, tuple(work.changes), row)]
-        return []
-
     def _on(self, route: Route, fields: Fields, work: ItemWork) -> list[Unit]:
         """One unit per change, in order; a change that fails holds the later ones of the same item."""
         units: list[Unit] = []
         for index, change in enumerate(work.changes):
             try:
-                _check_view(route, change)
+                check_view(route, change)
                 if not route.takes(change):
                     continue
                 if route.external:
@@ -309,7 +302,7 @@ class Batch:
         """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
         if route.kind not in LEDGER_KINDS and self.app.derived(work.item):
             return
-        changes = [change for change in work.changes if route.kind != "on" or _may_take(route, change)]
+        changes = [change for change in work.changes if _may_take(route, change)]
         if self.triage is not None and self.world.parking is not None:
             for change in changes:
                 self._fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
@@ -335,11 +328,6 @@ class Batch:
             self.external.append((route, change, fields))
         else:
             self.report.external_skipped[route.name] += 1
-
-
-def _check_view(route: Route, change: Change) -> None:
-    if change.view not in (None, "NEW_AND_OLD_IMAGES") and (why := lacking(route, change.view)):
-        raise HandlerError(f"{route.kind} {route.name!r} {why}")
 
 
 def _may_take(route: Route, change: Change) -> bool:

@@ -1,9 +1,12 @@
-"""Chains without AWS: an engine's own stream of derived rows, processed to its end."""
+"""Chains without AWS: an engine's own stream of derived rows, and of children that a cascade removed, processed to its
+end.
+"""
 
 from dataclasses import replace
 
 from streamfold.app import App
-from streamfold.engines import ChainEngine
+from streamfold.change import Change
+from streamfold.engines import OWN_VERSION, ChainEngine
 from streamfold.envelope import Origins
 from streamfold.process import process_changes
 from streamfold.report import Report, merge
@@ -23,10 +26,19 @@ def run_chains(app: App, engine: ChainEngine, world: World) -> Report:
     # The engine names tables as the application does, whatever their real names are elsewhere.
     origins = Origins(app.tables, replace(world.settings, tables={name: name for name in app.tables}), world.warn)
     while pending := engine.pending(BATCH_RECORDS_MAX):
-        changes = [origins.change(record.record) for record in pending]
+        changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(app, changes, engine, world)
         failed = {failure.sequence for failure in batch.failures}
         merge(report, batch)
         done = [record.sequence for record in pending if str(record.sequence) not in failed]
         engine.advance(pending[-1].sequence, done)
     return report
+
+
+def with_own_version(change: Change) -> Change:
+    """A change of the own stream; that of a source item, which a cascade removed, bears its version.
+
+    The item has a history of its own, in which the numbers of this stream are no place.
+    """
+    change.version_text = change.record.get(OWN_VERSION, change.version_text)
+    return change

@@ -19,6 +19,10 @@ SEQUENCE_DIGITS_MAX = 40
 SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
+BY_CASCADE = "+"
+"""Ends the version of a removal that a cascade made in a store without a stream of its own: behind the version that it
+follows, before every later one.
+"""
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
@@ -52,11 +56,15 @@ class Version:
 
     @property
     def label(self) -> str:
-        return self.text[3 : -SEQUENCE_DIGITS_MAX - 1]
+        return self._bare[3 : -SEQUENCE_DIGITS_MAX - 1]
 
     @property
     def sequence(self) -> int:
-        return int(self.text[-SEQUENCE_DIGITS_MAX:])
+        return int(self._bare[-SEQUENCE_DIGITS_MAX:])
+
+    @property
+    def _bare(self) -> str:
+        return self.text.rstrip(BY_CASCADE)
 
     def __str__(self) -> str:
         return self.text

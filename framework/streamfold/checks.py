@@ -5,8 +5,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from streamfold.change import HAS_NEW
-from streamfold.errors import DeclarationError
+from streamfold.cascades import check_cascades
+from streamfold.change import HAS_NEW, HAS_OLD, Change
+from streamfold.errors import DeclarationError, HandlerError
 from streamfold.field import Unreadable
 from streamfold.key import Key
 from streamfold.recorded import refused_target
@@ -24,6 +25,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_names(routes)
     _check_tables(routes)
     _check_regions(routes)
+    check_cascades(routes)
     _check_sources(routes)
     _check_writers(routes)
     shown: dict[Key, dict[str, Shown]] = {}
@@ -62,7 +64,7 @@ def _check_names(routes: Sequence[Route]) -> None:
 
 def _check_tables(routes: Sequence[Route]) -> None:
     tables: dict[str, Table] = {}
-    for table in (key.table for route in routes for key in (*route.sources, *route.into)):
+    for table in (key.table for route in routes for key in (*route.sources, *route.into, *route.children)):
         known = tables.setdefault(table.name, table)
         if known != table:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
@@ -218,9 +220,20 @@ def lacking(route: Route, view: str) -> str | None:
             f"needs the new image, which view type {view} does not carry. "
             "Switch the stream to NEW_AND_OLD_IMAGES or NEW_IMAGE."
         )
+    if route.kind == "archive" and view not in HAS_OLD:
+        return (
+            f"keeps the old image, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES or "
+            "OLD_IMAGE."
+        )
     if (route.kind == "audit" or route.changed) and view != "NEW_AND_OLD_IMAGES":
         return f"compares both images, which view type {view} does not carry. Switch the stream to NEW_AND_OLD_IMAGES."
     return None
+
+
+def check_view(route: Route, change: Change) -> None:
+    """Raises ``HandlerError`` for a change of a stream whose records do not carry what a route needs."""
+    if change.view not in (None, "NEW_AND_OLD_IMAGES") and (why := lacking(route, change.view)):
+        raise HandlerError(f"{route.kind} {route.name!r} {why}")
 
 
 def _check_graph(routes: Sequence[Route]) -> None:

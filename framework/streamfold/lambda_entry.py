@@ -7,18 +7,23 @@ counts, handler names, sequence numbers and error types: never item contents.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.engines.dynamodb import DynamoEngine, make_client
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.dynamodb_client import make_client
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import ManifestError, SettingsError
+from streamfold.lifecycle import FOLDER
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.process import process_changes, read_changes
 from streamfold.report import Report
 from streamfold.settings import Settings, undeclared_tables
 from streamfold.table import MAIN
 from streamfold.world import World
+
+if TYPE_CHECKING:
+    from streamfold.archive_places import ArchivePlace
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
@@ -41,13 +46,15 @@ class Function:
         self.origins = self._new_origins()
         self.warned: set[object] = set()
         self.parking = _parking(settings)
+        self.places: dict[str, ArchivePlace] = {}
+        _check_archives(app, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             log.warning(text)
 
     def __call__(self, event: Any, context: Any) -> Response:
         world = World(self.settings, external=True, warn=log.warning, warned=self.warned, context=context)
-        world.parking = self.parking
+        world.parking, world.archive, world.places = self.parking, True, self.places
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
@@ -105,6 +112,17 @@ def _parking(settings: Settings) -> Parking | None:
     return parking
 
 
+def _check_archives(app: App, settings: Settings) -> None:
+    """Refuses a folder as an archive, for the same reason."""
+    for route in app.routes:
+        place = settings.archive or route.place if route.kind == "archive" else None
+        if place is not None and place.startswith(FOLDER):
+            raise SettingsError(
+                f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "
+                "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
+            )
+
+
 def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
@@ -119,6 +137,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "failed": len({failure.sequence for failure in report.failures}),
             "known": report.known,
             "parked": sum(report.parked.values()),
+            "kept": sum(report.kept.values()),
             "unrouted": sum(report.unrouted.values()),
         }
         log.info("batch processed", extra=counts)
@@ -134,6 +153,10 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             )
         for handler, parked in report.parked.items():
             log.error("records were parked", extra={"handler": handler, "parked": parked})
+        for handler, kept in report.kept.items():
+            log.warning(
+                "children were kept, because their parents exist again", extra={"handler": handler, "kept": kept}
+            )
         if metrics is not None:
             metrics(counts, report)
 

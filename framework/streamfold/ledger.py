@@ -130,6 +130,11 @@ def source_key(application: str, item: ItemKey) -> StateKey:
     return _state_key(f"source#{application}", item, "")
 
 
+def cascade_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the place that a cascade has reached below one removed item."""
+    return _state_key(f"cascade#{application}#{handler}", item, f"#{version}")
+
+
 def part_key(key: StateKey, handler: str) -> StateKey:
     """The key of the item that holds a handler's large contribution."""
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")

@@ -2,12 +2,22 @@
 
 import sys
 from abc import abstractmethod
+from collections.abc import Sequence
 
+from streamfold.change import Event
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.route import GROUP, Route
 from streamfold.table import Table
+
+REMOVALS: frozenset[Event] = frozenset(["REMOVE"])
+"""The events of what is declared for removed items; those by time to live are among them."""
+
+FOLDER = "file:"
+BUCKET = "s3://"
+PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
+"""Where archives can lie."""
 
 
 class Lifecycle:
@@ -38,6 +48,65 @@ class Lifecycle:
         targets = _copies(keys, to, at)
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.copy", at)
         self._add(Route(name, "copy", keys, targets, None, at, function, policy=policy))
+
+    def cascade(
+        self,
+        *parents: Key,
+        children: Sequence[Key],
+        name: str = "cascade",
+        function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
+    ) -> None:
+        """Declares that an item's removal, expiry included, removes its children: items of the same partition.
+
+        A child's template begins with the parent's partition and holds every field of the parent's key. Children go
+        page by page, each page in one transaction on the parent's absence and on the children as they were read; a
+        cursor in the state keeps the place, so that what an invocation's time does not suffice for goes on when the
+        record comes again. Where the parent exists again, the rest of its children is kept, and counted as ``kept``.
+        Children written while their parent is away cannot be told from older ones, and go too.
+        """
+        at = _declared_at()
+        keys = source_keys(parents, "cascade", at)
+        if not isinstance(children, list | tuple) or not children or not all(isinstance(key, Key) for key in children):
+            raise DeclarationError(
+                f"cascade at {at} has children={children!r}: expected a list of Keys, children=[ORDER_ITEM]."
+            )
+        policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.cascade", at)
+        below = tuple(dict.fromkeys(children))
+        self._add(Route(name, "cascade", keys, (), None, at, function, events=REMOVALS, children=below, policy=policy))
+
+    def archive(
+        self,
+        *sources: Key,
+        to: str,
+        name: str = "archive",
+        function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
+    ) -> None:
+        """Declares that removed items, expired ones included, are kept as compressed JSON Lines by date.
+
+        ``to`` is ``s3://BUCKET/PREFIX``, or for local replays ``file:FOLDER``; the setting ``STREAMFOLD_ARCHIVE`` gives
+        another place. At least once: ``streamfold.read.archived`` reads each once.
+        """
+        at = _declared_at()
+        keys = source_keys(sources, "archive", at)
+        if not is_place(to):
+            raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
+        policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.archive", at)
+        self._add(Route(name, "archive", keys, (), None, at, function, events=REMOVALS, place=to, policy=policy))
+
+
+def is_place(text: object) -> bool:
+    """Whether a text names a place where archives can lie."""
+    if not isinstance(text, str):
+        return False
+    if text.startswith(BUCKET):
+        return bool(text.removeprefix(BUCKET).partition("/")[0])
+    return text.startswith(FOLDER) and text != FOLDER
 
 
 def source_keys(sources: tuple[Key, ...], kind: str, at: str, mark: str = "") -> tuple[Key, ...]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from streamfold.change import Change, ItemKey
 from streamfold.ledger import LedgerItem, Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
-from streamfold.route import Route
+from streamfold.route import Fields, Route
 from streamfold.sizes import BYTES_PLANNED_MAX, estimated_bytes, too_large
 from streamfold.writes import (
     AddRow,
@@ -71,13 +71,41 @@ class Copied(NamedTuple):
     changes: tuple[Change, ...]
     row: GuardedPut
 
+    def __str__(self) -> str:
+        return f"copy {self.row}"
+
+
+class Removed(NamedTuple):
+    """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    fields: Fields
+
+    def __str__(self) -> str:
+        return f"remove the children of {self.changes[-1].name}"
+
+
+class Archived(NamedTuple):
+    """A removed item, and the line that an archive keeps of it."""
+
+    route: Route
+    change: Change
+    line: str
+
+    def __str__(self) -> str:
+        return f"archive {self.change.name}"
+
+
+Whole = Copied | Removed | Archived
+
 
 class Plan(NamedTuple):
-    """The writes of a batch: transactions in order, keyed puts, and copies."""
+    """The writes of a batch: transactions in order, and keyed puts; and what becomes of whole items."""
 
     chunks: tuple[Chunk, ...]
     puts: tuple[KeyedPut, ...]
-    copies: tuple[Copied, ...] = ()
+    whole: tuple[Whole, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -253,5 +281,5 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"  {write}"
     for put in plan.puts:
         yield f"put {put.row}"
-    for copy in plan.copies:
-        yield f"copy {copy.row}"
+    for each in plan.whole:
+        yield str(each)

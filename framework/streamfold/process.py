@@ -8,6 +8,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.batch import Batch
 from streamfold.change import Change
+from streamfold.children import Children
 from streamfold.commit import Committer
 from streamfold.commit import World as CommitWorld
 from streamfold.copies import Copies
@@ -16,8 +17,8 @@ from streamfold.envelope import Origins, RawRecord, number_of, records_of
 from streamfold.errors import RecordError, SettingsError
 from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
-from streamfold.plan import Plan
-from streamfold.report import Failure, Report, add_failures
+from streamfold.plan import Archived, Copied, Plan, Removed
+from streamfold.report import Failure, Report, add_failures, merge
 from streamfold.sending import expires_at
 from streamfold.settings import Settings
 from streamfold.triage import Triage
@@ -81,7 +82,7 @@ def process_changes(
         ).run(plan)
         batch.failed += outcome.failed
         copies = Copies(engine, world, triage)
-        copies.run(plan.copies)
+        copies.run(each for each in plan.whole if isinstance(each, Copied))
         batch.failed += copies.failed
         batch.call_external()
     report = batch.report
@@ -89,6 +90,38 @@ def process_changes(
     report.parked = triage.parked
     report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)
+    _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)
+    _cascade(app, [each for each in plan.whole if isinstance(each, Removed)], engine, world, report)
+    return report
+
+
+def _archive(archived: Sequence[Archived], world: World, triage: Triage, report: Report) -> None:
+    if archived:
+        from streamfold.archive import Archives
+
+        archives = Archives(world, triage)
+        archives.run(archived)
+        report.tallies |= archives.tallies
+        report.not_archived.update(archives.skipped)
+        add_failures(report, archives.failed)
+
+
+def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: World, report: Report) -> None:
+    if not world.cascade:
+        report.not_cascaded.update(each.route.name for each in removed)
+    elif world.later is not None:
+        world.later.update({(each.route.name, each.changes[-1].item): each for each in removed})
+    elif removed:
+        merge(report, remove_children(app, removed, engine, world))
+
+
+def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world: World) -> Report:
+    """Removes the children of items that are gone, and returns what became of them."""
+    triage = Triage(app.name, engine, world)
+    children = Children(app.name, engine, world, world.actions or world.settings.chunk_actions, triage)
+    children.run(removed)
+    report = Report(tallies=children.tallies, kept=children.kept, parked=triage.parked)
+    add_failures(report, children.failed)
     return report
 
 

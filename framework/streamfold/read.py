@@ -9,9 +9,9 @@ live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Context, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
@@ -21,6 +21,9 @@ from streamfold.recorded import default_target, told
 from streamfold.shards import SHARD
 from streamfold.table import CONTRIBUTORS, MAIN, Table
 from streamfold.values import DIGITS_MAX, EXACT, decode, encode, hidden
+
+if TYPE_CHECKING:
+    from streamfold.archive import ArchivedItem
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
@@ -156,3 +159,23 @@ def _combined(name: str, values: Sequence[Any], combine: Mapping[str, Callable[[
     for value in values:
         total = EXACT.add(total, value)
     return total
+
+
+def archived(
+    place: str,
+    handler: str = "archive",
+    *,
+    first: date | None = None,
+    last: date | None = None,
+    client: Any = None,
+) -> Iterator["ArchivedItem"]:
+    """The removed items that ``router.archive`` has kept, each once, day by day.
+
+    ``place`` is what ``to=`` or the setting says, ``handler`` the name of the declaration, ``first`` and ``last`` the
+    days (UTC, both included), ``client`` boto3's client for S3. One day's versions are remembered at a time.
+    """
+    from streamfold.archive import read_archive
+    from streamfold.archive_places import open_place
+    from streamfold.parking import make_client
+
+    return read_archive(open_place(place, (lambda _: client) if client else make_client), handler, first, last)

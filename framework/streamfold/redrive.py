@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.change import Change, Version
+from streamfold.chains import with_own_version
+from streamfold.change import BY_CASCADE, Change, Version
 from streamfold.documents import Delivered, Left, StreamRange, left_of
-from streamfold.engines import Engine, OwnStream
+from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError, shown
@@ -46,7 +47,7 @@ bad         what lies there is no document
 LEFT_OVER: tuple[What, ...] = ("skipped", "failed", "gone", "bad")
 """What leaves something to be done: the document is kept where it is."""
 
-VERSION = re.compile(r"[0-9]{2}/.+/[0-9]+")
+VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+[{BY_CASCADE}]?")
 
 Fetch = Callable[[StreamRange], Fetched]
 
@@ -126,7 +127,7 @@ class Redrive:
         told = Redriven(place, "bad", parked.item, handler=parked.handler)
         try:
             self._check_parked(parked)
-            change = self._origins_of(parked).change(parked.record)
+            change = with_own_version(self._origins_of(parked).change(parked.record))
             if change.version_text != parked.version:
                 raise RecordError(f"It was parked as {parked.version}, and its record is {change.version_text}.")
         except (RecordError, SettingsError) as error:
@@ -223,7 +224,7 @@ class Redrive:
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler that is no ledger's."""
-        world = replace(self.world, handlers=frozenset([route.name]))
+        world = replace(self.world, handlers=frozenset([route.name]), archive=True)
         if not self.dry_run:
             report = process_changes(self.app, [change], self.engine, world)
         else:
@@ -232,7 +233,7 @@ class Redrive:
                 return told._replace(what="known")
             plan, report = plan_changes(self.app, [change], self.engine, world)
             effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
-            told = told._replace(written=effects + len(plan.puts) + len(plan.copies))
+            told = told._replace(written=effects + len(plan.puts) + len(plan.whole))
         for failure in report.failures:
             return told._replace(what="failed", why=failure.what)
         if report.known:
@@ -244,7 +245,7 @@ class Redrive:
 
 def is_local(parked: Parked) -> bool:
     """Whether a record comes from the own stream of a local state, so is of a derived row there."""
-    return Version(parked.version).label == STREAM_LABEL
+    return Version(parked.version).label == STREAM_LABEL or OWN_VERSION in parked.record
 
 
 def _of_repair(told: Redriven, repaired: Repaired) -> Redriven:

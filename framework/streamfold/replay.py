@@ -11,8 +11,8 @@ from streamfold.engines import Engine, OwnStream
 from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError
 from streamfold.files import BadLine, Line
-from streamfold.plan import Plan
-from streamfold.process import plan_changes, process_changes
+from streamfold.plan import Copied, Plan
+from streamfold.process import plan_changes, process_changes, remove_children
 from streamfold.report import Failure, Report, merge
 from streamfold.values import RawImage
 from streamfold.world import World
@@ -59,8 +59,9 @@ class Summary:
 class Replay:
     """One replay: takes lines in order, gathers batches, processes them.
 
-    ``put_sources`` keeps the newest source images somewhere (None: nowhere). ``keep_going`` goes on past bad lines.
-    With ``dry_run`` batches are planned and not written, and it is given their plans.
+    ``put_sources`` keeps the newest source images somewhere (None: nowhere; there are then no children to remove).
+    ``keep_going`` goes on past bad lines. With ``dry_run`` batches are planned and not written, and it is given their
+    plans.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Replay:
     def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
         batch: list[tuple[Line, Change]] = []
+        self.world.cascade, self.world.later = self.put_sources is not None, {}
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry()
         for entry in self._changes(lines):
@@ -98,6 +100,7 @@ class Replay:
                 batch = []
         if batch:
             self._process(batch)
+        self._cascade()
         return self.summary
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
@@ -135,13 +138,29 @@ class Replay:
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.world)
             self.summary.transactions += len(plan.chunks)
-            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + len(plan.copies)
+            copies = sum(isinstance(each, Copied) for each in plan.whole)
+            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + copies
             self.dry_run(plan)
         else:
             if self.put_sources:
                 self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
+        self._chain()
+
+    def _cascade(self) -> None:
+        """Removes the children of items that the records removed, and of those children, until there are none.
+
+        It comes behind the last record, because a recording holds what a cascade did while it was made.
+        """
+        for _ in range(len(self.app.routes)):
+            removed, self.world.later = self.world.later, {}
+            if not removed:
+                break
+            self.note(remove_children(self.app, removed.values(), self.engine, self.world), {})
+            self._chain()
+
+    def _chain(self) -> None:
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.note(run_chains(self.app, self.engine, self.world), {})
 

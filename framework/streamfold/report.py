@@ -44,7 +44,9 @@ class Failure(NamedTuple):
 class Report:
     """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix.
 
-    By handler: ``parked`` are records that were put aside, ``off`` those skipped because it is switched off.
+    By handler: ``parked`` are records that were put aside, ``off`` those skipped because it is switched off, ``kept``
+    parents of a cascade that exist again, ``not_cascaded`` those whose children this run leaves alone,
+    ``not_archived`` removed items that it writes nowhere.
     """
 
     failures: list[Failure] = field(default_factory=list)
@@ -56,6 +58,9 @@ class Report:
     external_skipped: Counter[str] = field(default_factory=Counter)
     parked: Counter[str] = field(default_factory=Counter)
     off: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    not_cascaded: Counter[str] = field(default_factory=Counter)
+    not_archived: Counter[str] = field(default_factory=Counter)
 
 
 def merge(report: Report, other: Report) -> None:
@@ -68,6 +73,9 @@ def merge(report: Report, other: Report) -> None:
     report.external_skipped += other.external_skipped
     report.parked += other.parked
     report.off += other.off
+    report.kept += other.kept
+    report.not_cascaded += other.not_cascaded
+    report.not_archived += other.not_archived
     report.known += other.known
     for name, tallies in other.tallies.items():
         mine = report.tallies.setdefault(name, Tallies())

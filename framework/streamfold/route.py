@@ -9,12 +9,19 @@ from streamfold.key import Key, KeyValue, NearMiss, Part
 from streamfold.policy import RETRY, Policy
 from streamfold.recorded import ALL, Recorded
 
-Kind = Literal["view", "index", "audit", "on", "copy"]
+Kind = Literal["view", "index", "audit", "on", "copy", "cascade", "archive"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
 """Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
 
+GUARDS: dict[Kind, str] = {
+    "audit": "keyed put",
+    "copy": "row guard",
+    "cascade": "parent absent, child as read",
+    "archive": "name by digest",
+}
+"""The guards of kinds that have one only; those of ``on`` depend on its targets, all others have the ledger."""
 GROUP = "main"
 """The group of handlers that name none."""
 
@@ -71,6 +78,8 @@ class Route:
     recorded: Recorded = ALL
     targets: tuple[Target, ...] = field(default=())
     policy: Policy = RETRY
+    children: tuple[Key, ...] = ()
+    place: str | None = None
     shards: int = 0
 
     @property
@@ -84,7 +93,7 @@ class Route:
             return "idempotency"
         if self.kind == "on":
             return "claim, row guard" if any(target.owned for target in self.targets) else "claim"
-        return {"audit": "keyed put", "copy": "row guard"}.get(self.kind, "ledger")
+        return GUARDS.get(self.kind, "ledger")
 
     def takes(self, change: Change) -> bool:
         """Whether an ``on`` route's filters let this change through."""

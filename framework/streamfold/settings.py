@@ -35,6 +35,9 @@ class Settings:
     retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
     stop_seconds: int = _setting(5, "no new transaction is started when the invocation has less time left")
     park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
+    archive: str | None = _setting(
+        None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
+    )
     handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
     logger: bool = _setting(True, "Powertools Logger in the Lambda function")
     metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
@@ -163,6 +166,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "retention_days": _whole(1, 3650),
     "stop_seconds": _whole(0, 900),
     "park": _text,
+    "archive": _text,
     "handlers_off": _names,
     "logger": _switch,
     "metrics": _switch,

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamfold.limits import BYTES_MAX
 from streamfold.values import ITEM_BYTES_MAX, encode, item_bytes
-from streamfold.writes import AddRow, GuardedPut, LedgerWrite, PutRow, PutState, Write
+from streamfold.writes import AddRow, DeleteSource, GuardedPut, LedgerWrite, PutRow, PutState, Write
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2
 """Sizes are estimated from text lengths, so chunks are cut well below the limit."""
@@ -29,6 +29,8 @@ def estimated_bytes(write: Write) -> int:
         return len(write.contribution) * 2
     if isinstance(write, PutRow | GuardedPut) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
+    if isinstance(write, DeleteSource):
+        return ACTION_BYTES + item_bytes(write.image)
     return ACTION_BYTES
 
 
@@ -37,6 +39,8 @@ def measured_bytes(write: Write) -> int:
 
     Raises ``HandlerError`` for values that could not be stored.
     """
+    if isinstance(write, DeleteSource):
+        return ACTION_BYTES + item_bytes(write.image)
     return ACTION_BYTES + item_bytes(encode(_stored(write))["M"])
 
 

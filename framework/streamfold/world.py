@@ -3,10 +3,15 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.parking import Parking
 from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.archive_places import ArchivePlace
+    from streamfold.change import ItemKey
+    from streamfold.plan import Removed
 
 SECONDS_A_DAY = 24 * 60 * 60
 WARNINGS_MAX = 1000
@@ -20,6 +25,9 @@ class World:
     ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
     for a store without DynamoDB's limit. ``parking`` takes records that are given up, None where there is no place.
     ``handlers`` are those that a redrive runs, of records that have a place already: none is parked. None: all.
+    ``archive``: removed items go to the buckets that are declared; otherwise only to a folder, or where the setting
+    says. ``places`` are those that were opened, by what names them.
+    ``cascade``: children of removed items are removed; with ``later``, a dictionary, these items are only noted there.
     """
 
     settings: Settings
@@ -33,6 +41,10 @@ class World:
     actions: int | None = None
     parking: Parking | None = None
     handlers: frozenset[str] | None = None
+    archive: bool = False
+    places: "dict[str, ArchivePlace]" = field(default_factory=dict)
+    cascade: bool = True
+    later: "dict[tuple[str, ItemKey], Removed] | None" = None
 
     def enough_time(self) -> bool:
         """Whether something new may be started."""

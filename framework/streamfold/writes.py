@@ -177,9 +177,40 @@ class SettleRow:
     removed: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SwapState:
+    """Writes a state item with revision + 1 where it has this revision (0: is not there), and lets it expire."""
+
+    key: StateKey
+    attributes: Mapping[str, Any]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentSource:
+    """Writes nothing, and refuses where there is such a source item."""
+
+    key: RowKey
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSource:
+    """Removes a source item as it was read, none that changed since.
+
+    ``image`` holds its attribute values. ``version`` and ``at`` (epoch seconds) are those of the change that it follows
+    from: a store that makes the stream record of the removal itself goes by them.
+    """
+
+    key: RowKey
+    image: Mapping[str, Any]
+    version: str
+    at: float = 0
+
+
+SourceWrite = AbsentSource | DeleteSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState
-Write = StateWrite | RowWrite | SettleRow
+StateWrite = Guard | PutState | DeleteState | SwapState
+Write = StateWrite | RowWrite | SettleRow | SourceWrite
 
 
 class Reason(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines.dynamodb import make_client, unreachable
+from streamfold.engines.dynamodb_client import make_client, unreachable
 from streamfold.errors import EngineError
 
 

@@ -134,7 +134,8 @@ def open_store(app: App, settings: Settings, store: Store) -> Engine:
     """A store that is read: the state file of a local replay, which must exist, or DynamoDB."""
     if store.engine == "embedded":
         return open_embedded(app, store.state or DEFAULT_STATE, must_exist=True)
-    from streamfold.engines.dynamodb import DynamoEngine, make_client
+    from streamfold.engines.dynamodb import DynamoEngine
+    from streamfold.engines.dynamodb_client import make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
         raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")

@@ -194,7 +194,8 @@ def _open(
 
 def _open_dynamodb(app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: Options) -> Engine:
     from streamfold.cli.dynamodb import confirm_writes
-    from streamfold.engines.dynamodb import DynamoEngine, make_client
+    from streamfold.engines.dynamodb import DynamoEngine
+    from streamfold.engines.dynamodb_client import make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
         waiting.find_table(origins)

@@ -115,7 +115,7 @@ class Opened(NamedTuple):
 @click.option(
     "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
 )
-@click.option("--external", is_flag=True, help="Call external handlers too.")
+@click.option("--external", is_flag=True, help="Call external handlers too, and write to the buckets of archives.")
 @click.option(
     "--park",
     metavar="PLACE",
@@ -227,7 +227,7 @@ def _check_options(options: Options) -> None:
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
     warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    world = World(settings, external=options.external, warn=warn, actions=actions)
+    world = World(settings, external=options.external, archive=options.external, warn=warn, actions=actions)
     place = options.park or settings.park
     world.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)
@@ -266,16 +266,19 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
         if state and options.fresh:
             remove_state(state)
         if not state:
-            return Opened(open_memory(app), None)  # nobody could read source items: they would only take room
-        engine = open_embedded(app, state)
-        return Opened(engine, engine.put_sources)
+            engine = open_memory(app)
+            cascades = any(route.kind == "cascade" for route in app.routes)  # nobody else reads source items here
+            return Opened(engine, engine.put_sources if cascades else None)
+        kept = open_embedded(app, state)
+        return Opened(kept, kept.put_sources)
     return _open_dynamodb(app, settings, origins, lines, options)
 
 
 def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
     from streamfold.cli.clients import make_clients
     from streamfold.cli.dynamodb import SourceWriter, TableChains, confirm_writes, create_tables
-    from streamfold.engines.dynamodb import DynamoEngine, make_client
+    from streamfold.engines.dynamodb import DynamoEngine
+    from streamfold.engines.dynamodb_client import make_client
 
     if MAIN.name in app.tables and not settings.real_name(MAIN.name):
         lines.find_table(origins, keep_going=options.keep_going)

@@ -53,6 +53,9 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
                 "external_skipped": dict(report.external_skipped),
                 "parked": dict(report.parked),
                 "off": dict(report.off),
+                "kept": dict(report.kept),
+                "not_cascaded": dict(report.not_cascaded),
+                "not_archived": dict(report.not_archived),
                 "failures": [_failure(failed) for failed in summary.failures],
                 "failure_count": summary.failure_count,
                 "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -67,8 +70,8 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
 def print_plan_json(plan: Plan) -> None:
     """The plan of one batch, as one JSON object."""
     transactions = [[str(write) for write in chunk.writes] for chunk in plan.chunks]
-    puts, copies = ([str(put.row) for put in some] for some in (plan.puts, plan.copies))
-    click.echo(to_json({"transactions": transactions, "puts": puts, "copies": copies}))
+    puts, whole = [str(put.row) for put in plan.puts], [str(each) for each in plan.whole]
+    click.echo(to_json({"transactions": transactions, "puts": puts, "whole": whole}))
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:
@@ -141,6 +144,18 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"External handler {name} was not called for {count} records; --external calls it.")
     for name, count in summary.report.off.items():
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
+    for name, count in summary.report.kept.items():
+        click.echo(f"Cascade {name} kept the children of {count} items, which exist again.")
+    for name, count in summary.report.not_archived.items():
+        click.echo(
+            f"Archive {name} did not take {count} removed items: a replay writes to its bucket only with --external; "
+            "STREAMFOLD_ARCHIVE=file:FOLDER names a folder."
+        )
+    for name, count in summary.report.not_cascaded.items():
+        click.echo(
+            f"Cascade {name} was not carried out for {count} removed items: the replay did not put source items into "
+            "this store; it does with --put-sources, on a loopback endpoint."
+        )
     for name, count in summary.report.parked.items():
         click.echo(f"{count} records were parked for handler {name}.", err=True)
 

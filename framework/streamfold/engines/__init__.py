@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from streamfold.change import ItemKey
+from streamfold.key import KeyValue
 from streamfold.table import Table
 from streamfold.writes import PutRow, Refused, RowKey, StateKey, Write
 
@@ -25,6 +26,13 @@ class Entries(NamedTuple):
     most: int
     after: str = ""
     descending: bool = False
+
+
+class Page(NamedTuple):
+    """Items of a partition, and the sort key from which the next page goes on; None behind the last."""
+
+    items: Sequence[StoredItem]
+    after: KeyValue | None
 
 
 class Engine(Protocol):
@@ -69,6 +77,13 @@ class Engine(Protocol):
         """
         ...
 
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        """Some items of a partition in the order of their sort keys, strongly consistent.
+
+        Those whose sort key, text, begins so (``""``: all), and comes after ``after`` (None: from the first).
+        """
+        ...
+
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         """The items of a table, or of one partition of it, sorted by key where the store can."""
         ...
@@ -78,6 +93,10 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+OWN_VERSION = "version"
+"""What a record of an own stream says of itself where it is of a source item, that a cascade removed."""
 
 
 class OwnRecord(NamedTuple):

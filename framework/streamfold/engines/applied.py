@@ -6,7 +6,7 @@ Rows come and go as DynamoDB attribute values, state items as plain values. What
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.engines.conditions import ledger_holds, plus, row_is_older, settled, settles
+from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
@@ -28,6 +28,7 @@ from streamfold.writes import (
     SettleRow,
     StateKey,
     StateWrite,
+    SwapState,
     Write,
 )
 
@@ -73,6 +74,10 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
             return {"ttl": expires_at} if before is None else _found(write.key, before)
         case PutState():
             return {"s": write.contribution}
+        case SwapState():
+            if not revision_holds(write.revision, before):
+                return ABSENT if before is None else _found(write.key, before)
+            return {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
     return None
 
 

@@ -5,37 +5,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    NoCredentialsError,
-    NoRegionError,
-    PartialCredentialsError,
-    SSOError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, StoredItem
-from streamfold.engines.expressions import Action, Requests, state_attributes
+from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines.dynamodb_client import make_client, unreachable
+from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import decode, encode
-from streamfold.writes import CONDITION, CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes import (
+    CONDITION,
+    CONFLICT,
+    VALIDATION,
+    AbsentSource,
+    PutRow,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+    Write,
+)
 
 BATCH_GET_KEYS_MAX = 100
 BATCH_WRITE_ROWS_MAX = 25
 STATEMENTS_MAX = 25
 """Limits of BatchGetItem, BatchWriteItem and BatchExecuteStatement (API Reference)."""
 UNPROCESSED_ROUNDS_MAX = 8
-CONNECT_SECONDS_MAX = 2
-READ_SECONDS_MAX = 6
-ATTEMPTS_MAX = 4
-"""Well below a function's timeout; botocore's defaults are 60 seconds a try and ten tries."""
 
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 THROTTLED = {
@@ -51,24 +48,6 @@ BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
 FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 T = TypeVar("T")
-
-
-def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
-    """A low-level DynamoDB client with bounded time-outs and retries, for the environment's region or another.
-
-    Raises ``EngineError`` when no region is set.
-    """
-    config = Config(
-        connect_timeout=CONNECT_SECONDS_MAX,
-        read_timeout=READ_SECONDS_MAX,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
-    )
-    try:
-        return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
-    except NoRegionError:
-        raise EngineError("No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile.") from None
-    except (BotoCoreError, ValueError) as error:
-        raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
 
 
 class DynamoEngine:
@@ -109,7 +88,8 @@ class DynamoEngine:
             actions = [self.requests.action(write, expires_at) for write in writes]
         except HandlerError:
             return Refused(tuple(self._unstorable(write, expires_at) for write in writes))
-        if len(actions) == 1:  # one write alone costs half of what it costs in a transaction
+        # One write alone costs half of what it costs in a transaction; a check has no call of its own.
+        if len(actions) == 1 and not isinstance(writes[0], AbsentSource):
             ((kind, arguments),) = actions[0].items()
             return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
         return self.send(actions)
@@ -304,6 +284,24 @@ class DynamoEngine:
             ExpressionAttributeValues={":partition": encode(partition)},
         )
 
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        use = Expression()
+        condition = f"{use.name(table.partition)} = {use.value(partition)}"
+        if begins and table.sort:
+            condition += f" AND begins_with({use.name(table.sort)}, {use.value(begins)})"
+        start = {} if after is None else {"ExclusiveStartKey": self.requests.key((table.name, partition, after))}
+        answer = self._call(
+            self._client((table.name, partition, None)).query,
+            TableName=self.requests.real_name(table.name),
+            ConsistentRead=True,
+            Limit=limit,
+            KeyConditionExpression=condition,
+            **use.arguments(),
+            **start,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
+
     def state_items(self) -> Iterator[StoredItem]:
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
 
@@ -366,19 +364,6 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
         return None
     item = reason.get("Item")
     return Reason(reason["Code"], _plain_item(item) if item else None, reason.get("Message") or "")
-
-
-def unreachable(error: Exception) -> EngineError:
-    """What an error of botocore itself means: no answer came."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return EngineError(
-            "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-        )
-    if isinstance(error, CredentialRetrievalError | SSOError):
-        return EngineError(f"AWS credentials could not be read: {error}")
-    if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
-        return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
-    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
 
 
 def _plain_item(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines import Entries, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -26,14 +26,17 @@ from streamfold.engines.applied import (
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.own_records import change_of
+from streamfold.engines.sources import page_of, removal_of, source_refusal
 from streamfold.engines.state_file import connect
 from streamfold.errors import EngineError, HandlerError
+from streamfold.key import KeyValue
 from streamfold.limits import ACTIONS_MAX
 from streamfold.sortable import sortable
 from streamfold.table import Table
 from streamfold.values import decode, encode, to_json
 from streamfold.writes import (
     VALIDATION,
+    AbsentSource,
     DeleteRow,
     Guard,
     PutRow,
@@ -42,8 +45,10 @@ from streamfold.writes import (
     RowKey,
     RowWrite,
     SettleRow,
+    SourceWrite,
     StateKey,
     StateWrite,
+    SwapState,
     Write,
 )
 
@@ -146,6 +151,15 @@ class EmbeddedEngine:
         values = (table.name, prefix, prefix + HIGHEST)
         return (json.loads(text) for (text,) in self._connection.execute(query, values))
 
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        query = (
+            "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk >= ? AND sk < ? AND sk > ? AND item IS NOT NULL "
+            "ORDER BY sk LIMIT ?"
+        )
+        bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
+        rows = self._connection.execute(query, (table.name, sortable(partition), *bounds, limit + 1))
+        return page_of(table, [json.loads(text) for (text,) in rows], limit)
+
     def state_items(self) -> Iterator[StoredItem]:
         rows = self._connection.execute("SELECT pk, sk, item FROM state ORDER BY pk, sk")
         return (encode({"pk": pk, "sk": sk, **json.loads(text)})["M"] for pk, sk, text in rows)
@@ -208,12 +222,27 @@ class EmbeddedEngine:
 
     def _write(self, write: Write, expires_at: int) -> Reason | None:
         if isinstance(write, StateWrite):
-            found = self._state(write.key) if isinstance(write, Guard) else None
+            found = self._state(write.key) if isinstance(write, Guard | SwapState) else None
             item = state_after(write, found, expires_at)
             return item if isinstance(item, Reason) else self._put_state(write.key, item)
+        if isinstance(write, SourceWrite):
+            return self._source(write)
         before = self._row(write.key) if self._depends(write) else None
         after = row_after(write, before, self.tables[write.key[0]], expires_at)
         return after if isinstance(after, Reason) else self._store(write.key, before, after)
+
+    def _source(self, write: SourceWrite) -> Reason | None:
+        refusal = source_refusal(write, self._row(write.key))
+        if refusal is not None or isinstance(write, AbsentSource):
+            return refusal
+        place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
+        (version,) = self._connection.execute(f"SELECT version FROM items {where}", place).fetchone()  # noqa: S608
+        removal = removal_of(write, key_attributes(self.tables[write.key[0]], write.key), version or "")
+        update = f"UPDATE items SET item = NULL, version = ? {where}"  # noqa: S608 - constants
+        self._connection.execute(update, (removal["version"], *place))
+        if self._is_wanted(write.key):
+            self._stream.add(removal)
+        return None
 
     def _depends(self, write: RowWrite | SettleRow) -> bool:
         """Whether what was stored matters to a write, or to the record of it."""

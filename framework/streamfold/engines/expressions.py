@@ -6,9 +6,11 @@ from typing import Any
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.values import encode
 from streamfold.writes import (
+    AbsentSource,
     AddRow,
     Claim,
     DeleteRow,
+    DeleteSource,
     DeleteState,
     GuardedPut,
     LedgerPart,
@@ -18,11 +20,17 @@ from streamfold.writes import (
     RowKey,
     SettleRow,
     StateKey,
+    StateWrite,
+    SwapState,
     Write,
 )
 
 Action = dict[str, dict[str, Any]]
 """One action of a transaction: ``{"Update": {...}}``."""
+COMPARED_MAX = 150
+"""Attributes of an image that are compared: an expression has 300 operators and 4 KB at most (Developer Guide,
+ServiceQuotas), and each attribute but the first takes two operators.
+"""
 
 
 class Expression:
@@ -36,8 +44,12 @@ class Expression:
         return self.names.setdefault(name, f"#{len(self.names)}")
 
     def value(self, value: Any) -> str:
+        return self.encoded(encode(value))
+
+    def encoded(self, value: Any) -> str:
+        """The alias of an attribute value."""
         alias = f":{len(self.values)}"
-        self.values[alias] = encode(value)
+        self.values[alias] = value
         return alias
 
     def arguments(self) -> dict[str, Any]:
@@ -54,11 +66,9 @@ class Requests:
 
     def action(self, write: Write, expires_at: int) -> Action:
         """The action of a transaction for one write."""
+        if isinstance(write, StateWrite):
+            return self._state_action(write, expires_at)
         match write:
-            case LedgerWrite():
-                return {"Update": self._ledger(write, expires_at)}
-            case Claim():
-                return {"Put": self._claim(write, expires_at)}
             case AddRow():
                 return {"Update": self._add(write)}
             case PutRow():
@@ -67,15 +77,24 @@ class Requests:
                 return {"Delete": self._delete(write)}
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
-            case PutState():
-                return {
-                    "Put": {
-                        "TableName": self.state_table,
-                        "Item": state_attributes(write.key) | encode({"s": write.contribution})["M"],
-                    }
-                }
             case SettleRow():
                 return {"Update": self._settle(write)}
+            case AbsentSource():
+                return {"ConditionCheck": self._absent(write)}
+            case DeleteSource():
+                return {"Delete": self._delete_source(write)}
+
+    def _state_action(self, write: StateWrite, expires_at: int) -> Action:
+        match write:
+            case LedgerWrite():
+                return {"Update": self._ledger(write, expires_at)}
+            case Claim():
+                return {"Put": self._claim(write, expires_at)}
+            case SwapState():
+                return {"Put": self._swap(write, expires_at)}
+            case PutState():
+                item = state_attributes(write.key) | encode({"s": write.contribution})["M"]
+                return {"Put": {"TableName": self.state_table, "Item": item}}
             case DeleteState():
                 return {"Delete": {"TableName": self.state_table, "Key": state_attributes(write.key)}}
 
@@ -91,6 +110,39 @@ class Requests:
 
     def real_name(self, logical: str) -> str:
         return self.tables[logical][1]
+
+    def _swap(self, write: SwapState, expires_at: int) -> dict[str, Any]:
+        use = Expression()
+        attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
+        return {
+            "TableName": self.state_table,
+            "Item": state_attributes(write.key) | encode(attributes)["M"],
+            "ConditionExpression": _revision(use, write.revision),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **use.arguments(),
+        }
+
+    def _absent(self, write: AbsentSource) -> dict[str, Any]:
+        use = Expression()
+        table, real_name = self.tables[write.key[0]]
+        return {
+            "TableName": real_name,
+            "Key": self.key(write.key),
+            "ConditionExpression": f"attribute_not_exists({use.name(table.partition)})",
+            **use.arguments(),
+        }
+
+    def _delete_source(self, write: DeleteSource) -> dict[str, Any]:
+        use = Expression()
+        names = sorted(write.image)[:COMPARED_MAX]
+        return {
+            "TableName": self.real_name(write.key[0]),
+            "Key": self.key(write.key),
+            "ConditionExpression": " AND ".join(
+                f"{use.name(name)} = {use.encoded(write.image[name])}" for name in names
+            ),
+            **use.arguments(),
+        }
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
         use = Expression()

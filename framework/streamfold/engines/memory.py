@@ -6,10 +6,11 @@ contract tests, in less time: nothing is written as text and read back.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines import Entries, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -21,14 +22,30 @@ from streamfold.engines.applied import (
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.own_records import OwnRecords, change_of
+from streamfold.engines.sources import page_of, removal_of, source_refusal
 from streamfold.errors import EngineError, HandlerError
+from streamfold.key import KeyValue
 from streamfold.limits import ACTIONS_MAX
 from streamfold.sortable import sortable
 from streamfold.table import Table
 from streamfold.values import decode, encode
-from streamfold.writes import VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, StateWrite, Write
+from streamfold.writes import (
+    VALIDATION,
+    DeleteSource,
+    PutRow,
+    Reason,
+    Refused,
+    RowKey,
+    RowWrite,
+    SettleRow,
+    SourceWrite,
+    StateKey,
+    StateWrite,
+    Write,
+)
 
 Place = RowKey | StateKey
+NONE: tuple[str, StoredItem | None] = ("", None)
 Found = dict[Place, dict[str, Any] | None]
 
 
@@ -109,6 +126,12 @@ class MemoryEngine:
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         return self._sorted(key for key in self._keys(table) if partition in (None, key[1]))
 
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        first = "" if after is None else sortable(after)
+        keys = (key for key in self._keys(table) if key[1] == partition)
+        wanted = [key for key in keys if sortable(key[2]).startswith(begins) and sortable(key[2]) > first]
+        return page_of(table, list(islice(self._sorted(wanted), limit + 1)), limit)
+
     def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
         """The items of a table whose partition key begins with this text."""
         return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
@@ -153,10 +176,15 @@ class MemoryEngine:
         if any(reasons):
             return Refused(reasons)
         self._apply(done)
+        for write in writes:
+            if isinstance(write, DeleteSource):
+                self._remove_source(write)
         return None
 
     def _try(self, write: Write, expires_at: int, done: Found) -> Reason | None:
         """Notes what a write leaves in ``done``, or says why it is refused."""
+        if isinstance(write, SourceWrite):
+            return source_refusal(write, self._sources.get(write.key, NONE)[1] or self.rows.get(write.key))
         try:
             after = self._after(write, expires_at)
         except HandlerError as error:
@@ -168,10 +196,17 @@ class MemoryEngine:
         done[write.key] = after
         return None
 
-    def _after(self, write: Write, expires_at: int) -> dict[str, Any] | Reason | None:
+    def _after(self, write: StateWrite | RowWrite | SettleRow, expires_at: int) -> dict[str, Any] | Reason | None:
         if isinstance(write, StateWrite):
             return state_after(write, self.state.get(write.key), expires_at)
         return row_after(write, self.rows.get(write.key), self.tables[write.key[0]], expires_at)
+
+    def _remove_source(self, write: DeleteSource) -> None:
+        version, _ = self._sources.get(write.key, NONE)
+        removal = removal_of(write, key_attributes(self.tables[write.key[0]], write.key), version)
+        self._sources[write.key] = (removal["version"], None)
+        if self.wanted is not None and self.wanted(write.key):
+            self._stream.add(removal)
 
     def _apply(self, done: Found) -> None:
         for key, after in done.items():

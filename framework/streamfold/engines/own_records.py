@@ -1,10 +1,12 @@
-"""The records of an engine's own stream: of derived rows only, so that chains run without AWS."""
+"""The records of an engine's own stream: of derived rows, so that chains run without AWS, and of children of which a
+cascade removed the parent.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 from typing import Any
 
-from streamfold.engines import OwnRecord, StoredItem
+from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
 from streamfold.values import same
 
 STREAM_LABEL = "embedded"
@@ -23,7 +25,7 @@ def change_of(
 
 def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
     """A change as the record that Lambda would bring."""
-    body = {name: part for name, part in change.items() if name not in ("table", "eventName")}
+    body = {name: part for name, part in change.items() if name in ("Keys", "OldImage", "NewImage")}
     record = {
         "eventID": f"{STREAM_LABEL}-{sequence}",
         "eventName": change["eventName"],
@@ -33,9 +35,11 @@ def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
             **body,
             "SequenceNumber": str(sequence),
             "StreamViewType": "NEW_AND_OLD_IMAGES",
-            "ApproximateCreationDateTime": 0,
+            "ApproximateCreationDateTime": change.get("at", 0),
         },
     }
+    if OWN_VERSION in change:
+        record[OWN_VERSION] = change[OWN_VERSION]
     return OwnRecord(sequence, record)
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, StoredItem
+from streamfold.engines import Entries, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
+from streamfold.key import KeyValue
+from streamfold.table import Table
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
 from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
@@ -23,10 +25,17 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
     "read_source": ("unavailable", "dies-before"),
+    "page": ("unavailable", "dies-before"),
     "pending": ("dies-before",),
     "advance": ("dies-before", "dies-after"),
 }
 """The faults of each call of an engine."""
+DESCRIBED = {
+    "page": "read of children",
+    "swap_state": "write of the manifest",
+    "pending": "read of the stream of derived rows",
+}
+"""What calls are called whose place does not matter."""
 LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
 LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
 """Calls after which a late write lands: during the retry, after it, after a repair."""
@@ -88,6 +97,9 @@ class FaultyEngine:
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         return cast("StoredItem | None", self._call("read_source", item))
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        return cast("Page", self._call("page", table, partition, begins, after, limit))
 
     def pending(self, limit: int) -> list[OwnRecord]:
         return cast("list[OwnRecord]", self._call("pending", limit))
@@ -209,9 +221,7 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
         return f"read of {', '.join(map(_place, first))}"
     if name == "read_source":
         return f"read of source item {_place(first)}"
-    return {"swap_state": "write of the manifest", "pending": "read of the stream of derived rows"}.get(
-        name, "note of the place in the stream of derived rows"
-    )
+    return DESCRIBED.get(name, "note of the place in the stream of derived rows")
 
 
 def _place(key: RowKey | StateKey) -> str:

@@ -1,0 +1,54 @@
+"""The low-level DynamoDB client: its time-outs, and what it means when no answer came."""
+
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    SSOError,
+)
+
+from streamfold.errors import EngineError, EngineUnavailable
+
+CONNECT_SECONDS_MAX = 2
+READ_SECONDS_MAX = 6
+ATTEMPTS_MAX = 4
+"""Well below a function's timeout; botocore's defaults are 60 seconds a try and ten tries."""
+
+
+def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
+    """A low-level DynamoDB client with bounded time-outs and retries, for the environment's region or another.
+
+    Raises ``EngineError`` when no region is set.
+    """
+    config = Config(
+        connect_timeout=CONNECT_SECONDS_MAX,
+        read_timeout=READ_SECONDS_MAX,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+    )
+    try:
+        return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
+    except NoRegionError:
+        raise EngineError("No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile.") from None
+    except (BotoCoreError, ValueError) as error:
+        raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
+
+
+def unreachable(error: Exception) -> EngineError:
+    """What an error of botocore itself means: no answer came."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return EngineError(
+            "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    if isinstance(error, CredentialRetrievalError | SSOError):
+        return EngineError(f"AWS credentials could not be read: {error}")
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
+        return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
+    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
