@@ -4,18 +4,20 @@
 2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
 3. No guarded row is deleted: a removed one stays as a tombstone.
 4. A ledger item has a time to live only while no handler has anything stored in it.
-5. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+5. Below a row stand the entries that ledger items name.
+6. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.values import decode_number, digest
 from streamfold.writes import RowKey, StateKey
 
@@ -38,6 +40,7 @@ class Invariants:
         self.expected: dict[RowKey, Amounts] = defaultdict(lambda: defaultdict(int))
         self.digests: dict[RowKey, str] = {}
         self.versions: dict[RowKey, str] = {}
+        self.entries = EntryInvariants(app.name, engine)
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` when something that was touched is not as it must be."""
@@ -48,12 +51,15 @@ class Invariants:
                 rows |= self._check_state(key)
         for key in rows:
             self._check_row(key)
+        ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)} & self.engine.state.keys()
+        wrong = self.entries.wrong(touched, {key: dict(self._texts(key, self.engine.state[key])) for key in ledgers})
+        _require(wrong is None, wrong or "")
 
     def _check_state(self, key: StateKey) -> set[RowKey]:
         """Checks one state item, and returns the rows that it speaks of now or spoke of before."""
         now, before = self.engine.state.get(key), self.state.get(key)
         if key.pk.startswith("part#"):
-            owner = StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.rpartition("#")[0])
+            owner = _ledger_of(key)
             return self._check_state(owner) if owner in self.engine.state else set()
         if not key.pk.startswith(("ledger#", "manifest#")):
             return set()
@@ -86,15 +92,18 @@ class Invariants:
 
     def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[tuple[RowKey, Mapping[str, str], str]]:
         found = []
-        for name, text in item.items():
-            if name.endswith(".s") and text:
-                if text.startswith("@"):
-                    part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
-                    text = self.engine.state[part]["s"]  # noqa: PLW2901 - the text that stands there for it
-                for table, partition, sort, amounts, *rest in json.loads(text):
-                    row = (table, _key_value(partition), _key_value(sort))
-                    found.append((row, amounts, rest[0] if rest else ""))
+        for _, text in self._texts(key, item):
+            for table, partition, sort, amounts, *rest in json.loads(text):
+                row = (table, key_value(partition), key_value(sort))
+                found.append((row, amounts, rest[0] if rest else ""))
         return found
+
+    def _texts(self, key: StateKey, item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The contributions that a ledger item stands for, by handler."""
+        for name, text in item.items():
+            if key.pk.startswith("ledger#") and name.endswith(".s") and text:
+                part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
+                yield name[:-2], self.engine.state[part]["s"] if text.startswith("@") else text
 
     def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
         expected = self.expected[row]
@@ -128,10 +137,11 @@ class Invariants:
             _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item speaks of")
 
 
-def _key_value(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return bytes.fromhex(value["B"]) if "B" in value else decode_number(value["N"])
+def _ledger_of(key: StateKey) -> StateKey:
+    """The ledger item that a large contribution belongs to; any other item itself."""
+    if not key.pk.startswith("part#"):
+        return key
+    return StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.rpartition("#")[0])
 
 
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion with its text

@@ -1,0 +1,58 @@
+"""What holds for entries after every call of a store: below a row stand those that the ledger items name, no others."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from streamfold.change import item_name
+from streamfold.engines.memory import MemoryEngine
+from streamfold.values import decode_number
+from streamfold.writes import RowKey, StateKey
+
+Place = tuple[str, str]
+"""The partition of entries below a row, and the text that orders one of them."""
+
+
+class EntryInvariants:
+    """Counts the entries that ledger items name, and compares the partitions that a call concerned."""
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.named: dict[StateKey, list[Place]] = {}
+        self.expected: Counter[Place] = Counter()
+
+    def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
+        """What is wrong below the rows that were touched; ``texts`` are the contributions of touched ledger items."""
+        concerned = {key.pk for key in touched if isinstance(key, StateKey) and key.pk.startswith("entries#")}
+        for key, by_handler in texts.items():
+            before, after = self.named.pop(key, []), list(self._places(by_handler))
+            self.expected.subtract(before)
+            self.expected.update(after)
+            self.named[key] = after
+            concerned |= {partition for partition, _ in (*before, *after)}
+        for partition in sorted(concerned):
+            found = Counter(key.sk.partition("#")[0] for key in self.engine.state if key.pk == partition)
+            named = Counter({order: n for (place, order), n in self.expected.items() if place == partition and n})
+            if found != named:
+                return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"
+        return None
+
+    def _places(self, by_handler: Mapping[str, str]) -> Iterator[Place]:
+        for handler, text in by_handler.items():
+            for table, partition, sort, _, *rest in json.loads(text):
+                row = (table, key_value(partition), key_value(sort))
+                for name, (_, entries) in (rest[1] if len(rest) > 1 else {}).items():
+                    yield from ((self._partition(handler, name, row), order) for order in entries)
+
+    def _partition(self, handler: str, name: str, row: RowKey) -> str:
+        escaped = name.replace("%", "%25").replace("#", "%23")
+        return f"entries#{self.application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+
+
+def key_value(value: Any) -> Any:
+    """A key's value out of a stored contribution."""
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode_number(value["N"])
