@@ -90,7 +90,15 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
 
 
-RUN = ("docs/testing.md", "docs/sources.md", "docs/tenants.md", "docs/hot-rows.md", "docs/patterns.md", "docs/audit.md")
+RUN = (
+    "docs/aggregates.md",
+    "docs/audit.md",
+    "docs/hot-rows.md",
+    "docs/patterns.md",
+    "docs/sources.md",
+    "docs/tenants.md",
+    "docs/testing.md",
+)
 """Pages whose every example runs as it stands; functions named as tests are called."""
 EXAMPLES = [
     pytest.param(page, text, id=f"{page} {number}")
