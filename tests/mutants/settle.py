@@ -1,0 +1,106 @@
+"""Mutants of entries and of settling: what is stamped, what is looked at, in which order, and what is kept."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import commit, contribution, ledger
+from streamfold import settle as settling
+from streamfold.commit import Committer
+from streamfold.settle import Named
+from streamfold.writes import PutState
+from tests.mutants.registry import mutant, on_engines
+
+TESTS = "tests/test_settle.py::"
+
+
+@mutant(
+    "a row is settled whatever its stamp",
+    None,
+    tests=TESTS + "test_what_is_put_while_a_greater_value_leaves_is_never_lost",
+)
+def _() -> Iterator[None]:
+    with on_engines("settles", lambda _: lambda write, row: row is not None):
+        yield
+
+
+@mutant("rows are not settled", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
+def _() -> Iterator[None]:
+    with patch.object(commit, "settle", lambda *_: {}):
+        yield
+
+
+@mutant(
+    "what moves among the entries that count is taken for what does not",
+    None,
+    tests=TESTS + "test_a_removed_extreme_leaves_no_trace",
+)
+def _() -> Iterator[None]:
+    concerns = settling._concerns
+
+    def seldom(row: Any, moved: Any) -> bool:
+        return concerns(row, moved) and "_sf_e_best" not in row
+
+    with patch.object(settling, "_concerns", seldom):
+        yield
+
+
+@mutant(
+    "rows are settled before the empty ones are removed",
+    None,
+    tests=TESTS + "test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_before",
+)
+def _() -> Iterator[None]:
+    settle, remove = Committer._settle, Committer._remove_empty
+
+    def only_with_sources(engine: Any, touched: Any, pause: Any) -> Any:
+        rows = engine.read_rows(touched)
+        return settling.settle(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause)
+
+    with (
+        patch.object(Committer, "_remove_empty", settle),
+        patch.object(Committer, "_settle", remove),
+        patch.object(commit, "settle", only_with_sources),
+    ):
+        yield
+
+
+@mutant(
+    "what a step took away is not kept for those who come after it",
+    None,
+    tests=TESTS + "test_what_a_process_that_died_left_is_settled_when_the_record_comes_again",
+)
+def _() -> Iterator[None]:
+    with patch.object(ledger, "left_text", lambda before, after: None):
+        yield
+
+
+@mutant(
+    "rows of a record that comes again are not settled",
+    None,
+    tests=(
+        TESTS + "test_what_a_process_that_died_left_is_settled_when_the_record_comes_again",
+        TESTS + "test_what_the_store_does_not_answer_is_reported_and_settled_when_the_record_comes_again",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Named, "take", lambda *_: None):
+        yield
+
+
+@mutant("entries are never deleted", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
+def _() -> Iterator[None]:
+    between = contribution.entries_between
+
+    def puts_only(*arguments: Any) -> Any:
+        return [write for write in between(*arguments) if isinstance(write, PutState)]
+
+    with patch.object(ledger, "entries_between", puts_only):
+        yield
+
+
+@mutant("a stamp is the same in every step", None, tests=TESTS + "test_stamps_differ_in_every_step")
+def _() -> Iterator[None]:
+    mark = ledger._mark
+    with patch.object(ledger, "_mark", lambda *arguments: mark(*arguments)._replace(stamp="one")):
+        yield
