@@ -343,6 +343,48 @@ def test_plain_attributes_are_those_of_the_source_that_wins():
     assert set(stored(games.app, games.engine)) == {("main", "PLAYER#bo", "STATS")}
 
 
+def test_a_source_of_more_entries_than_one_transaction_takes_goes_page_by_page():
+    def by_level(item):
+        for level in range(item["score"] % 10, 60):
+            yield Row(PLAYER, player=str(level), best=Max(item["score"]), worst=Min(item["score"]), n=Count())
+
+    games = Games(by_level, into=[GAME, PLAYER])
+    records = [games.put("x", 7), games.put("y", 11), games.put("x", 24), games.remove("y"), games.put("x", 2)]
+    for number, record in enumerate(records):
+        assert games.deliver(record, record) == []
+        assert stored(games.app, games.engine) == model(games.app, records[: number + 1])
+    assert games.calls.count("transact") > 3 * len(records)
+
+
+def test_the_entries_of_one_source_below_one_row_all_move_in_one_transaction():
+    def many(item):
+        for number in range(48):
+            yield Row(kept=Collect(item["score"] + number, most=500), n=Count())
+
+    games = Games(many)
+    for score in (0, 100, 20):
+        assert games.deliver(games.put("x", score)) == []
+        assert games.row() == {"kept": set(range(score, score + 48)), "n": 48}
+
+
+def test_sources_of_two_kinds_share_plain_attributes_of_which_one_wins():
+    match = Key("GAME#{game}", "MATCH#{match}")
+    games = Games(into=Key("GAME#{game}", "LAST"))
+    router = Router()
+
+    @router.view(PLAY, match, into=Key("LAST#{game}#{play}#{match}", "EVENT"), name="best")
+    def last(item):
+        yield Row(play="1", match="1", kind=item["SK"], plays=Count(), wins=item["score"])
+
+    games.app = App("games", routers=[router])
+    row = ("main", "LAST#a#1#1", "EVENT")
+    records = [games.source.put("GAME#a", sort, score=score) for sort, score in (("PLAY#1", 1), ("MATCH#1", 2))]
+    assert games.deliver(*records) == []
+    assert stored(games.app, games.engine)[row] == {"kind": "MATCH#1", "plays": 2}
+    assert games.deliver(games.source.remove("GAME#a", "MATCH#1")) == []
+    assert stored(games.app, games.engine)[row] == {"kind": "PLAY#1", "plays": 1}
+
+
 def test_an_expiry_of_a_shared_row_is_the_latest_of_its_sources():
     games = Games(yielding(lambda item: Row(expires=Max(item["until"]), plays=Count())))
     games.deliver(games.put("x", 1, until=1_900_000_000), games.put("y", 1, until=1_800_000_000))

@@ -115,12 +115,16 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
 
 
 def taken(before: HeldByName, after: HeldByName) -> HeldByName:
-    """The entries that are held no more, or that hold something else."""
+    """Of the entries that are held no more, or hold something else, that of each attribute which counts first.
+
+    If any of them was shown, that one was.
+    """
     found: dict[str, Held] = {}
     for name, old in before.items():
         new = after[name].entries if name in after else {}
-        if gone := {order: entry for order, entry in old.entries.items() if new.get(order) != entry}:
-            found[name] = Held(old.ordering, gone)
+        if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
+            first = max(gone) if FORMS[Ordering.of(old.ordering).form].descending else min(gone)
+            found[name] = Held(old.ordering, {first: old.entries[first]})
     return found
 
 
