@@ -53,7 +53,7 @@ nightly: $(VENV)/.dev ## run the long tests, with a real engine beside them (nee
 	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -n 2 -m nightly $(NIGHTLY_FLAGS)
 
 # mutmut knows a source root only under the name src: it works on a copy.
-mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="streamfold.key*")
+mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="'streamfold.key*'")
 	@rm -rf mutants && mkdir mutants
 	@git ls-files --cached --others --exclude-standard | tar --create --files-from=- | tar --extract --directory=mutants
 	@mv mutants/framework mutants/src && sed -i.bak 's#framework#src#' mutants/pyproject.toml

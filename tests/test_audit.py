@@ -213,6 +213,12 @@ def test_what_is_unchanged_goes_before_any_value_that_changed():
     assert row["changes"]["a0000"] == {"old": "x" * 30 * KB, "new": "y" * 30 * KB}
 
 
+def test_a_row_without_its_values_names_an_actor_that_is_left_out_too():
+    new = filled("y", 6000, 50, by="x" * 1025)
+    row = history(change(filled("x", 6000, 50), new), actor="by").attributes
+    assert (row["left_out"], row["changes"]) == (["actor", "unchanged", "changes"], {})
+
+
 @given(
     sizes=st.lists(st.integers(1, 60 * KB), max_size=12),
     changed=st.lists(st.booleans(), min_size=12, max_size=12),

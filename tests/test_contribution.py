@@ -120,10 +120,11 @@ def test_rows_with_plain_attributes_are_put_and_deleted_whole(before, after, wri
     assert writes == written(before, after, into=OWNED)
 
 
+@pytest.mark.parametrize("more", [[], [ALL]], ids=["one target", "two targets"])
 @pytest.mark.parametrize("table", ["main", "drafts"])
-def test_a_row_that_several_sources_could_make_bears_its_owner_whatever_its_table(table):
+def test_a_row_that_several_sources_could_make_bears_its_owner_whatever_its_table(table, more):
     sources = (ORDER_ITEM, Key("DRAFT#{order_id}", "ITEM#{sku}", Table("drafts")))
-    index = route("index", handler(Row(x=1)), *sources, into=OWNED)
+    index = route("view", handler(Row(OWNED, x=1)), *sources, into=[OWNED, *more])
     rows, source = contribution(index, image(LINE), FIELDS), (table, "ORDER#1", "ITEM#a")
     owner = f"{table}|ORDER#1|ITEM#a"
     assert [PutRow(OWNED_ROW, {"x": 1, "_sf_n": 1, "_sf_o": owner}, owner)] == difference(index, source, {}, rows)

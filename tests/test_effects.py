@@ -39,6 +39,10 @@ def test_equal_effects_are_one_member_of_a_set(one, other):
     assert len({one, other}) == 1
 
 
+def test_effects_with_other_attributes_are_kept_apart_by_their_hash():
+    assert len({hash(Row(**{name: 1})) for name in ("a", "b", "c", "d")}) > 1
+
+
 def test_an_average_adds_to_a_sum_and_a_count():
     assert Average(5).amounts("score") == (("score_sum", 5), ("score_count", 1))
     assert Average(5) != Sum(5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold.field import Unreadable, datetime_text, make_field
-from streamfold.language import contains, literal
+from streamfold.language import contains, literal, overlaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 VALUES = {
@@ -42,6 +42,26 @@ def test_what_is_written_is_recognised_and_read_back(data, spec):
 def test_the_atoms_of_a_field_hold_every_text_that_it_writes(data, spec):
     text = field(spec).write(data.draw(VALUES[spec]))
     assert contains(field(spec).atoms, literal(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "overlapping"), [("-1", True), ("1", True), ("x1", False), ("1x", False), ("-", False)]
+)
+def test_the_atoms_of_an_integer_hold_a_sign_and_digits(text, overlapping):
+    assert overlaps(field("d").atoms, literal(text)) == overlapping
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "is_read"),
+    [("06d", "000001", True), ("06d", "\u0660" * 6, False), ("d", "\u0661", False), ("rest", "a\nb", True)],
+)
+def test_digits_are_those_of_ascii_and_a_line_may_end_in_text(spec, text, is_read):
+    assert field(spec).reads(text) == is_read
+
+
+def test_a_field_tells_the_type_of_its_values():
+    types = {spec: field(spec).python_type for spec in ("", "rest", "d", "date", "datetime", "number", "binary")}
+    assert list(types.values()) == [str, str, int, date, datetime, Decimal, bytes]
 
 
 @given(st.lists(st.integers(0, 999_999)))

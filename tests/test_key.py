@@ -410,11 +410,22 @@ def test_keys_are_equal_when_their_templates_and_tables_are():
     assert Key("A", table=PLAIN) != Key("A", table=Table("plain", sort=None, ttl="expires"))
 
 
-def test_a_key_shows_its_templates_its_table_and_where_it_was_written():
-    key = Key("A#{x}", table=PLAIN)
-    assert repr(key) == "Key('A#{x}', table='plain')"
+def test_a_key_shows_its_templates_and_a_table_that_is_not_the_usual_one():
+    assert repr(Key("A#{x}", table=PLAIN)) == "Key('A#{x}', table='plain')"
+    assert repr(Key("A#{x}", "B")) == "Key('A#{x}', 'B')"
     assert ORDER.template == "ORDER#{order_id} / METADATA"
-    assert re.fullmatch(r".*test_key\.py:\d+", key.declared_at)
+
+
+def test_a_key_knows_where_it_was_written():
+    assert re.fullmatch(r".*test_key\.py:\d+", ORDER.declared_at)
+
+
+@pytest.mark.parametrize("template", ["A#{x}-{y}", "{x}-{y}"])
+def test_a_value_that_holds_what_stands_between_two_fields_is_refused(template):
+    key = Key(template, "B")
+    assert key.match(key.key(x="1", y="2")) == {"x": "1", "y": "2"}
+    with pytest.raises(KeyValueError):
+        key.key(x="1", y="2-3")  # it would be read back as 1-2 and 3
 
 
 def test_a_moment_is_composed_in_utc():

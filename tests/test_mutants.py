@@ -46,4 +46,4 @@ def test_every_mutant_has_a_name_of_its_own():
 def test_the_page_of_proofs_has_every_mutant():
     page = PAGE.read_text("utf-8")
     missing = [mutant.name for mutant in MUTANTS if mutant.name[1:] not in page]
-    assert not missing, "print it again: .venv/bin/python -m tests.tools.proof_table > docs/proof.md"
+    assert not missing, "write it again: .venv/bin/python -m tests.tools.proof_table"

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import audit as audit_module
 from streamfold import batch as batch_module
 from streamfold.audit import audit_row
 from streamfold.batch import Batch
 from streamfold.change import Change
 from streamfold.commit import Committer
+from streamfold.digests import ROW, row_digest
 from streamfold.engines.memory import MemoryEngine
 from streamfold.writes import Claim, DeleteRow, GuardedPut, PutRow
 from tests.mutants.registry import mutant, on_engines
@@ -156,4 +158,23 @@ def _() -> Iterator[None]:
         return audit(self, route, fields, replace(work, changes=work.changes[-1:]))
 
     with patch.object(Batch, "_audit", newest):
+        yield
+
+
+@mutant(
+    "a history row's digests are chained to the row that was written before",
+    None,
+    tests="tests/test_tampering.py::test_a_record_that_comes_again_or_days_later_keeps_the_history_honest",
+)
+def _() -> Iterator[None]:
+    before: dict[Any, str] = {}
+    made = audit_module._digests
+
+    def chained(key: bytes, change: Any, target: Any, place: Any, own: Any) -> dict[str, str]:
+        own_digest = made(key, change, target, place, own)[ROW]
+        digests = {"old": before.get(change.item, ""), "new": own_digest}
+        before[change.item] = own_digest
+        return {**digests, ROW: row_digest(key, {**target.attributes(*place), **own, "digests": digests})}
+
+    with patch.object(audit_module, "_digests", chained):
         yield

@@ -187,9 +187,9 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     from streamfold import process
 
-    def at_the_changes_time(app: Any, changes: Any, engine: Any, world: Any) -> Any:
+    def at_the_changes_time(app: Any, changes: Any, engine: Any, world: Any, *more: Any, **options: Any) -> Any:
         world.clock = changes[0].at.timestamp
-        return processed(app, changes, engine, world)
+        return processed(app, changes, engine, world, *more, **options)
 
     processed = process.process_changes
     with patch.object(process, "process_changes", at_the_changes_time):

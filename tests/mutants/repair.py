@@ -5,10 +5,12 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.ledger import BEFORE_ALL, LedgerItem, repaired
+from streamfold.redrive import Redrive
 from streamfold.repair import Repair
 from tests.mutants.registry import mutant
 
 TESTS = "tests/test_repair.py::"
+REDRIVE = "tests/test_redrive.py::"
 
 
 class _ReadAhead:
@@ -29,11 +31,11 @@ class _ReadAhead:
 def _() -> Iterator[None]:
     planned = Repair._planned
 
-    def source_first(self: Repair, work: Any) -> Any:
+    def source_first(self: Repair, work: Any, *more: Any) -> Any:
         engine = self.engine
         self.engine = _ReadAhead(engine, engine.read_source(work.item))
         try:
-            return planned(self, work)
+            return planned(self, work, *more)
         finally:
             self.engine = engine
 
@@ -111,4 +113,33 @@ def _() -> Iterator[None]:
         return transition._replace(guard=transition.guard._replace(parts=parts))
 
     with patch("streamfold.repair.repaired", older):
+        yield
+
+
+@mutant(
+    "a redrive replays the images of views",
+    None,
+    tests=REDRIVE + "test_an_old_record_leads_a_view_to_what_the_item_is_now",
+)
+def _() -> Iterator[None]:
+    def replayed(self: Redrive, told: Any, change: Any, handlers: list[str]) -> list[Any]:
+        routes = [route for route in self.app.routes if route.name in handlers]
+        return [self._replayed(told._replace(handler=route.name), change, route) for route in routes]
+
+    with patch.object(Redrive, "_reconciled", replayed):
+        yield
+
+
+@mutant(
+    "a redrive of which nothing comes leaves the version as it was",
+    None,
+    tests=REDRIVE + "test_a_redrive_of_which_nothing_comes_still_raises_the_version",
+)
+def _() -> Iterator[None]:
+    item = Repair.item
+
+    def without_version(self: Repair, *arguments: Any, **options: Any) -> Any:
+        return item(self, *arguments, **{**options, "version": BEFORE_ALL})
+
+    with patch.object(Repair, "item", without_version):
         yield

@@ -88,8 +88,17 @@ def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed 
             driver = LateDriver(handlers, changes_of(app, writes, shards), choices, random.choice(ACTIONS))
             problem = difference_of(driver, expected)
         if problem:
-            return Killed("an invariant" if problem.startswith("InvariantBroken") else "the rows", number)
+            return Killed(_noticed_by(mutant, problem), number)
     return None
+
+
+def _noticed_by(mutant: Mutant, problem: str) -> str:
+    """What noticed it. A mutant that does not even run is a mistake of its own, and kills itself in vain."""
+    if problem.startswith("InvariantBroken"):
+        return "an invariant"
+    if problem.startswith("Rows are not"):
+        return "the rows"
+    raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")
 
 
 UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in APPS]

@@ -1,6 +1,7 @@
 """Tests of the suite, run in this process while a mutant is in place."""
 
 import io
+import re
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
@@ -9,18 +10,22 @@ from tests.mutants.registry import Mutant
 
 OPTIONS = ("--quiet", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 """The modules of the framework are imported by now, and the warning says that their asserts stay as they are."""
+MISFIT = re.compile(r"_\.<locals>\.\w+\(\) (takes|got|missing) .*")
+"""What Python says of a mutant's function that no longer fits its place: such a failure says nothing."""
 
 
 class Outcomes:
-    """Collects how each test ended."""
+    """Collects how each test ended, and what failed because a mutant does not run."""
 
     def __init__(self) -> None:
         self.failed: dict[str, bool] = {}
+        self.misfits: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("[")[0]
         if report.when == "call":
             self.failed[name] = self.failed.get(name, False) or report.failed
+        self.misfits += [found.group() for found in MISFIT.finditer(report.longreprtext)]
 
 
 def failed_tests(mutant: Mutant) -> set[str]:
@@ -29,5 +34,6 @@ def failed_tests(mutant: Mutant) -> set[str]:
     with mutant.made(), redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
         pytest.main([*mutant.tests, *OPTIONS], plugins=[outcomes])
     missing = set(mutant.tests) - outcomes.failed.keys()
+    assert not outcomes.misfits, outcomes.misfits
     assert not missing, f"{', '.join(sorted(missing))} did not run:\n{out.getvalue()}"
     return {name for name, failed in outcomes.failed.items() if failed}
