@@ -226,6 +226,20 @@ def test_a_late_copy_overwrites_no_newer_one(source):
     assert [row["price"] for row in engine.items(app.tables["copies"])] == [{"N": "7"}]
 
 
+def test_a_parent_that_is_there_again_keeps_its_children(source):
+    router = Router()
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+    app = App("shop", routers=[router])
+    engine, origins = EmbeddedEngine(app.tables.values()), Origins(app.source_tables, Settings())
+    written = [source.put("ORDER#1"), source.put("ORDER#1", "ITEM#a"), source.remove("ORDER#1"), source.put("ORDER#1")]
+    for change in map(origins.change, written):
+        engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
+    redrive = Redrive(app, engine, World(Settings()), origins, fetch=None, put_sources=engine.put_sources)
+    (told,) = redrive.run(Waiting("here", lambda_document(written[2])))
+    assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
+    assert len(list(engine.items(app.tables["main"]))) == 2
+
+
 def test_a_batch_of_kinesis_is_made_good_and_its_parked_record_is_known_by_what_it_tells(shop):
     record = KinesisTwin().append(shop.put(group="x", price=5))
     kinesis = {"origins": Origins(shop.app.source_tables, Settings())}

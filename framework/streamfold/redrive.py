@@ -238,6 +238,8 @@ class Redrive:
             return told._replace(what="failed", why=failure.what)
         if report.known:
             return told._replace(what="known")
+        if report.kept:
+            return told._replace(what="stale", why="The parent exists again: its children are kept.")
         if route.external and route.takes(change):
             return told._replace(what="applied")
         return _tallied(told, report)

@@ -47,7 +47,7 @@ MISTAKES = {
     "plain attribute on a target that is not owned": (
         VIEW,
         "yield Row(name='x')",
-        "its template does not hold every field of the source's key). Use Sum or Count, or a target of its own.",
+        "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its",
     ),
     "put on a target that is not owned": (ON, "yield Put(name='x')", "does not own Key('ORDER#{order_id}', 'TOTAL')"),
     "field left out": (
