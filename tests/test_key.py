@@ -357,6 +357,7 @@ def test_a_near_miss_of_a_long_key_is_looked_for_in_reasonable_time():
         (("ORDER#{x:rest}", "{y:rest}"), ("ORDER#{order_id}", "ITEM#{sku}")),
         (("ORDER#{x}", "{y}"), ("ORDER#{order_id:06d}", "2026-03-01")),
         (("ORDER#{x}", "{y}"), ("ORDER#{at:datetime}", "{day:date}")),
+        (("ORDER#{x:d}", "{y}"), ("ORDER#{order_id:01d}", "METADATA")),
     ],
 )
 def test_a_wider_template_contains_a_narrower_one_and_not_the_other_way_round(outer, inner):
@@ -378,6 +379,20 @@ def test_a_wider_template_contains_a_narrower_one_and_not_the_other_way_round(ou
 def test_templates_without_a_common_key_do_not_overlap(one, other):
     assert not one.overlaps(other)
     assert not one.contains(other)
+
+
+def test_plain_numbers_and_padded_ones_have_some_keys_in_common_and_neither_has_all_of_the_other_s():
+    plain, padded = Key("A#{n:d}", "B"), Key("A#{n:03d}", "B")
+    assert (plain.match_values("A#123", "B"), padded.match_values("A#123", "B")) == ({"n": 123}, {"n": 123})
+    assert (plain.match_values("A#007", "B"), padded.match_values("A#7", "B")) == (None, None)
+    assert plain.overlaps(padded)
+    assert not plain.contains(padded)
+    assert not padded.contains(plain)
+
+
+@pytest.mark.parametrize("text", ["A#00{n:d}", "A#-0{n:d}", "A#{n:d}-", "A#+{n:d}"])
+def test_what_no_plain_number_is_written_as_does_not_overlap_one(text):
+    assert not Key(text, "B").overlaps(Key("A#{n:d}", "B"))
 
 
 SAME, ANY = Key("USER#{a}", "USER#{a}"), Key("USER#{a}", "USER#{b}")

@@ -22,7 +22,7 @@ from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from typing import Any, Literal, TypeGuard
 
-from streamfold.language import DIGITS, Atom, Atoms, literal
+from streamfold.language import DIGITS, INTEGER, Atom, Atoms, literal
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
@@ -40,8 +40,7 @@ class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template
 class Field:
     """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse.
 
-    ``atoms`` are the texts to compare templates by: those of the pattern, and for ``{n:d}`` also numbers with zeros
-    before them.
+    ``atoms`` are the texts to compare templates by: those of the pattern.
     """
 
     name: str
@@ -74,7 +73,7 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
     if padded := PADDED.fullmatch(spec):
         return _padded(name, spec, int(padded[1]))
     if spec == "d":
-        return Field(name, spec, int, r"0|-?[1-9]\d*", _integer_atoms(), lambda value: str(_integer(value)), int)
+        return Field(name, spec, int, r"0|-?[1-9]\d*", INTEGER, lambda value: str(_integer(value)), int)
     if spec == "date":
         return Field(name, spec, date, DATE.pattern, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
     if spec in MICROSECOND_DIGITS:
@@ -141,10 +140,6 @@ def _is_number(value: object) -> TypeGuard[int | Decimal]:
     if isinstance(value, Decimal):
         return value.is_finite()
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _integer_atoms() -> Atoms:
-    return (Atom(frozenset("-"), optional=True), Atom(DIGITS, repeat=True))
 
 
 def _padded(name: str, spec: str, width: int) -> Field:

@@ -1,8 +1,8 @@
 """Which key texts a template stands for, compared exactly: whether two overlap, whether one holds the other.
 
 A part of a template is a sequence of *atoms*: a literal character, a class of characters once, or a class once or
-more. That is a small finite automaton without alternatives, so intersection and containment are decided by walking
-two of them side by side over one representative of every kind of character.
+more. That is a small finite automaton, whose one alternative is a jump over what follows; so intersection and
+containment are decided by walking two of them side by side over one representative of every kind of character.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,13 +15,15 @@ DIGITS = frozenset("0123456789")
 class Atom:
     """One character of ``allowed``, or any character but those ``refused`` when ``allowed`` is None.
 
-    With ``repeat`` it stands for one or more of them, with ``optional`` for one or none.
+    With ``repeat`` it stands for one or more of them, with ``optional`` for one or none, with both for any number.
+    ``leads`` says how many atoms on its character leads: 1 is the next.
     """
 
     allowed: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()
     repeat: bool = False
     optional: bool = False
+    leads: int = 1
 
     def takes(self, character: str) -> bool:
         if self.allowed is not None:
@@ -31,6 +33,14 @@ class Atom:
 
 Atoms = tuple[Atom, ...]
 States = frozenset[int]
+
+INTEGER: Atoms = (
+    Atom(frozenset("0"), optional=True, leads=4),
+    Atom(frozenset("-"), optional=True),
+    Atom(DIGITS - {"0"}),
+    Atom(DIGITS, repeat=True, optional=True),
+)
+"""A whole number as ``str`` writes it: 0, or digits that begin with another, with or without a sign."""
 
 
 def literal(text: str) -> Atoms:
@@ -104,7 +114,7 @@ def _step(atoms: Atoms, states: States, character: str) -> States:
     following = set()
     for state in states:
         if state < len(atoms) and atoms[state].takes(character):
-            following.add(state + 1)
+            following.add(state + atoms[state].leads)
             if atoms[state].repeat:
                 following.add(state)
     return _closure(atoms, following)
