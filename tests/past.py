@@ -18,19 +18,27 @@ LARGE = "x" * (32 * 1024 + 1)
 VALUES = (1, 2, "text", ["list"], LARGE, None)
 
 
+GONE = object()
+"""The value of an attribute that a change takes away."""
+
+
 def lives():
-    """A strategy for lives: (seconds since the change before, the attributes, None where the item is removed)."""
-    attributes = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(VALUES))
-    return st.lists(st.tuples(st.integers(0, 2), st.one_of(attributes, attributes, st.none())), max_size=12)
+    """A strategy for lives: (seconds since the change before, what it gives to some attributes, or None where the item
+    is removed).
+    """
+    given = st.dictionaries(st.sampled_from("abcd"), st.sampled_from((*VALUES, GONE)))
+    return st.lists(st.tuples(st.integers(0, 2), st.one_of(given, given, given, st.none())), max_size=12)
 
 
 def states(life):
     """The images that a life passes, each with its time; what changes nothing is no change."""
     at, image, passed = BORN, None, []
-    for seconds, attributes in life:
+    for seconds, given in life:
         at += seconds
-        if attributes != image:
-            image = attributes
+        merged = None if given is None else {**(image or {}), **given}
+        changed = merged and {name: value for name, value in merged.items() if value is not GONE}
+        if changed != image:
+            image = changed
             passed.append((at, image))
     return passed
 

@@ -55,6 +55,14 @@ def test_an_item_is_told_as_it_was_at_every_time(life, seconds, first, unchanged
     assert past.whole or not unchanged
 
 
+def test_what_a_change_left_alone_is_told_by_its_row_alone():
+    rows = rows_of([(BORN, {"a": 1, "b": 1, "text": LARGE}), (BORN + 1, {"a": 2, "b": 1, "text": LARGE})])
+    past = as_of(rows[1:], 1)
+    assert (past.item, list(past.large), past.whole) == ({**KEY, "a": 2, "b": 1}, ["text"], True)
+    assert past.unknown_before == rows[1]["at"]
+    assert as_of(rows, 1).unknown_before == rows[0]["at"]
+
+
 def test_before_the_first_row_nothing_is_known():
     assert told({"a": 1}, seconds=-1) == Past(unknown_before=FIRST)
 
