@@ -211,6 +211,21 @@ def test_a_child_that_is_gone_since_it_was_read_is_no_trouble(app, engine):
     assert (report.failures, report.tallies["cascade"].removed) == ([], 2)
 
 
+def test_a_page_that_lands_late_is_refused(app, engine):
+    engine.put(*items_of(20))
+    sent, carry_out = [], engine._transact
+
+    def noting(writes, expires_at):
+        sent.extend([writes] if isinstance(writes[0], AbsentSource) else [])
+        return carry_out(writes, expires_at)
+
+    engine._transact = noting
+    play(app, engine, removal())
+    engine.put(*items_of(20), version="v9")
+    assert all(engine.transact(writes, 0) is not None for writes in tuple(sent))
+    assert len(engine.left()) == 20
+
+
 def test_two_invocations_share_a_cascade(app, engine):
     engine.put(*items_of(40))
     inside = []

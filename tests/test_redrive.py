@@ -17,18 +17,19 @@ from streamfold.errors import EngineError, EngineUnavailable, ManifestError
 from streamfold.parking import open_parking
 from streamfold.places import Waiting
 from streamfold.process import process_changes
+from streamfold.read import archived
 from streamfold.redrive import Redrive
 from streamfold.repair import routes_of
 from streamfold.settings import Settings
 from streamfold.stream_range import Fetched
 from streamfold.testing import KinesisTwin
-from streamfold.values import to_json
+from streamfold.values import encode, to_json
 from streamfold.world import World
 from tests import everything
 from tests.failures import parked_document, queue_message, s3_object
 from tests.histories import records_of, writes
 from tests.model import model, stored
-from tests.records import LABEL
+from tests.records import LABEL, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{group}", "TOTAL")
@@ -238,6 +239,24 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
     (told,) = redrive.run(Waiting("here", lambda_document(written[2])))
     assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
     assert len(list(engine.items(app.tables["main"]))) == 2
+
+
+def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_path):
+    router = Router()
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")])
+    router.archive(ORDER, to=f"file:{tmp_path}")
+    app = App("shop", routers=[router])
+    engine, world = EmbeddedEngine(app.tables.values()), World(Settings())
+    engine.put_sources(
+        [(("main", "ORDER#1", f"LINE#{n}"), encode(item("ORDER#1", f"LINE#{n}"))["M"], "v1") for n in "ab"]
+    )
+    source.put("ORDER#1")
+    document = lambda_document(source.remove("ORDER#1"))
+    redrive = Redrive(app, engine, world, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
+    told = [(each.handler, each.what) for _ in range(2) for each in redrive.run(Waiting("here", document))]
+    assert told == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
+    assert list(engine.items(app.tables["main"])) == []
+    assert [kept.item["PK"] for kept in archived(f"file:{tmp_path}")] == ["ORDER#1"]
 
 
 def test_a_batch_of_kinesis_is_made_good_and_its_parked_record_is_known_by_what_it_tells(shop):

@@ -33,7 +33,10 @@ MARK_BYTES = 16
 
 
 class ArchivedItem(NamedTuple):
-    """An item as it was when it was removed, in plain values; ``at`` is the time of the removal, UTC."""
+    """An item as it was when it was removed, in plain values; ``at`` is the time of the removal, UTC.
+
+    ``version`` tells its removals apart: that of the change, and for Kinesis with a digest behind it.
+    """
 
     table: str
     item: dict[str, Any]
@@ -91,7 +94,7 @@ def archived_line(change: Change) -> str:
     line = {
         "table": change.table.name,
         "key": item_name(change.item),
-        "version": change.version_text,
+        "version": change.identity_text,
         "at": int(change.at.timestamp()),
         "expired": change.expired,
         "item": change.old.raw,
@@ -102,7 +105,7 @@ def archived_line(change: Change) -> str:
 def _digest(items: Sequence[Archived]) -> str:
     """A name for these versions, the same in any order."""
     changes = [each.change for each in items]
-    marks = sorted({_mark(change.table.name, item_name(change.item), change.version_text) for change in changes})
+    marks = sorted({_mark(change.table.name, item_name(change.item), change.identity_text) for change in changes})
     return sha256(b"".join(marks)).hexdigest()[:32]
 
 

@@ -85,10 +85,11 @@ class Children:
 
     def _remove(self, removed: Removed) -> None:
         change, rounds = removed.changes[-1], 0
-        place = cascade_key(self.application, removed.route.name, change.item, change.version_text)
+        place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
         cursor = self._cursor(place)
-        for _ in range(PAGES_MAX):
+        for page in range(PAGES_MAX):
             if cursor.done:
+                self._tallies(removed).unchanged += not page
                 return
             if not self.world.enough_time():
                 raise NotStarted(
@@ -120,6 +121,7 @@ class Children:
     def _keep(self, removed: Removed, place: StateKey, cursor: Cursor) -> None:
         """The parent exists again: what is left of its children stays, whoever brings the record again."""
         self.kept[removed.route.name] += 1
+        self._tallies(removed).unchanged += 1
         end = Cursor(done=True).write(place, cursor.revision)
         send(self.engine, [end], self.world)  # refused where another invocation moved on: that one decides
 

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Key, Router, Row, Sum, Table
 from streamfold.testing import HandlerFails, Twin
-from tests.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app
+from tests.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
 
 ITEM = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}
 
@@ -63,3 +63,22 @@ def test_number_keys_are_written_as_numbers():
     twin = Twin(App("sensors", routers=[router]))
     twin.put(reading, sensor="a", at=5, value=7)
     assert twin.rows(Key("SENSOR#{sensor}", "TOTAL")) == [{"PK": "SENSOR#a", "SK": "TOTAL", "value": 7}]
+
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+cascading = Router()
+cascading.cascade(ORDER, children=[ORDER_ITEM])
+cascading.view(ORDER_ITEM, into=ORDER_TOTAL)(order_total)
+
+
+def test_children_of_a_removed_item_go_with_it_and_come_again():
+    twin = Twin(App("shop", routers=[cascading]))
+    twin.put(ORDER, order_id="1")
+    for sku in "ab":
+        twin.put(ORDER_ITEM, order_id="1", sku=sku, **ITEM)
+    twin.put(ORDER_ITEM, order_id="2", sku="a", **ITEM)
+    twin.delete(ORDER, order_id="1")
+    assert [row["PK"] for row in twin.rows(ORDER_TOTAL)] == ["ORDER#2"]
+    assert [item["PK"] for item in twin.tables["main"].items()] == ["ORDER#2"]
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 6

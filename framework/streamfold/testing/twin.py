@@ -5,8 +5,10 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
+from streamfold.envelope import Origins
 from streamfold.key import Key
 from streamfold.read import rows as present
+from streamfold.replay import newest_sources
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails
@@ -19,7 +21,8 @@ class Twin:
     """The tables of an application, their streams, and its handlers behind them.
 
     ``put``, ``delete`` and ``expire`` write to a table; the record that comes of it is processed before they return,
-    chains included. ``rows`` and ``row`` read what was derived. External handlers are not called.
+    chains and cascades included. ``rows`` and ``row`` read what was derived. External handlers are not called, and
+    archives written only into folders.
 
         twin = Twin(app)
         twin.put(ORDER_ITEM, order_id="1", sku="a", price=2, quantity=3)
@@ -30,6 +33,8 @@ class Twin:
         self.app = app
         self.clock = clock or Clock()
         self.engine = MemoryEngine(app.tables.values(), app.chains)
+        self._cascades = any(route.kind == "cascade" for route in app.routes)
+        self._origins = Origins(app.source_tables, Settings())
         self.tables = {
             name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
             for name, table in app.source_tables.items()
@@ -68,8 +73,21 @@ class Twin:
         record = carry_out(self.tables[write.key.table.name], write)
         if record is None:
             return
+        if self._cascades:
+            self.engine.put_sources(newest_sources([self._origins.change(record)]))
         for failure in self.app.process([record], engine=self.engine, settings=Settings()):
             raise HandlerFails(str(failure)) from failure.error
+        if self._cascades:
+            self._remove_children()
+
+    def _remove_children(self) -> None:
+        """Removes from the tables what a cascade removed from the store; its records were processed there."""
+        for name in self.engine.source_tables:
+            table = self.tables[name]
+            for item in table.items():
+                key = {attribute: item[attribute] for attribute in table.table.attributes}
+                if self.engine.read_source((name, *key.values(), *([] if table.table.sort else [None]))) is None:
+                    table.delete(key)
 
 
 def _types(app: App, table: str) -> Any:

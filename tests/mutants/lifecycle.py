@@ -1,0 +1,108 @@
+"""Mutants of cascades, copies and archives."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
+
+from streamfold import archive, children, copies
+from streamfold.children import Cursor
+from streamfold.engines import applied, embedded, memory
+from streamfold.engines.sources import source_refusal
+from streamfold.writes import AbsentSource, DeleteSource
+from tests.mutants.registry import mutant
+
+CHILDREN, ARCHIVE = "tests/test_children.py::", "tests/test_archive.py::"
+
+
+@contextmanager
+def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Local engines that decide otherwise about writes of source items."""
+    with ExitStack() as patches:
+        for engine in (embedded, memory):
+            patches.enter_context(patch.object(engine, "source_refusal", changed))
+        yield
+
+
+@mutant(
+    "children go without a look at their parent",
+    None,
+    tests=(
+        CHILDREN + "test_children_of_an_item_that_exists_again_are_kept_and_counted",
+        CHILDREN + "test_the_rest_is_kept_when_the_item_comes_back_between_two_pages",
+    ),
+)
+def _() -> Iterator[None]:
+    with refusing(lambda write, found: None if isinstance(write, AbsentSource) else source_refusal(write, found)):
+        yield
+
+
+@mutant(
+    "children go whatever they hold", None, tests=CHILDREN + "test_a_child_that_changed_since_it_was_read_is_read_again"
+)
+def _() -> Iterator[None]:
+    def any_image(write: Any, found: Any) -> Any:
+        return None if isinstance(write, DeleteSource) and found is not None else source_refusal(write, found)
+
+    with refusing(any_image):
+        yield
+
+
+@mutant("the cursor of a cascade moves from anywhere", None, tests=CHILDREN + "test_a_page_that_lands_late_is_refused")
+def _() -> Iterator[None]:
+    with patch.object(applied, "revision_holds", lambda revision, item: True):
+        yield
+
+
+@mutant(
+    "a cascade that came to its end begins again",
+    None,
+    tests=(
+        CHILDREN + "test_a_record_that_comes_again_removes_nothing_that_was_written_since",
+        CHILDREN + "test_the_rest_is_kept_when_the_item_comes_back_between_two_pages",
+    ),
+)
+def _() -> Iterator[None]:
+    read = Cursor.of
+
+    def never_done(attributes: Any) -> Cursor:
+        return read(attributes)._replace(done=False)
+
+    with patch.object(children.Cursor, "of", never_done):
+        yield
+
+
+@mutant(
+    "copies are copied on",
+    None,
+    tests=(
+        "tests/test_copies.py::test_an_item_that_is_a_copy_itself_is_not_copied",
+        "tests/test_copies.py::test_an_item_that_a_copy_was_written_over_is_kept_as_it_was_copied",
+        "tests/test_copies.py::test_replication_attributes_are_neither_copied_nor_a_reason_to_copy",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(copies, "is_replica", lambda change: False):
+        yield
+
+
+@mutant(
+    "an archive's content has a name that is drawn",
+    None,
+    tests=ARCHIVE + "test_the_same_batch_writes_the_same_content_under_the_same_name",
+)
+def _() -> Iterator[None]:
+    with patch.object(archive, "_digest", lambda items: uuid4().hex):
+        yield
+
+
+@mutant(
+    "the reader of an archive tells no versions apart from their keys",
+    None,
+    tests=ARCHIVE + "test_an_item_that_was_removed_twice_is_kept_twice",
+)
+def _() -> Iterator[None]:
+    mark = archive._mark
+    with patch.object(archive, "_mark", lambda table, key, version: mark(table, key, "")):
+        yield
