@@ -13,6 +13,11 @@ from streamfold.values import decode
 EVENTS = Path(__file__).parents[2] / "events"
 
 
+def without_zeros(values):
+    """Attributes that are not 0: 0 and absent say the same."""
+    return {name: value for name, value in values.items() if value != 0}
+
+
 class Replayed:
     """A recorded file, its items at its end, and the rows that came of it."""
 
@@ -42,6 +47,5 @@ class Replayed:
         for row in present(decode({"M": item}) for item in self.engine.items(key.table)):
             fields = key.match(row)
             if fields is not None:
-                values = {name: row[name] for name in row if name not in key.table.attributes and row[name] != 0}
-                found[tuple(fields.values())] = values
+                found[tuple(fields.values())] = without_zeros({n: row[n] for n in row if n not in key.table.attributes})
         return found

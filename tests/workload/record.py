@@ -18,7 +18,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from streamfold.stream import StreamReader, record_stream
-from tests.workload import bank, documents, music, sessions, shop, social
+from tests.workload import bank, documents, gaming, iot, music, sessions, shop, social
 
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE = "shop"
@@ -29,6 +29,8 @@ SUBJECTS = {
     "bank": (bank.run, 20260304),
     "social": (social.run, 20260305),
     "documents": (documents.run, 20260306),
+    "iot": (iot.run, 20260307),
+    "gaming": (gaming.run, 20260308),
 }
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
