@@ -32,7 +32,9 @@ class Watched:
         self.engine = engine
         self.tables = app.tables
         self.touched = set()
+        self.source_tables = set()
         self.sources = {}
+        self.versions = {}
         self.rows = Rows(app, engine)
         self.state = State(engine)
 
@@ -51,6 +53,12 @@ class Watched:
     def swap_state(self, key, attributes, revision):
         self.touched.add(key)
         return self.engine.swap_state(key, attributes, revision)
+
+    def put_sources(self, images):
+        """Keeps source images (None: removed) where nothing newer is kept."""
+        for key, image, version in images:
+            if self.versions.get(key, "") < version:
+                self.versions[key], self.sources[key] = version, image
 
     def read_source(self, item):
         return self.sources.get(item) or self.rows.get(item)

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamfold.change import item_name
+from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.values import decode_number
 from streamfold.writes import RowKey, StateKey
 
+ENTRIES_MAX = 1000
+"""More than any history puts below a row."""
 Place = tuple[str, str]
 """The partition of entries below a row, and the text that orders one of them."""
 
@@ -33,7 +36,8 @@ class EntryInvariants:
             self.named[key] = after
             concerned |= {partition for partition, _ in (*before, *after)}
         for partition in sorted(concerned):
-            found = Counter(key.sk.partition("#")[0] for key in self.engine.state if key.pk == partition)
+            places = self.engine.read_entries(Entries(partition, ENTRIES_MAX))
+            found = Counter(place.partition("#")[0] for place, _ in places)
             named = Counter({order: n for (place, order), n in self.expected.items() if place == partition and n})
             if found != named:
                 return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"

@@ -51,8 +51,9 @@ class Invariants:
                 rows |= self._check_state(key)
         for key in rows:
             self._check_row(key)
-        ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)} & self.engine.state.keys()
-        wrong = self.entries.wrong(touched, {key: dict(self._texts(key, self.engine.state[key])) for key in ledgers})
+        ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)}
+        found = {key: self.engine.state.get(key) for key in ledgers}
+        wrong = self.entries.wrong(touched, {key: dict(self._texts(key, item)) for key, item in found.items() if item})
         _require(wrong is None, wrong or "")
 
     def _check_state(self, key: StateKey) -> set[RowKey]:
