@@ -1,4 +1,4 @@
-"""The shop: totals of orders, sales by day, orders by state and by customer, and the history of every order.
+"""The shop: totals and states of orders, sales by day, customers with their orders, and the history of every order.
 
 Each function says what one item contributes; amendments, moves and deletions follow from it.
 """
@@ -12,6 +12,7 @@ ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
 ORDER_BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
 CUSTOMER_ORDERS = Key("CUSTOMER#{customer_id}", "ORDERS")
+CUSTOMER_HISTORY = Key("CUSTOMER#{customer_id}", "ORDER#{at}#{order_id}")
 SALES = Key("SALES#{day}", "SKU#{sku}")
 ALL_ORDERS = Key("TOTALS#ALL", "ORDERS")
 
@@ -32,6 +33,11 @@ def daily_sales(item: Item) -> Iterator[Row]:
 @router.index(ORDER, into=ORDER_BY_STATUS)
 def orders_by_status(order: Item) -> Iterator[Row]:
     yield Row(status=order["status"], customer_id=order["customer_id"], at=order["at"], total=order["total"])
+
+
+@router.index(ORDER, into=CUSTOMER_HISTORY)  # one query gives a customer's orders, oldest first
+def customer_history(order: Item) -> Iterator[Row]:
+    yield Row(customer_id=order["customer_id"], at=order["at"], status=order["status"], total=order["total"])
 
 
 @router.view(ORDER, into=CUSTOMER_ORDERS)

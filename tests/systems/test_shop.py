@@ -1,0 +1,81 @@
+"""The shop: customers, sales and totals, from the orders and items that are there at the end."""
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from handlers.shop import (
+    ALL_ORDERS,
+    CUSTOMER_HISTORY,
+    CUSTOMER_ORDERS,
+    ORDER,
+    ORDER_BY_STATUS,
+    ORDER_ITEM,
+    ORDER_TOTAL,
+    SALES,
+)
+from tests.systems import Replayed
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return Replayed("shop")
+
+
+@pytest.fixture(scope="module")
+def orders(shop):
+    return shop.items(ORDER)
+
+
+@pytest.fixture(scope="module")
+def lines(shop):
+    return shop.items(ORDER_ITEM)
+
+
+def test_a_customers_history_lists_each_order_by_its_date(shop, orders):
+    expected = {
+        (order["customer_id"], order["at"], order_id): {"status": order["status"], "total": order["total"]}
+        for (order_id,), order in orders.items()
+    }
+    assert shop.rows(CUSTOMER_HISTORY) == expected
+
+
+def test_orders_that_change_hands_leave_the_first_customers_history(shop, orders):
+    owners = {
+        order_id: {image["customer_id"] for image in images if image}
+        for (order_id,), images in shop.images(ORDER).items()
+    }
+    assert any(len(known) > 1 for known in owners.values())
+    listed = Counter(order_id for _, _, order_id in shop.rows(CUSTOMER_HISTORY))
+    assert listed == Counter(order_id for (order_id,) in orders)
+
+
+def test_customers_have_spent_what_their_orders_cost_that_were_not_cancelled(shop, orders):
+    spent = defaultdict(list)
+    for order in orders.values():
+        if order["status"] != "cancelled":
+            spent[order["customer_id"]].append(order["total"])
+    expected = {(customer,): {"orders": len(totals), "spent": sum(totals)} for customer, totals in spent.items()}
+    assert shop.rows(CUSTOMER_ORDERS) == expected
+
+
+def test_every_order_stands_under_its_state_alone(shop, orders):
+    assert set(shop.rows(ORDER_BY_STATUS)) == {(order["status"], order_id) for (order_id,), order in orders.items()}
+
+
+def test_an_order_costs_what_the_writer_says_that_it_costs(shop, orders):
+    totals = {order_id: row["total"] for (order_id,), row in shop.rows(ORDER_TOTAL).items()}
+    assert totals == {order_id: order["total"] for (order_id,), order in orders.items()}
+
+
+def test_a_days_sales_are_the_items_of_the_day(shop, lines):
+    units = Counter()
+    for (_, sku), line in lines.items():
+        units[line["at"][:10], sku] += line["quantity"]
+    assert {fields: row["units"] for fields, row in shop.rows(SALES).items()} == units
+
+
+def test_the_total_of_all_orders_is_that_of_their_items(shop, orders, lines):
+    (row,) = shop.rows(ALL_ORDERS).values()
+    total = sum(line["price"] * line["quantity"] for line in lines.values())
+    assert row == {"orders": len(orders), "lines": len(lines), "total": total}
