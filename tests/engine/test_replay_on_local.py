@@ -40,6 +40,17 @@ app = App("flat", routers=[router])
 """An application without chains."""
 
 
+CASCADING = """
+from streamfold import App, Key, Router
+
+router = Router()
+router.cascade(Key("ORDER#{order_id}", "METADATA"), children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+
+app = App("orders", routers=[router])
+"""
+"""An application that removes children."""
+
+
 TWO_TABLES = """
 from streamfold import App, Count, Key, Router, Row, Sum, Table
 
@@ -244,6 +255,22 @@ def test_replay_without_chains_needs_no_stream(local, tmp_path):
     assert local.rows(*more, folder=tmp_path) == embedded_rows(
         SESSIONS, folder=tmp_path, state=tmp_path / "e.db", more=more
     )
+
+
+def test_rehearsal_removes_children_of_the_items_that_it_put_and_a_replay_without_sources_leaves_them(
+    local, tmp_path, source
+):
+    (tmp_path / "orders.py").write_text(CASCADING)
+    records = [source.put("ORDER#1"), source.put("ORDER#1", "ITEM#a"), source.put("ORDER#2", "ITEM#a")]
+    lines = "".join(f"{json.dumps(record)}\n" for record in (*records, source.remove("ORDER#1")))
+    (tmp_path / "orders.jsonl").write_text(lines)
+    more = ("--app", "orders:app")
+    ran = local.replay("orders.jsonl", "--create-tables", *more, folder=tmp_path)
+    assert "Cascade cascade was not carried out for 1 removed items" in ran.out
+    ran = local.replay("orders.jsonl", "--put-sources", "--json", *more, folder=tmp_path)
+    assert [row["removed"] for row in json.loads(ran.out)["handlers"]] == [1]
+    left = local.client.scan(TableName="main")["Items"]
+    assert [(item["PK"]["S"], item["SK"]["S"]) for item in left] == [("ORDER#2", "ITEM#a")]
 
 
 # --- what the summary says --------------------------------------------------------------------------------------------
