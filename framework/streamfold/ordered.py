@@ -6,7 +6,7 @@ So a removed extreme leaves no trace, and what follows it is read, not searched 
 
 What each of them costs, beside the row itself: two write units for an entry that comes or goes, four for one that
 moves; one read for every touched row of a batch; and only where a change concerns what is shown, one query and one
-write, once for each row and batch. A table of these costs, counted, is in docs/architecture.md.
+write, once for each row and batch. A table of these costs, counted, is in docs/aggregates.md.
 """
 
 from collections.abc import Callable, Sequence

@@ -89,25 +89,31 @@ class Shows(NamedTuple):
 def settle(engine: Engine, touched: Touched, pause: Callable[[float], None]) -> dict[RowKey, Exception]:
     """Settles rows whose entries moved; returns those for which that failed."""
     failed: dict[RowKey, Exception] = {}
-    left = dict(touched)
+    left = touched
     for number in range(ROUNDS_MAX if left else 0):
-        try:
-            rows = engine.read_rows(left)
-        except EngineUnavailable as error:
-            return failed | dict.fromkeys(left, error)
-        again: dict[RowKey, tuple[Moved, ...]] = {}
-        for key, moved in left.items():
-            try:
-                if key in rows and not _settled(engine, key, rows[key], moved):
-                    again[key] = moved
-            except (EngineUnavailable, HandlerError) as error:
-                failed[key] = error
-        if not again:
+        left = _round(engine, left, failed)
+        if not left:
             return failed
-        left = again
         pause(pause_seconds(CONFLICT[:1], number))
     busy = EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row, because others change the row; it comes again.")
     return failed | dict.fromkeys(left, busy)
+
+
+def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception]) -> Touched:
+    """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help."""
+    try:
+        rows = engine.read_rows(touched)
+    except EngineUnavailable as error:
+        failed.update(dict.fromkeys(touched, error))
+        return {}
+    again: dict[RowKey, tuple[Moved, ...]] = {}
+    for key, moved in touched.items():
+        try:
+            if key in rows and not _settled(engine, key, rows[key], moved):
+                again[key] = moved
+        except (EngineUnavailable, HandlerError) as error:
+            failed[key] = error
+    return again
 
 
 def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> bool:
