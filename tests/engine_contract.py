@@ -11,7 +11,7 @@ import pytest
 from streamfold.engines import Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION, Table
+from streamfold.table import CONTRIBUTORS, OWNER, STATE, VERSION, Table
 from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
@@ -30,6 +30,7 @@ from streamfold.writes import (
     SettleRow,
     StateKey,
     SwapState,
+    UpdateSource,
 )
 
 SHOP = Table("shop", ttl="expires")
@@ -757,6 +758,31 @@ class EngineContract:
         store.put(ROW, {f"attribute_{number:04d}": number for number in range(300)})
         store.write(DeleteSource(ROW, store.engine.read_source(ROW), "v2"))
         assert store.row() is None
+
+    def test_attributes_of_a_source_item_are_written_and_removed_as_they_were_read(self, store):
+        store.put(ROW, {"status": "open", "total": 1, "tags": {"a", "b"}, "old": None})
+        read = {"total": 1, "tags": {"b", "a"}, "old": None}
+        store.write(UpdateSource(ROW, read, ("lines",), {"total": 5, "lines": {"x"}}, ("tags", "old")))
+        row = store.row()
+        assert (row["status"], row["total"], row["lines"]) == ("open", 5, {"x"})
+        assert not {"tags", "old"} & row.keys()
+
+    @pytest.mark.parametrize(("expected", "absent"), [({"total": 2}, ()), ({"lines": 1}, ()), ({}, ("total",))])
+    def test_attributes_are_not_written_over_what_was_not_read(self, store, expected, absent):
+        store.put(ROW, {"total": 1})
+        (reason,) = store.refused(UpdateSource(ROW, expected, absent, {"total": 9}))
+        assert (reason.code, store.row()["total"]) == (CONDITION, 1)
+
+    def test_attributes_make_no_item(self, store):
+        (reason,) = store.refused(UpdateSource(ROW, {}, ("total",), {"total": 1}))
+        assert (reason.code, store.row()) == (CONDITION, None)
+
+    def test_rows_of_derived_attributes_are_rows_of_the_state_table(self, store):
+        truth = (STATE.name, "attributes#shop#shop#ORDER#1", "totals#METADATA")
+        store.write(AddRow(truth, {"@total": 5}, 1))
+        assert store.engine.read_rows([truth])[truth]["@total"] == 5
+        store.write(AddRow(truth, {"@total": -5}, -1))
+        assert store.engine.remove_empty([truth]) == [truth]
 
     def test_check_of_an_absent_item_writes_nothing(self, store):
         store.write(AbsentSource(ROW), Claim(CLAIM))

@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Router, Row
 from streamfold.chains import run_chains
-from streamfold.change import BY_CASCADE
+from streamfold.change import BY_OURSELVES
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -291,7 +291,7 @@ def test_a_removal_by_cascade_is_newer_than_what_it_follows_and_older_than_what_
         [DeleteSource(("main", "ORDER#1", child["SK"]), encode(child)["M"], with_parent.version_text, 7)], 0
     )
     (own,) = engine.pending(10)
-    assert own.record["version"] == with_parent.version_text + BY_CASCADE
+    assert own.record["version"] == with_parent.version_text + BY_OURSELVES
     assert own.record["dynamodb"]["ApproximateCreationDateTime"] == 7
     assert with_parent.version_text < own.record["version"] < change(None, child, 6).version_text
 

@@ -92,6 +92,7 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
 
 RUN = (
     "docs/aggregates.md",
+    "docs/attributes.md",
     "docs/audit.md",
     "docs/hot-rows.md",
     "docs/patterns.md",

@@ -26,6 +26,7 @@ MOTO_DIFFERS = {
     "test_rows_that_do_not_count_contributors_are_never_removed": STATEMENTS,
     "test_empty_rows_with_number_and_binary_keys_are_removed": STATEMENTS,
     "test_row_that_is_named_twice_is_removed_once": STATEMENTS,
+    "test_rows_of_derived_attributes_are_rows_of_the_state_table": STATEMENTS,
     "test_missing_table_is_named_with_what_to_do_about_it[remove empty rows]": STATEMENTS,
     "test_transaction_over_4_megabytes_is_refused_for_good_and_one_just_under_it_is_made": "it takes larger ones",
     "test_row_just_under_400_kilobytes_is_written": SIZES,

@@ -28,8 +28,10 @@ WRITES = (
 READS = ("read_state", "read_rows", "read_entries")
 COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
-OF_CASCADES = {writes.AbsentSource, writes.DeleteSource, writes.SwapState}
-"""Writes that a function needs only if it declares a cascade, with the method ``page``; this one does not."""
+OF_SOURCES = {writes.AbsentSource, writes.DeleteSource, writes.SwapState, writes.UpdateSource}
+"""Writes that a function needs only if it declares a cascade, with the method ``page``, or attributes; this one does
+not.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def needed():
 
 
 def test_every_write_and_every_method_of_an_engine_is_looked_at():
-    assert {type(write) for write in WRITES} | OF_CASCADES == set(writes.Write.__args__)
+    assert {type(write) for write in WRITES} | OF_SOURCES == set(writes.Write.__args__)
     methods = {name for name in vars(Engine) if not name.startswith("_")}
     assert methods == {"transact", "put_rows", "remove_empty", *READS, "swap_state", "page"} | COMMANDS_ONLY
 

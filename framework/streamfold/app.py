@@ -7,12 +7,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from streamfold.attributes import bound
 from streamfold.checks import chained, checked_routes
 from streamfold.errors import DeclarationError
+from streamfold.key import Key
 from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
-from streamfold.table import MAIN, NAME
+from streamfold.table import MAIN, NAME, Table
 from streamfold.tenants import apart
 
 if TYPE_CHECKING:
@@ -47,16 +49,13 @@ class App:
         self.name = name
         self.tenant = tenant
         routes = checked_routes([route for router in routers for route in _router(router).routes])
-        self.routes = routes if tenant is None else apart(routes, tenant)
+        self.routes = bound(routes if tenant is None else apart(routes, tenant), name)
         self.retired = frozenset(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
-        self.tables = {key.table.name: key.table for route in self.routes for key in (*route.sources, *route.into)} or {
-            MAIN.name: MAIN
-        }
-        self.source_tables = {key.table.name: key.table for route in self.routes for key in route.sources} or {
-            MAIN.name: MAIN
-        }
+        self.tables = _tables(key for route in self.routes for key in (*route.sources, *route.writes))
+        bearing = (key for route in self.routes if route.kind == "attributes" for key in route.writes)
+        self.source_tables = _tables([*(key for route in self.routes for key in route.sources), *bearing])
         self.dispatch = {
             name: Dispatch(entries_of(self.routes, name), table.delimiter) for name, table in self.tables.items()
         }
@@ -72,7 +71,7 @@ class App:
 
     def derived(self, row: "RowKey") -> bool:
         """Whether a key is one of a declared target."""
-        return bool(self._targets[row[0]].find(*row[1:]))
+        return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
 
     def chains(self, row: "RowKey") -> bool:
         """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
@@ -136,6 +135,10 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self.routes)} handlers)"
+
+
+def _tables(keys: Iterable[Key]) -> dict[str, Table]:
+    return {key.table.name: key.table for key in keys} or {MAIN.name: MAIN}
 
 
 def _router(router: object) -> Router:

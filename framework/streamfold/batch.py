@@ -52,6 +52,7 @@ class ItemWork:
     others: list[Work]
     off: list[Route] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    bears: list[Route] = field(default_factory=list)
 
 
 class Batch:
@@ -154,6 +155,7 @@ class Batch:
         work = self.work[item] = ItemWork(item, {}, [])
         group, off, only = self.world.settings.function, self.world.settings.handlers_off, self.world.handlers
         for entry, fields in found:
+            work.bears += [route for route in entry.bears if group in (None, route.group) and route.name not in off]
             for route in entry.routes:
                 if (group is not None and route.group != group) or (only is not None and route.name not in only):
                     continue
@@ -191,7 +193,7 @@ class Batch:
         for works in (*work.ledger.values(), work.others):
             for route, _ in works:
                 self.report.records[route.name] += len(changes)
-        if not work.ledger and not work.others:
+        if not (work.ledger or work.others or work.bears):
             self.report.unrouted[_prefix(work.item, changes[0].table.delimiter)] += len(changes)
 
     def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
@@ -249,9 +251,10 @@ class Batch:
                 continue
             planned = self._ledger_unit(work, group, steps, found)
             units += planned
-            for row, moved in self._stored(work.item, steps, found).moved.items():
-                routes, changes = tuple(step.route for step in steps), tuple(work.changes)
-                self.unsettled.add(row, moved, routes, changes)
+            routes, stored = tuple(step.route for step in steps), self._stored(work.item, steps, found)
+            for row, moved in stored.moved.items():
+                self.unsettled.add(row, moved, routes, tuple(work.changes))
+            self.unsettled.touch(stored.truths, routes, work.changes)
             if not planned:
                 self.report.known += len(work.changes)
         return units
@@ -264,7 +267,10 @@ class Batch:
         for change in work.changes:
             try:
                 check_view(route, change)
-                row = audit_row(route, change, fields, self.world.settings.audit_key)
+                own = change.without_derived()
+                if own is not change and own.event == "MODIFY" and not own.changed:
+                    continue  # nothing but derived attributes changed, of which a history does not tell
+                row = audit_row(route, own, fields, self.world.settings.audit_key)
                 puts.append(KeyedPut(route, change, row))
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self._fails(change, route, error)

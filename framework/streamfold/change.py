@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -9,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown
 from streamfold.key import KeyValue
-from streamfold.table import CONTRIBUTORS, Table
-from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, number_text, same
+from streamfold.table import CONTRIBUTORS, DERIVED, Table
+from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, number_text, same, without_derived
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -19,9 +20,9 @@ SEQUENCE_DIGITS_MAX = 40
 SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
-BY_CASCADE = "+"
-"""Ends the version of a removal that a cascade made in a store without a stream of its own: behind the version that it
-follows, before every later one.
+BY_OURSELVES = "+"
+"""Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
+without a stream of its own: behind the version that it follows, before every later one.
 """
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
@@ -64,7 +65,7 @@ class Version:
 
     @property
     def _bare(self) -> str:
-        return self.text.rstrip(BY_CASCADE)
+        return self.text.partition(BY_OURSELVES)[0]
 
     def __str__(self) -> str:
         return self.text
@@ -189,9 +190,18 @@ class Change:
     @property
     def changed(self) -> frozenset[str]:
         """The names of the attributes that differ between the images; all of them when one image is absent."""
-        old, new = self.old.raw, self.new.raw
+        old, new = without_derived(self.old.raw), without_derived(self.new.raw)
         names = old.keys() | new.keys()
         return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
+
+    def without_derived(self) -> "Change":
+        """The change without the attributes that were derived onto the item; itself where there are none."""
+        if not any(image and DERIVED in image for image in (_raw(self._old), _raw(self._new))):
+            return self
+        own = copy(self)
+        images = (self._old, self._new)
+        own._old, own._new = (image and without_derived(_raw(image)) for image in images)  # noqa: SLF001 - of its own
+        return own
 
     @property
     def name(self) -> str:
@@ -215,6 +225,10 @@ class Change:
 
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def _raw(image: "RawImage | Image | None") -> RawImage:
+    return image.raw if isinstance(image, Image) else image or {}
 
 
 def broken_image(sequence: str) -> str:

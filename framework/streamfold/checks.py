@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from streamfold.attributes import check_bearers
 from streamfold.cascades import check_cascades
 from streamfold.change import HAS_NEW, HAS_OLD, Change
 from streamfold.errors import DeclarationError, HandlerError
@@ -26,11 +27,12 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_tables(routes)
     _check_regions(routes)
     check_cascades(routes)
+    check_bearers(routes)
     _check_sources(routes)
     _check_writers(routes)
     shown: dict[Key, dict[str, Shown]] = {}
     bound = tuple(
-        replace(route, targets=tuple(_target(route, key, routes, shown) for key in route.into)) for route in routes
+        replace(route, targets=tuple(_target(route, key, routes, shown) for key in route.writes)) for route in routes
     )
     _check_histories(bound)
     for route in bound:
@@ -64,7 +66,7 @@ def _check_names(routes: Sequence[Route]) -> None:
 
 def _check_tables(routes: Sequence[Route]) -> None:
     tables: dict[str, Table] = {}
-    for table in (key.table for route in routes for key in (*route.sources, *route.into, *route.children)):
+    for table in (key.table for route in routes for key in (*route.sources, *route.writes, *route.children)):
         known = tables.setdefault(table.name, table)
         if known != table:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
@@ -73,7 +75,7 @@ def _check_tables(routes: Sequence[Route]) -> None:
 def _check_regions(routes: Sequence[Route]) -> None:
     """A transaction is of one region and account (Developer Guide, transaction-apis), and so is a stream's function."""
     for route in routes:
-        for key in (*route.sources, *(() if route.kind == "copy" else route.into)):
+        for key in (*route.sources, *(() if route.kind == "copy" else route.writes)):
             if key.table.region is not None:
                 raise DeclarationError(
                     f"{route.kind} {route.name!r} ({route.declared_at}) has {key!r}, whose table is in region "
@@ -241,15 +243,26 @@ def _check_graph(routes: Sequence[Route]) -> None:
         for target in writer.into:
             _check_replayed(routes, writer, target)
     following: dict[str, set[str]] = {}
-    for writer, _, reader in chained(routes):
+    for writer, reader in [*((one, other) for one, _, other in chained(routes)), *_seen_on_items(routes)]:
         following.setdefault(writer.name, set()).add(reader.name)
     for route in routes:
         if route.name in _reached(following, route.name):
             raise DeclarationError(
                 f"{route.kind} {route.name!r} ({route.declared_at}) would read what comes of its own rows: "
-                f"{', '.join(map(repr, route.into))} leads back to {', '.join(map(repr, route.sources))}. "
+                f"{', '.join(map(repr, route.writes))} leads back to {', '.join(map(repr, route.sources))}. "
                 "Narrow its source or give it a target outside of it."
             )
+
+
+def _seen_on_items(routes: Sequence[Route]) -> list[tuple[Route, Route]]:
+    """Where attributes of a route are read by another, on the items that bear them. Attributes never see attributes."""
+    return [
+        (writer, reader)
+        for writer in routes
+        for reader in routes
+        if writer.kind == "attributes" and reader.ledger and reader.kind != "attributes"
+        if any(source.overlaps(writer.writes[0]) for source in reader.sources)
+    ]
 
 
 def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None:

@@ -132,6 +132,7 @@ class Committer:
                 total.written += tally.written
                 total.removed += tally.removed
                 total.unchanged += not (tally.written or tally.removed)
+            self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
                     self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)
@@ -273,6 +274,7 @@ class Committer:
             self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
         for key, moved in named.moved.items():
             self.unsettled.add(key, moved, unit.routes, unit.changes)
+        self.unsettled.touch(named.truths, unit.routes, unit.changes)
         planned = again(unit, found)
         if planned is None:
             self._done(unit)

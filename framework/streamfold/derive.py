@@ -5,6 +5,7 @@ from decimal import DecimalException
 from typing import Any
 
 from streamfold.aggregates import Number
+from streamfold.attributes import marked
 from streamfold.change import Change
 from streamfold.contribution import Contribution, owner_of
 from streamfold.effects import Add, Delete, Put, Row
@@ -15,7 +16,7 @@ from streamfold.route import Fields, Route, Target
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
 from streamfold.tenants import check_tenant
-from streamfold.values import HIDDEN, Image, digest, encode, number_text
+from streamfold.values import HIDDEN, Image, digest, encode, number_text, without_derived
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
 EFFECTS_MAX = 99
@@ -29,6 +30,8 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     """
     if not image:
         return {}
+    if route.kind == "attributes":
+        image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
     rows: Contribution = {}
     own = {**fields, SHARD: shard_of(fields, route.shards)} if route.shards else fields
     for effect in _yielded(route, image, fields, Row):
@@ -36,6 +39,8 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
         if route.shards and SHARD in effect.values:
             raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
         key, values = _split(target, effect, own)
+        if route.truth is not None:
+            key, values = route.truth.row(key[1:]), marked(values)
         part = part_of(route, target, values, effect.wins)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():

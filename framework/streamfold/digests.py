@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.values import CANONICAL, Image, encode, hidden
+from streamfold.values import CANONICAL, Image, encode, hidden, without_derived
 
 IMAGE, ROW = "image", "row"
 """What a digest is of is part of it: one of an image never passes for one of a row."""
@@ -19,9 +19,9 @@ IMAGE, ROW = "image", "row"
 def image_digest(key: bytes, table: str, image: Image) -> str | None:
     """The digest of a whole image, attributes that are redacted or not recorded included; None for an absent one.
 
-    Attributes of the framework and of replication are no part of it.
+    Attributes of the framework and of replication, and those that were derived onto the item, are no part of it.
     """
-    return _digest(key, IMAGE, table, encode(dict(image))["M"]) if image else None
+    return _digest(key, IMAGE, table, encode(dict(Image(without_derived(image.raw))))["M"]) if image else None
 
 
 def row_digest(key: bytes, row: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def _entry(route: Route) -> Entry:
         "kind": "external" if route.external else route.kind,
         "group": route.group,
         "sources": [_place(key) for key in route.sources],
-        "targets": [_place(key) for key in route.into],
+        "targets": [_place(key) for key in route.writes],
         "contested": [_place(target.key) for target in route.targets if target.contested],
     }
 

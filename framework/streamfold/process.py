@@ -17,11 +17,13 @@ from streamfold.envelope import Origins, RawRecord, number_of, records_of
 from streamfold.errors import RecordError, SettingsError
 from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
+from streamfold.outcome import Failed
 from streamfold.plan import Archived, Copied, Plan, Removed
 from streamfold.report import Failure, Report, add_failures, merge
 from streamfold.sending import expires_at
 from streamfold.settings import Settings
 from streamfold.triage import Triage
+from streamfold.upkeep import Upkeep
 from streamfold.values import EXACT
 from streamfold.world import World
 
@@ -81,6 +83,7 @@ def process_changes(
             triage,
         ).run(plan)
         batch.failed += outcome.failed
+        batch.failed += _keep_up(app, batch, engine, world, triage)
         copies = Copies(engine, world, triage)
         copies.run(each for each in plan.whole if isinstance(each, Copied))
         batch.failed += copies.failed
@@ -93,6 +96,15 @@ def process_changes(
     _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)
     _cascade(app, [each for each in plan.whole if isinstance(each, Removed)], engine, world, report)
     return report
+
+
+def _keep_up(app: App, batch: Batch, engine: Engine, world: World, triage: Triage) -> list[Failed]:
+    """Copies derived attributes onto the items that bear them."""
+    upkeep = Upkeep(app)
+    upkeep.moved(batch.unsettled.truths)
+    for work in batch.work.values():
+        upkeep.changed(work.item, work.changes, work.bears)
+    return [failed for failed in map(triage, upkeep.run(engine, world)) if failed is not None]
 
 
 def _archive(archived: Sequence[Archived], world: World, triage: Triage, report: Report) -> None:

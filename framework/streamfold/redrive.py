@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from streamfold.app import App
 from streamfold.chains import with_own_version
-from streamfold.change import BY_CASCADE, Change, Version
+from streamfold.change import BY_OURSELVES, Change, Version
 from streamfold.documents import Delivered, Left, StreamRange, left_of
 from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
@@ -47,7 +47,7 @@ bad         what lies there is no document
 LEFT_OVER: tuple[What, ...] = ("skipped", "failed", "gone", "bad")
 """What leaves something to be done: the document is kept where it is."""
 
-VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+[{BY_CASCADE}]?")
+VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*")
 
 Fetch = Callable[[StreamRange], Fetched]
 

@@ -23,6 +23,8 @@ from streamfold.refusals import not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
 from streamfold.settle import Named, settle
+from streamfold.truth import is_truth
+from streamfold.upkeep import keep_up, truths_of
 from streamfold.values import EXACT
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
@@ -112,10 +114,18 @@ class Repair:
                 removed += self._remove_empty(lowered - transition.steps[0].after.keys())
                 for error in settle(self.engine, named.moved, self.world.pause).values():
                     raise error
+                self._keep_up(work.route, {*named.truths, *filter(is_truth, transition.steps[0].after)})
                 return Repaired(work.item, work.route.name, written, removed, known)
         raise EngineUnavailable(
             f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
         )
+
+    def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
+        """Copies derived attributes onto the items that bear them."""
+        items = {route.truth.item(row) for row in truths if route.truth is not None}
+        bearers = {item: truths_of(self.app, item) for item in items}
+        for error in keep_up(self.engine, bearers, self.world.pause).values():
+            raise error
 
     def _planned(self, work: Work, named: Named) -> tuple[bool, Transition]:
         """The step to what the source says; whether the ledger stood at the version already.

@@ -8,9 +8,10 @@ from streamfold.change import EVENTS, Change, Event
 from streamfold.key import Key, KeyValue, NearMiss, Part
 from streamfold.policy import RETRY, Policy
 from streamfold.recorded import ALL, Recorded
+from streamfold.truth import Truth
 
-Kind = Literal["view", "index", "audit", "on", "copy", "cascade", "archive"]
-LEDGER_KINDS: tuple[Kind, ...] = ("view", "index")
+Kind = Literal["view", "index", "attributes", "audit", "on", "copy", "cascade", "archive"]
+LEDGER_KINDS: tuple[Kind, ...] = ("view", "index", "attributes")
 """Kinds that see, per item and batch, the oldest old and the newest new image; the others see every change."""
 Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
@@ -60,7 +61,8 @@ class Target:
 class Route:
     """One declared derivation. ``wants`` are the fields that the function asks for after its first parameter.
 
-    ``shards``: how many rows a row is spread over; 0 for none.
+    ``shards``: how many rows a row is spread over; 0 for none. ``of``: the items that bear derived attributes, where
+    that is not the source; ``truth``: where these are kept.
     """
 
     name: str
@@ -81,10 +83,17 @@ class Route:
     children: tuple[Key, ...] = ()
     place: str | None = None
     shards: int = 0
+    of: Key | None = None
+    truth: Truth | None = None
 
     @property
     def ledger(self) -> bool:
         return self.kind in LEDGER_KINDS
+
+    @property
+    def writes(self) -> tuple[Key, ...]:
+        """What it was declared to write: keys of rows, or of the items that bear its attributes."""
+        return self.into if self.kind != "attributes" else (self.of or self.sources[0],)
 
     @property
     def guard(self) -> str:
@@ -109,10 +118,13 @@ class Route:
 
 
 class Entry(NamedTuple):
-    """A source key with its routes, in the order of their declaration."""
+    """A source key with its routes, in the order of their declaration; ``bears``: those that derive attributes onto its
+    items.
+    """
 
     key: Key
     routes: tuple[Route, ...]
+    bears: tuple[Route, ...] = ()
 
 
 NONE: list["Entry"] = []
@@ -173,6 +185,15 @@ class Dispatch:
 
 
 def entries_of(routes: Sequence[Route], table_name: str) -> list[Entry]:
-    """The source keys of one table with their routes."""
-    keys = dict.fromkeys(key for route in routes for key in route.sources if key.table.name == table_name)
-    return [Entry(key, tuple(route for route in routes if key in route.sources)) for key in keys]
+    """The source keys of one table with their routes, and the keys of items that bear attributes."""
+    bearing = [(route.writes[0], route) for route in routes if route.kind == "attributes"]
+    keys = dict.fromkeys([*(key for route in routes for key in route.sources), *(key for key, _ in bearing)])
+    return [
+        Entry(
+            key,
+            tuple(route for route in routes if key in route.sources),
+            tuple(route for borne, route in bearing if borne == key),
+        )
+        for key in keys
+        if key.table.name == table_name
+    ]

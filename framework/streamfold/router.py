@@ -227,6 +227,29 @@ class Router(Lifecycle):
 
         return declare
 
+    def attributes(
+        self,
+        *sources: Key,
+        of: Key | None = None,
+        name: str | None = None,
+        function: str = GROUP,
+        on_error: OnError = "retry",
+        attempts_max: int | None = None,
+        age_seconds_max: int | None = None,
+    ) -> Callable[[Rows[P]], Rows[P]]:
+        """Declares attributes that are derived onto items of the application itself.
+
+        ``of`` says onto which: the total of an order's items on the order. Without it, onto the source item: sparse and
+        overloaded attributes, those of secondary indexes among them. The function yields ``Row``s as that of a view
+        does; names of the template of ``of`` fill its key. An item that is not there is never made; one that appears
+        later, or is put without the attributes or with old ones, gets the right ones. No other attribute is touched.
+        ``audit`` and ``changed=`` pass the derived attributes over, and no handler of attributes sees any.
+        """
+        policy = Policy(on_error, attempts_max, age_seconds_max)
+        if of is not None and not isinstance(of, Key):
+            raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
+        return self._ledger("attributes", sources, (), name, function, policy, of=of)
+
     def _ledger(
         self,
         kind: Kind,
@@ -236,12 +259,13 @@ class Router(Lifecycle):
         group: str,
         policy: Policy,
         shards: int | None = None,
+        of: Key | None = None,
     ) -> Callable[[Rows[P]], Rows[P]]:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
             check_generator(handler, kind)
             keys = source_keys(sources, kind, at, "@")
-            targets = _targets(into, at)
+            targets = () if kind == "attributes" else _targets(into, at)
             route = Route(
                 name or _name(handler),
                 kind,
@@ -253,6 +277,7 @@ class Router(Lifecycle):
                 wanted_fields(handler, keys),
                 policy=checked_policy(policy, f"@router.{kind}", at),
                 shards=checked_shards(shards, keys, targets, at),
+                of=of,
             )
             self._add(route)
             return handler

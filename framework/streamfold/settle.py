@@ -24,6 +24,7 @@ from streamfold.part import PLAIN_ENTRY
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.table import EDGE, PLAIN_NAMES, STAMP
+from streamfold.truth import is_truth
 from streamfold.values import encode
 from streamfold.writes import CONDITION, CONFLICT, Moved, RowKey, SettleRow, all_moved
 
@@ -42,10 +43,12 @@ class Named:
 
     rows: set[RowKey] = field(default_factory=set)
     moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)
+    truths: set[RowKey] = field(default_factory=set)
 
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Takes what one image of an item contributes."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
+        self.truths.update(filter(is_truth, parts))
         for key, places in moved_by(application, route, item, parts).items():
             self.take(key, places)
 
@@ -54,7 +57,9 @@ class Named:
         if route.name in found.parts:
             part = found.parts[route.name]
             for text in (part.text, part.left):
-                for key, places in moved_by(application, route, item, stored_rows(text)).items():
+                rows = stored_rows(text)
+                self.truths.update(filter(is_truth, rows))
+                for key, places in moved_by(application, route, item, rows).items():
                     self.take(key, places)
 
     def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
@@ -64,11 +69,20 @@ class Named:
 
 
 class Unsettled:
-    """Rows whose entries moved, each with the changes that moved them through which handlers."""
+    """Rows whose entries moved, each with the changes that moved them through which handlers.
+
+    ``truths`` are, likewise, rows of derived attributes that are to be copied onto their items.
+    """
 
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}
         self.causes: dict[RowKey, list[Cause]] = {}
+        self.truths: dict[RowKey, list[Cause]] = {}
+
+    def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes those of the rows that are truths."""
+        for row in filter(is_truth, rows):
+            self.truths.setdefault(row, []).extend((change, route) for route in routes for change in changes)
 
     def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
         if moved:

@@ -20,6 +20,8 @@ CONTRIBUTORS = RESERVED_PREFIX + "n"
 """How many contributions a row stands on. At 0 the row is absent to every reader."""
 VERSION = RESERVED_PREFIX + "v"
 """The version of the change that a row-guarded row was last written by."""
+DERIVED = RESERVED_PREFIX + "a"
+"""On an item of the application: the names of the attributes that are derived onto it."""
 OWNER = RESERVED_PREFIX + "o"
 """The source item that owns a row, where the templates alone cannot show it."""
 STAMP = RESERVED_PREFIX + "s"
@@ -82,3 +84,5 @@ class Table:
 
 MAIN = Table("main")
 """The table of every ``Key`` that names none: an application with only such keys takes any single table's records."""
+STATE = Table("streamfold.state", "pk", "sk", ttl="ttl")
+"""The state table as a place of rows, which a handler's ``attributes`` are before they are copied onto their items."""

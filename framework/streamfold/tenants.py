@@ -47,7 +47,7 @@ def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
 
 def _keys(route: Route) -> Iterator[tuple[str, Key]]:
     yield from (("reads", key) for key in route.sources)
-    yield from (("writes", key) for key in route.into)
+    yield from (("writes", key) for key in route.writes)
 
 
 def _audit_template(route: Route, tenant: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from streamfold.errors import HandlerError, RecordError, shown
 from streamfold.field import Unreadable, datetime_text
-from streamfold.table import RESERVED_PREFIX
+from streamfold.table import DERIVED, RESERVED_PREFIX
 
 DIGITS_MAX = 38
 WHOLE_MAX = 10**DIGITS_MAX - 1
@@ -289,6 +289,14 @@ class Image(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Image({dict(self)!r})"
+
+
+def without_derived(raw: RawImage) -> RawImage:
+    """An image without the attributes that the framework derived onto the item."""
+    if DERIVED not in raw:
+        return raw
+    derived = {DERIVED, *raw[DERIVED].get("SS", ())}
+    return {name: value for name, value in raw.items() if name not in derived}
 
 
 def to_json(item: Mapping[str, Any]) -> str:

@@ -187,6 +187,21 @@ class SwapState:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateSource:
+    """Writes attributes of a source item that is there, only while it has what was read of it.
+
+    ``expected`` and ``absent`` are what was read, of the attributes that are written or removed. A store that makes the
+    stream record itself goes by its own version of the item.
+    """
+
+    key: RowKey
+    expected: Mapping[str, Any]
+    absent: tuple[str, ...]
+    values: Mapping[str, Any]
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AbsentSource:
     """Writes nothing, and refuses where there is such a source item."""
 
@@ -207,7 +222,7 @@ class DeleteSource:
     at: float = 0
 
 
-SourceWrite = AbsentSource | DeleteSource
+SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | SwapState
 Write = StateWrite | RowWrite | SettleRow | SourceWrite

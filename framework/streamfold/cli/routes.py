@@ -65,7 +65,7 @@ def _described(route: Route) -> dict[str, Any]:
         "handler": route.name,
         "group": route.group,
         "kind": "external" if route.external else route.kind,
-        "targets": [*map(_place, (*route.into, *route.children)), *([route.place] if route.place else [])],
+        "targets": [*map(_place, (*route.writes, *route.children)), *([route.place] if route.place else [])],
         "guard": route.guard,
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),

@@ -13,7 +13,7 @@ from streamfold.engines.dynamodb_client import make_client, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.key import KeyValue
-from streamfold.table import CONTRIBUTORS, Table
+from streamfold.table import CONTRIBUTORS, STATE, Table
 from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
@@ -67,7 +67,7 @@ class DynamoEngine:
         self.client = client
         self._regional = regional
         self._others: dict[str, Any] = {}
-        self.requests = Requests(tables, state_table)
+        self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
         self._pause = pause
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, Page, StoredItem
+from streamfold.engines import OWN_VERSION, Entries, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -26,13 +26,13 @@ from streamfold.engines.applied import (
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.own_records import change_of
-from streamfold.engines.sources import page_of, removal_of, source_refusal
+from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.engines.state_file import connect
 from streamfold.errors import EngineError, HandlerError
 from streamfold.key import KeyValue
 from streamfold.limits import ACTIONS_MAX
 from streamfold.sortable import sortable
-from streamfold.table import Table
+from streamfold.table import STATE, Table
 from streamfold.values import decode, encode, to_json
 from streamfold.writes import (
     VALIDATION,
@@ -71,7 +71,7 @@ class EmbeddedEngine:
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        self.tables = {table.name: table for table in tables}
+        self.tables = {table.name: table for table in (*tables, STATE)}
         self.wanted = wanted
         self.path = path
         self.actions_max = actions_max
@@ -236,12 +236,13 @@ class EmbeddedEngine:
         if refusal is not None or isinstance(write, AbsentSource):
             return refusal
         place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
-        (version,) = self._connection.execute(f"SELECT version FROM items {where}", place).fetchone()  # noqa: S608
-        removal = removal_of(write, key_attributes(self.tables[write.key[0]], write.key), version or "")
-        update = f"UPDATE items SET item = NULL, version = ? {where}"  # noqa: S608 - constants
-        self._connection.execute(update, (removal["version"], *place))
+        text, version = self._connection.execute(f"SELECT item, version FROM items {where}", place).fetchone()  # noqa: S608
+        keys = key_attributes(self.tables[write.key[0]], write.key)
+        change, after = carried_out(write, keys, json.loads(text), version or "")
+        update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
+        self._connection.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
         if self._is_wanted(write.key):
-            self._stream.add(removal)
+            self._stream.add(change)
         return None
 
     def _depends(self, write: RowWrite | SettleRow) -> bool:

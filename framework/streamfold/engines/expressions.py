@@ -1,6 +1,6 @@
 """The plan's writes as DynamoDB requests: update and condition expressions with every name aliased."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
@@ -22,6 +22,7 @@ from streamfold.writes import (
     StateKey,
     StateWrite,
     SwapState,
+    UpdateSource,
     Write,
 )
 
@@ -83,6 +84,8 @@ class Requests:
                 return {"ConditionCheck": self._absent(write)}
             case DeleteSource():
                 return {"Delete": self._delete_source(write)}
+            case UpdateSource():
+                return {"Update": self._update_source(write)}
 
     def _state_action(self, write: StateWrite, expires_at: int) -> Action:
         match write:
@@ -141,6 +144,20 @@ class Requests:
             "ConditionExpression": " AND ".join(
                 f"{use.name(name)} = {use.encoded(write.image[name])}" for name in names
             ),
+            **use.arguments(),
+        }
+
+    def _update_source(self, write: UpdateSource) -> dict[str, Any]:
+        use = Expression()
+        partition = use.name(self.tables[write.key[0]][0].partition)
+        conditions = [f"attribute_exists({partition})"]
+        conditions += [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
+        conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
+        return {
+            "TableName": self.real_name(write.key[0]),
+            "Key": self.key(write.key),
+            "UpdateExpression": _clauses(use, write.values, write.removed),
+            "ConditionExpression": " AND ".join(conditions),
             **use.arguments(),
         }
 
@@ -207,13 +224,10 @@ class Requests:
 
     def _settle(self, write: SettleRow) -> dict[str, Any]:
         use = Expression()
-        sets = [f"{use.name(name)} = {use.value(value)}" for name, value in write.values.items()]
-        removes = [use.name(name) for name in write.removed]
-        clauses = [f"SET {', '.join(sets)}" if sets else "", f"REMOVE {', '.join(removes)}" if removes else ""]
         return {
             "TableName": self.real_name(write.key[0]),
             "Key": self.key(write.key),
-            "UpdateExpression": " ".join(filter(None, clauses)),
+            "UpdateExpression": _clauses(use, write.values, write.removed),
             "ConditionExpression": f"{use.name(STAMP)} = {use.value(write.stamp)}",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             **use.arguments(),
@@ -263,6 +277,13 @@ class Requests:
 def state_attributes(key: StateKey) -> dict[str, Any]:
     """The key attributes of a state item, encoded."""
     return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
+
+
+def _clauses(use: Expression, values: Mapping[str, Any], removed: Iterable[str]) -> str:
+    """An update that sets and removes attributes."""
+    sets = ", ".join(f"{use.name(name)} = {use.value(value)}" for name, value in values.items())
+    removes = ", ".join(use.name(name) for name in removed)
+    return " ".join([f"SET {sets}"] * bool(sets) + [f"REMOVE {removes}"] * bool(removes))
 
 
 def _optimistic(use: Expression, part: LedgerPart) -> str:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, Page, StoredItem
+from streamfold.engines import OWN_VERSION, Entries, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -22,12 +22,12 @@ from streamfold.engines.applied import (
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.own_records import OwnRecords, change_of
-from streamfold.engines.sources import page_of, removal_of, source_refusal
+from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.errors import EngineError, HandlerError
 from streamfold.key import KeyValue
 from streamfold.limits import ACTIONS_MAX
 from streamfold.sortable import sortable
-from streamfold.table import Table
+from streamfold.table import STATE, Table
 from streamfold.values import decode, encode
 from streamfold.writes import (
     VALIDATION,
@@ -41,6 +41,7 @@ from streamfold.writes import (
     SourceWrite,
     StateKey,
     StateWrite,
+    UpdateSource,
     Write,
 )
 
@@ -65,7 +66,7 @@ class MemoryEngine:
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        self.tables = {table.name: table for table in tables}
+        self.tables = {table.name: table for table in (*tables, STATE)}
         self.wanted = wanted
         self.actions_max = actions_max
         self.rows: dict[RowKey, Row] = {}
@@ -99,7 +100,8 @@ class MemoryEngine:
         return {key: dict(self.state[key]) for key in keys if key in self.state}
 
     def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        return {key: decode({"M": self.rows[key]}) for key in keys if key in self.rows}
+        found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)
+        return {key: decode({"M": row}) for key, row in found if row is not None}
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         places = self._places.get(wanted.partition, [])
@@ -177,8 +179,8 @@ class MemoryEngine:
             return Refused(reasons)
         self._apply(done)
         for write in writes:
-            if isinstance(write, DeleteSource):
-                self._remove_source(write)
+            if isinstance(write, DeleteSource | UpdateSource):
+                self._write_source(write)
         return None
 
     def _try(self, write: Write, expires_at: int, done: Found) -> Reason | None:
@@ -201,12 +203,13 @@ class MemoryEngine:
             return state_after(write, self.state.get(write.key), expires_at)
         return row_after(write, self.rows.get(write.key), self.tables[write.key[0]], expires_at)
 
-    def _remove_source(self, write: DeleteSource) -> None:
-        version, _ = self._sources.get(write.key, NONE)
-        removal = removal_of(write, key_attributes(self.tables[write.key[0]], write.key), version)
-        self._sources[write.key] = (removal["version"], None)
+    def _write_source(self, write: DeleteSource | UpdateSource) -> None:
+        version, found = self._sources.get(write.key, NONE)
+        keys = key_attributes(self.tables[write.key[0]], write.key)
+        change, after = carried_out(write, keys, found or self.rows.get(write.key, {}), version)
+        self._sources[write.key] = (change[OWN_VERSION], after)
         if self.wanted is not None and self.wanted(write.key):
-            self._stream.add(removal)
+            self._stream.add(change)
 
     def _apply(self, done: Found) -> None:
         for key, after in done.items():

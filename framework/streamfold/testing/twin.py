@@ -34,6 +34,7 @@ class Twin:
         self.clock = clock or Clock()
         self.engine = MemoryEngine(app.tables.values(), app.chains)
         self._cascades = any(route.kind == "cascade" for route in app.routes)
+        self._keeps_sources = self._cascades or any(route.kind == "attributes" for route in app.routes)
         self._origins = Origins(app.source_tables, Settings())
         self.tables = {
             name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
@@ -73,7 +74,7 @@ class Twin:
         record = carry_out(self.tables[write.key.table.name], write)
         if record is None:
             return
-        if self._cascades:
+        if self._keeps_sources:
             self.engine.put_sources(newest_sources([self._origins.change(record)]))
         for failure in self.app.process([record], engine=self.engine, settings=Settings()):
             raise HandlerFails(str(failure)) from failure.error

@@ -1,0 +1,55 @@
+"""The place of derived attributes before they are copied onto their items."""
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from streamfold.change import ItemKey
+from streamfold.key import Key, KeyValue, KeyValues
+from streamfold.table import STATE
+from streamfold.values import number_text
+from streamfold.writes import RowKey
+
+
+def is_truth(place: tuple[KeyValue | None, ...]) -> bool:
+    """Whether a row is one of derived attributes."""
+    return place[0] == STATE.name
+
+
+class Truth(NamedTuple):
+    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``."""
+
+    application: str
+    handler: str
+    of: Key
+
+    def row(self, values: KeyValues) -> RowKey:
+        """The row of an item with these key values."""
+        partition, sort = values
+        return STATE.name, self._prefix + _text(partition), f"{self.handler}#{'' if sort is None else _text(sort)}"
+
+    def item(self, row: RowKey) -> ItemKey:
+        """The item of such a row."""
+        partition = str(row[1]).removeprefix(self._prefix)
+        sort = str(row[2]).removeprefix(self.handler + "#")
+        kinds = [part.attribute_type for part in self.of.parts]
+        return self.of.table.name, _value(partition, kinds[0]), _value(sort, kinds[1]) if len(kinds) > 1 else None
+
+    def holds(self, row: RowKey) -> bool:
+        """Whether a row is one of this handler's."""
+        return str(row[2]).partition("#")[0] == self.handler
+
+    @property
+    def _prefix(self) -> str:
+        return f"attributes#{self.application}#{self.of.table.name}#"
+
+
+def _text(value: KeyValue) -> str:
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else number_text(value)
+
+
+def _value(text: str, kind: str) -> KeyValue:
+    if kind == "S":
+        return text
+    return bytes.fromhex(text) if kind == "B" else Decimal(text)

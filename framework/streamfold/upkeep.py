@@ -1,0 +1,118 @@
+"""Copies derived attributes onto the items that bear them, after the commit that moved their truth.
+
+The item is read first, then the truth; what differs is written on the condition that the item still has what was read
+of it, and then both are read again. A copy that a slower process writes over a newer one is a change of the item, whose
+own record brings it here again, as does an item that appears later, or is put without the attributes or with old ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamfold.app import App
+from streamfold.attributes import update_of
+from streamfold.change import Change, ItemKey
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.outcome import Failed, NotStarted
+from streamfold.route import Route
+from streamfold.sending import pause_seconds
+from streamfold.settle import Cause
+from streamfold.truth import Truth
+from streamfold.world import World
+from streamfold.writes import CONDITION, CONFLICT, RowKey, UpdateSource
+
+ROUNDS_MAX = 8
+"""Times that an item is read and written beside others that change it; then the records come again."""
+
+Bearers = Mapping[ItemKey, tuple[Truth, ...]]
+"""Items, and the truths of all handlers that derive attributes onto each."""
+
+
+class Upkeep:
+    """The items of a batch that bear derived attributes: those whose truth moved, and those that changed themselves."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.bearers: dict[ItemKey, tuple[Truth, ...]] = {}
+        self.causes: dict[ItemKey, list[Cause]] = {}
+
+    def moved(self, truths: Mapping[RowKey, Sequence[Cause]]) -> None:
+        """Takes the items of truths that a commit moved, or may have moved in an attempt that died."""
+        for row, causes in truths.items():
+            for change, route in causes:
+                if route.truth is not None and route.truth.holds(row):
+                    self._note(route.truth.item(row), change, route)
+
+    def changed(self, item: ItemKey, changes: Sequence[Change], routes: Sequence[Route]) -> None:
+        """Takes an item that was put or amended: its attributes may be missing, or be old ones."""
+        if routes and changes[-1].event != "REMOVE":
+            for route in routes:
+                self._note(item, changes[-1], route)
+
+    def run(self, engine: Engine, world: World) -> list[Failed]:
+        """Brings the items up to date; returns the records of those for which that failed."""
+        if self.bearers and not world.enough_time():
+            late = NotStarted("The invocation's time is nearly over; the record comes again.")
+            return [failed for item in self.bearers for failed in self._failed(item, late)]
+        errors = keep_up(engine, self.bearers, world.pause)
+        return [failed for item, error in errors.items() for failed in self._failed(item, error)]
+
+    def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
+        return [Failed(change, route, error) for change, route in self.causes[item]]
+
+    def _note(self, item: ItemKey, change: Change, route: Route) -> None:
+        self.causes.setdefault(item, []).append((change, route))
+        if item not in self.bearers:
+            self.bearers[item] = truths_of(self.app, item)
+
+
+def truths_of(app: App, item: ItemKey) -> tuple[Truth, ...]:
+    """The truths of all handlers that derive attributes onto an item."""
+    routes = [route for entry, _ in app.dispatch[item[0]].find(*item[1:]) for route in entry.bears]
+    return tuple(route.truth for route in routes if route.truth is not None)
+
+
+def keep_up(engine: Engine, bearers: Bearers, pause: Callable[[float], None]) -> dict[ItemKey, Exception]:
+    """Brings items up to date with their truths; returns those for which that failed."""
+    failed: dict[ItemKey, Exception] = {}
+    left = dict(bearers)
+    for number in range(ROUNDS_MAX if left else 0):
+        try:
+            left, refused = _round(engine, left, failed)
+        except EngineUnavailable as error:
+            return failed | dict.fromkeys(left, error)
+        if not left:
+            return failed
+        if refused:
+            pause(pause_seconds(CONFLICT[:1], number))
+    busy = EngineUnavailable(f"Written {ROUNDS_MAX} times in a row, because others change the item; it comes again.")
+    return failed | dict.fromkeys(left, busy)
+
+
+def _round(
+    engine: Engine, bearers: Bearers, failed: dict[ItemKey, Exception]
+) -> tuple[dict[ItemKey, tuple[Truth, ...]], bool]:
+    """The items that were written and are to be looked at again, and whether a write was refused."""
+    items = engine.read_rows(bearers)
+    rows = engine.read_rows(truth.row(item[1:]) for item, truths in bearers.items() for truth in truths)
+    again: dict[ItemKey, tuple[Truth, ...]] = {}
+    any_refused = False
+    for item, truths in bearers.items():
+        try:
+            update = update_of(item, items.get(item), [rows.get(truth.row(item[1:])) for truth in truths])
+            if update is not None:
+                any_refused |= _refused(engine, update)
+                again[item] = truths
+        except (EngineUnavailable, HandlerError) as error:
+            failed[item] = error
+    return again, any_refused
+
+
+def _refused(engine: Engine, update: UpdateSource) -> bool:
+    """Whether the item is not as it was read. Raises ``HandlerError`` for what the store will never take."""
+    refused = engine.transact([update], 0)
+    if refused is None:
+        return False
+    (reason,) = refused.reasons
+    if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
+        raise HandlerError(f"The store refused attributes of item {update.key[1:]}, {reason.code}: {reason.message}")
+    return True
