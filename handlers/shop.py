@@ -18,6 +18,7 @@ ALL_ORDERS = Key("TOTALS#ALL", "ORDERS")
 
 router = Router()
 router.audit(ORDER, ORDER_ITEM, redact=["email"])
+router.cascade(ORDER, children=[ORDER_ITEM], name="order_items")  # whoever deletes an order need not know its items
 
 
 @router.view(ORDER_ITEM, into=ORDER_TOTAL)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from handlers import app
 from handlers.shop import (
     ALL_ORDERS,
     CUSTOMER_HISTORY,
@@ -14,6 +15,7 @@ from handlers.shop import (
     ORDER_TOTAL,
     SALES,
 )
+from streamfold.testing import Twin
 from tests.systems import Replayed
 
 
@@ -79,3 +81,15 @@ def test_the_total_of_all_orders_is_that_of_their_items(shop, orders, lines):
     (row,) = shop.rows(ALL_ORDERS).values()
     total = sum(line["price"] * line["quantity"] for line in lines.values())
     assert row == {"orders": len(orders), "lines": len(lines), "total": total}
+
+
+def test_an_order_takes_along_the_items_that_its_writer_left_behind():
+    twin = Twin(app)
+    twin.put(ORDER, order_id="1", customer_id="c", status="placed", at="2026-03-01T08:00:00Z", total=3)
+    twin.put(ORDER_ITEM, order_id="1", sku="TEA", price=3, quantity=1, at="2026-03-01T08:00:00Z")
+    twin.delete(ORDER, order_id="1")
+    assert [twin.rows(key) for key in (ORDER_TOTAL, SALES, ALL_ORDERS, CUSTOMER_HISTORY)] == [[], [], [], []]
+
+
+def test_recorded_orders_left_no_items_behind(orders, lines):
+    assert {order_id for order_id, _ in lines} == {order_id for (order_id,) in orders}
