@@ -96,3 +96,16 @@ def test_the_default_target_lies_in_the_table_of_the_items():
     shop = Table("shop")
     assert default_target(Table("main")) is AUDIT
     assert default_target(shop) == Key("AUDIT#{item:rest}", "{version:rest}", table=shop)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, ["a", "b", "c"]),
+        ({"redact": ["a"]}, ["b", "c"]),
+        ({"fields": ["a", "b"]}, ["a", "b"]),
+        ({"redact": ["a"], "fields": ["a", "b"]}, ["b"]),
+    ],
+)
+def test_values_are_shown_of_what_is_recorded_and_not_redacted(options, shown):
+    assert [name for name in "abc" if recorded(**options).shows(name)] == shown
