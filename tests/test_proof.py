@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from handlers import app as shipped
+from handlers import tenants
 from streamfold.testing import check
 from tests import everything
 
-FILES = sorted((Path(__file__).parents[1] / "events").glob("*.jsonl"))
+EVENTS = Path(__file__).parents[1] / "events"
+RECORDED = [(shipped, path) for path in sorted(EVENTS.glob("*.jsonl"))]
+RECORDED += [(tenants.app, path) for path in sorted(EVENTS.glob("tenants/*.jsonl"))]
 ITEMS = {
     everything.ORDER: [
         {"status": "placed", "customer": "ana", "labels": [], "weight": 3, "email": "a@example.com"},
@@ -29,7 +32,7 @@ ITEMS = {
 def check_histories(count, seed):
     """One of everything and each shipped file, so many histories each."""
     proofs = [check(everything.app, ITEMS, histories=count, seed=seed)]
-    proofs += [check(shipped, recorded=file, histories=count, seed=seed) for file in FILES]
+    proofs += [check(app, recorded=path, histories=count, seed=seed) for app, path in RECORDED]
     assert all(proof.histories == count for proof in proofs)
 
 

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from handlers import app
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.envelope import Origins
+from streamfold.files import RecordedFiles
 from streamfold.read import rows as present
+from streamfold.replay import Replay
 from streamfold.settings import Settings
 from streamfold.values import decode
+from streamfold.world import World
 
 EVENTS = Path(__file__).parents[2] / "events"
 
@@ -21,11 +25,13 @@ def without_zeros(values):
 class Replayed:
     """A recorded file, its items at its end, and the rows that came of it."""
 
-    def __init__(self, subject):
-        lines = (EVENTS / f"{subject}.jsonl").read_text("utf-8").splitlines()
-        self.records = [json.loads(line)["dynamodb"] | {"event": json.loads(line)["eventName"]} for line in lines]
+    def __init__(self, subject, app=app, **settings):
+        path = EVENTS / f"{subject}.jsonl"
+        self.records = [json.loads(line)["dynamodb"] for line in path.read_text("utf-8").splitlines()]
         self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-        assert app.process([json.loads(line) for line in lines], engine=self.engine, settings=Settings()) == []
+        origins, world = Origins(app.source_tables, Settings(), others=app.tables), World(Settings(**settings))
+        replay = Replay(app, self.engine, world, origins, put_sources=self.engine.put_sources)
+        assert replay.run(RecordedFiles([str(path)])).clean
 
     def images(self, key):
         """Each item's images in their order, None for a removed one."""

@@ -18,7 +18,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from streamfold.stream import StreamReader, record_stream
-from tests.workload import bank, documents, gaming, iot, music, sessions, shop, social
+from tests.workload import bank, documents, gaming, iot, music, sessions, shop, social, tenants
 
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE = "shop"
@@ -31,6 +31,7 @@ SUBJECTS = {
     "documents": (documents.run, 20260306),
     "iot": (iot.run, 20260307),
     "gaming": (gaming.run, 20260308),
+    "tenants/tasks": (tenants.run, 20260309),
 }
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
@@ -78,6 +79,7 @@ def record(subject, endpoint, folder):
     arguments = client_arguments(endpoint)
     expired = run(fresh_table(boto3.resource("dynamodb", **arguments)), seed) or set()
     out = folder / f"{subject}.jsonl"
+    out.parent.mkdir(exist_ok=True)
     clients = boto3.client("dynamodb", **arguments), boto3.client("dynamodbstreams", **arguments)
     record_stream(StreamReader(*clients, TABLE), out)
     return [with_expiry(line, expired) for line in out.read_text("utf-8").splitlines()]
