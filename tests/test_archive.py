@@ -188,6 +188,13 @@ def test_a_setting_names_another_place(app, tmp_path):
     assert [kept.item["PK"] for kept in read_archive(place)] == ["SESSION#1"]
 
 
+def test_nothing_is_written_where_the_world_says_so(tmp_path):
+    app = application(to=f"file:{tmp_path}")
+    with closing(MemoryEngine(app.tables.values())) as engine:
+        report = process_event(app, [removal(1)], engine, World(Settings(), archive=False))
+    assert (report.not_archived, list(tmp_path.iterdir())) == ({"archive": 1}, [])
+
+
 def test_a_declared_folder_is_written_anywhere(tmp_path):
     app = application(to=f"file:{tmp_path}")
     with closing(MemoryEngine(app.tables.values())) as engine:

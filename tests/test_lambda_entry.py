@@ -369,6 +369,14 @@ def test_a_folder_is_no_archive_of_a_function(client, app):
     )
 
 
+def test_a_setting_that_names_no_archive_is_refused_before_anything_runs(client):
+    with pytest.raises(SettingsError) as refused:
+        Function(archiving(), replace(QUIET, archive="kept"), client)
+    assert str(refused.value) == (
+        "STREAMFOLD_ARCHIVE='kept' is no place that is known: expected s3://BUCKET/PREFIX, or locally file:FOLDER."
+    )
+
+
 def test_children_of_removed_items_go_and_those_of_items_that_exist_again_are_counted(client, caplog):
     for order in "12":
         client.put_item(TableName="main", Item={"PK": {"S": f"ORDER#{order}"}, "SK": {"S": "ITEM#a"}})

@@ -103,7 +103,7 @@ class App:
         world = World(
             settings,
             external=external,
-            archive=external,
+            archive=external or None,
             parking=open_parking(settings.park) if settings.park else None,
         )
         failures = process_event(self, event, engine, world).failures

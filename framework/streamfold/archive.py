@@ -82,7 +82,7 @@ class Archives:
         text = self.world.settings.archive
         if text is None and (self.world.archive or str(route.place).startswith(FOLDER)):
             text = route.place
-        if text is None:
+        if text is None or self.world.archive is False:
             return None
         if text not in self.world.places:
             self.world.places[text] = open_place(text)

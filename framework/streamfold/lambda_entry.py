@@ -14,7 +14,7 @@ from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import ManifestError, SettingsError
-from streamfold.lifecycle import FOLDER
+from streamfold.lifecycle import FOLDER, PLACES, is_place
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.process import process_changes, read_changes
 from streamfold.report import Report
@@ -113,9 +113,11 @@ def _parking(settings: Settings) -> Parking | None:
 
 
 def _check_archives(app: App, settings: Settings) -> None:
-    """Refuses a folder as an archive, for the same reason."""
+    """Refuses what is no place, and a folder as an archive, for the same reason."""
     for route in app.routes:
         place = settings.archive or route.place if route.kind == "archive" else None
+        if place is not None and not is_place(place):
+            raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")
         if place is not None and place.startswith(FOLDER):
             raise SettingsError(
                 f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "

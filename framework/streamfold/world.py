@@ -25,8 +25,8 @@ class World:
     ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
     for a store without DynamoDB's limit. ``parking`` takes records that are given up, None where there is no place.
     ``handlers`` are those that a redrive runs, of records that have a place already: none is parked. None: all.
-    ``archive``: removed items go to the buckets that are declared; otherwise only to a folder, or where the setting
-    says. ``places`` are those that were opened, by what names them.
+    ``archive``: removed items go to the buckets that are declared (True), only to a folder or where the setting says
+    (None), or nowhere. ``places`` are those that were opened, by what names them.
     ``cascade``: children of removed items are removed; with ``later``, a dictionary, these items are only noted there.
     """
 
@@ -41,7 +41,7 @@ class World:
     actions: int | None = None
     parking: Parking | None = None
     handlers: frozenset[str] | None = None
-    archive: bool = False
+    archive: bool | None = None
     places: "dict[str, ArchivePlace]" = field(default_factory=dict)
     cascade: bool = True
     later: "dict[tuple[str, ItemKey], Removed] | None" = None

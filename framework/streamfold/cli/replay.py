@@ -227,7 +227,7 @@ def _check_options(options: Options) -> None:
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
     warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    world = World(settings, external=options.external, archive=options.external, warn=warn, actions=actions)
+    world = World(settings, external=options.external, archive=options.external or None, warn=warn, actions=actions)
     place = options.park or settings.park
     world.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)

@@ -187,6 +187,7 @@ class Driver:
             self.settings,
             clock=lambda: NOW,
             pause=lambda _: None,
+            archive=False,
             cascade=False,  # what it removes depends on when it runs, and a history is written down before
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
