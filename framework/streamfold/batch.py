@@ -1,6 +1,6 @@
 """One batch on its way from changes to a plan: routed, ordered per item, derived and planned."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import DecimalException
 from itertools import pairwise
@@ -34,6 +34,7 @@ from streamfold.report import Report
 from streamfold.route import LEDGER_KINDS, Fields, Route
 from streamfold.settle import Named, Unsettled
 from streamfold.triage import Triage
+from streamfold.values import Image
 from streamfold.whole import WHOLE_KINDS, whole_items
 from streamfold.world import World
 
@@ -75,6 +76,7 @@ class Batch:
         self.failed: list[Failed] = []
         self.external: list[tuple[Route, Change, Fields]] = []
         self.unsettled = Unsettled()
+        self._named: dict[tuple[str, ItemKey], Named] = {}
         self.work: dict[ItemKey, ItemWork] = {}
         for change in changes:
             work = self.work.get(change.item) or self._route(change)
@@ -114,14 +116,21 @@ class Batch:
     def named(self, unit: Unit, found: LedgerItem) -> Named:
         """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
         named = self._stored(unit.item, unit.steps, found)
-        work = self.work[unit.item]
         for step in unit.steps:
-            fields = next(fields for routes in work.ledger.values() for route, fields in routes if route is step.route)
-            for change in unit.changes:
-                for image in (change.old if change.has_old else {}, change.new if change.has_new else {}):
-                    named.add(self.app.name, step.route, unit.item, self._try(step.route, image, fields) or {})
+            named.join(self._named_by_images(step.route, unit.item))
             named.rows.difference_update(step.after)
         return named
+
+    def _named_by_images(self, route: Route, item: ItemKey) -> Named:
+        """What the images of an item's changes name, found once however often the item is planned again."""
+        known = self._named.get((route.name, item))
+        if known is None:
+            known = self._named[route.name, item] = Named()
+            work = self.work[item]
+            fields = next(fields for routes in work.ledger.values() for each, fields in routes if each is route)
+            for image in _images(work.changes):
+                known.add(self.app.name, route, item, self._try(route, image, fields) or {})
+        return known
 
     def _stored(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Named:
         named = Named()
@@ -334,6 +343,17 @@ class Batch:
             self.external.append((route, change, fields))
         else:
             self.report.external_skipped[route.name] += 1
+
+
+def _images(changes: Sequence[Change]) -> Iterator[Image]:
+    """The images of an item's changes; what a change found as the one before left it is given once."""
+    last = None
+    for change in changes:
+        if change.has_old and change.old.raw != last:
+            yield change.old
+        if change.has_new:
+            yield change.new
+            last = change.new.raw
 
 
 def _may_take(route: Route, change: Change) -> bool:

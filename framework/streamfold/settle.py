@@ -62,6 +62,13 @@ class Named:
                 for key, places in moved_by(application, route, item, rows).items():
                     self.take(key, places)
 
+    def join(self, other: "Named") -> None:
+        """Takes all that another names."""
+        self.rows |= other.rows
+        self.truths |= other.truths
+        for row, moved in other.moved.items():
+            self.take(row, moved)
+
     def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
         """Takes what moved below a row."""
         if moved:
