@@ -4,7 +4,9 @@
 repairs are in ``test_repair.py``.
 """
 
+from streamfold import App, Key, Router, Row
 from streamfold.errors import EngineUnavailable
+from tests.expenses import EXPENSE
 
 
 def believed_dead(landing):
@@ -22,8 +24,19 @@ def answer_lost(writes, go):
     raise EngineUnavailable("no answer")
 
 
+def payers():
+    """An application in which expenses claim their payer."""
+    router = Router()
+
+    @router.index(EXPENSE, into=Key("PAYER#{payer}", "TOTAL"), unique=True)
+    def by_payer(item, expense_id):
+        yield Row(payer=item["payer"], expense=expense_id)
+
+    return App("shop", routers=[router])
+
+
 class CounterExamples:
-    """Wants the fixture ``at``, a ``Setting`` of ``make_app``."""
+    """Wants the fixtures ``setting``, which makes a ``Setting`` of an application, and ``at``, that of ``make_app``."""
 
     def test_removal_that_has_nothing_to_take_back_moves_the_version_on(self, at):
         given_up = at.expense(1, "a")
@@ -36,6 +49,17 @@ class CounterExamples:
         there = at.expense(1, "b")
         at.deliver(there, trouble=answer_lost)
         assert at.deliver(there, at.expense(1, "a")) == []
+        assert at.holds_what_the_records_say()
+
+    def test_row_that_an_item_took_from_another_and_left_is_the_others_again(self, setting):
+        at = setting(payers())
+        late = at.expense(0)
+        at.deliver(at.expense(1))
+        at.deliver(late)
+        assert at.row("PAYER#p")["conflict"] == [{"expense": "1"}]
+        assert at.holds_what_the_records_say()
+        at.deliver(at.no_expense(0))
+        assert at.row("PAYER#p")["expense"] == "1"
         assert at.holds_what_the_records_say()
 
     def test_change_that_lands_after_it_was_taken_back_is_refused(self, at):

@@ -166,3 +166,15 @@ without_chains = app_of(*(route.name for route in router.routes if route.name no
 """What one event leads to in a store whose streams nobody reads."""
 new_images_without_chains = app_of(*({route.name for route in new_images_suffice.routes} - CHAINED))
 """Both."""
+
+claims = Router()
+
+
+@claims.index(ORDER, into=[Key("FIRST#{label}", "ORDER")], unique=True, by="weight")
+def first_of_label(order, order_id):
+    for label in {order["status"], *order["labels"]}:
+        yield Row(label=label, order=order_id, customer=order["customer"])
+
+
+claimed = App("everything", routers=[claims])
+"""Rows that several items may claim."""

@@ -223,7 +223,9 @@ OTHER_TYPE = Key("S#{order_id:06d}", "X")
 def test_an_index_into_a_target_that_it_does_not_own_is_refused_with_what_is_missing(into, missing):
     message = refused(index(ORDER, into=into))
     assert f"Index 'index' ({ROWS}) writes {into!r}, which it does not own: each index item has one source" in message
-    assert message.endswith(f"Missing: {missing}.")
+    assert message.endswith(
+        f"Missing: {missing}. A row that several items may claim, of which one wins, is declared with unique=True."
+    )
 
 
 def test_an_audit_that_redacts_a_key_attribute_is_refused():

@@ -117,6 +117,7 @@ def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
 def _target(route: Route, key: Key, routes: Sequence[Route], shown: dict[Key, dict[str, Shown]]) -> Target:
     audit, copy = route.kind == "audit", route.kind == "copy"
     owned = copy or (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
+    owned = owned and route.unique is None  # its rows are their claimants', be it one that the template names
     alone = not any(other is not route and key in other.into for other in routes)
     several = len(route.sources) > 1
     contested = owned and alone and several and not (audit or copy)
@@ -138,11 +139,12 @@ def _missing(target: Key, sources: Iterable[Key]) -> Iterator[str]:
 
 def _check_ownership(route: Route) -> None:
     for target in route.targets:
-        if route.kind == "index" and not target.owned:
+        if route.kind == "index" and not (target.owned or route.unique):
             missing = ", ".join(dict.fromkeys(_missing(target.key, route.sources))) or "a field of the same type"
             raise DeclarationError(
                 f"Index {route.name!r} ({route.declared_at}) writes {target.key!r}, which it does not own: each index "
-                f"item has one source, so the template must hold every field of the source's key. Missing: {missing}."
+                f"item has one source, so the template must hold every field of the source's key. Missing: {missing}. "
+                "A row that several items may claim, of which one wins, is declared with unique=True."
             )
         if route.kind == "audit":
             _check_audit(route, target)

@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from streamfold.change import ItemKey
+from streamfold.conflicts import conflicts
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
 from streamfold.ledger import LedgerItem
 from streamfold.ledger_reads import filled
 from streamfold.limits import ACTIONS_MAX
@@ -343,9 +344,15 @@ class Committer:
 
     def _settle(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
-        for key, error in settle(self.engine, self.unsettled.moved, self.world.pause).items():
-            failed = [Failed(change, route, error) for change, route in self.unsettled.causes[key]]
-            self.outcome.failed += [each for each in map(self.triage, failed) if each is not None]
+        wrong = settle(self.engine, self.unsettled.moved, self.world.pause)
+        failed = [Failed(*cause, error) for key, error in wrong.items() for cause in self.unsettled.causes[key]]
+        for each in conflicts(self.engine, self.unsettled, wrong):
+            told = isinstance(each.error, Unprocessable)
+            if told:
+                self.outcome.conflicts[each.route.name] += 1
+            if not told or each.route.parks_conflicts:
+                failed.append(each)
+        self.outcome.failed += [each for each in map(self.triage, failed) if each is not None]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         if not self.held:

@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.aggregates import Number
 from streamfold.attributes import marked
 from streamfold.change import Change
-from streamfold.contribution import Contribution, owner_of
+from streamfold.contribution import Contribution, Part, owner_of
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
@@ -16,6 +16,7 @@ from streamfold.route import Fields, Route, Target
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
 from streamfold.tenants import check_tenant
+from streamfold.unique import check_claim, claim_order
 from streamfold.values import HIDDEN, Image, digest, encode, number_text, without_derived
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
@@ -35,18 +36,26 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     rows: Contribution = {}
     own = {**fields, SHARD: shard_of(fields, route.shards)} if route.shards else fields
     for effect in _yielded(route, image, fields, Row):
-        target = _target(route, effect)
         if route.shards and SHARD in effect.values:
             raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
-        key, values = _split(target, effect, own)
-        if route.truth is not None:
-            key, values = route.truth.row(key[1:]), marked(values)
-        part = part_of(route, target, values, effect.wins)
+        key, part = _contributed(route, effect, image, own)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
         if part.plain is not None or part.ordered:
             rows[key] = complete(route, key, part)
     return rows
+
+
+def _contributed(route: Route, effect: Row, image: Image, fields: Fields) -> tuple[RowKey, Part]:
+    """The key of one yielded row, and what it contributes there."""
+    target, claim = _target(route, effect), None
+    if route.unique is not None:
+        check_claim(route.name, target.key, effect, fields)
+        claim = claim_order(route.name, route.unique, image)
+    key, values = _split(target, effect, fields)
+    if route.truth is not None:
+        key, values = route.truth.row(key[1:]), marked(values)
+    return key, part_of(route, target, values, effect.wins, claim)
 
 
 def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:

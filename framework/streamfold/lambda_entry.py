@@ -140,6 +140,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "known": report.known,
             "parked": sum(report.parked.values()),
             "kept": sum(report.kept.values()),
+            "conflicts": sum(report.conflicts.values()),
             "unrouted": sum(report.unrouted.values()),
         }
         log.info("batch processed", extra=counts)
@@ -159,6 +160,8 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             log.warning(
                 "children were kept, because their parents exist again", extra={"handler": handler, "kept": kept}
             )
+        for handler, conflicts in report.conflicts.items():
+            log.warning("unique rows are claimed twice", extra={"handler": handler, "conflicts": conflicts})
         if metrics is not None:
             metrics(counts, report)
 

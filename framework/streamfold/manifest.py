@@ -53,7 +53,7 @@ def check_manifest(
 
 def _entry(route: Route) -> Entry:
     return {
-        "kind": "external" if route.external else route.kind,
+        "kind": "external" if route.external else "unique index" if route.unique else route.kind,
         "group": route.group,
         "sources": [_place(key) for key in route.sources],
         "targets": [_place(key) for key in route.writes],

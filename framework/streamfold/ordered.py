@@ -26,6 +26,8 @@ COLLECT_MAX = 500
 """Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
 ORDER_BYTES_MAX = 400
 """Bytes of a value that orders: it shares a sort key of 1,024 bytes (Developer Guide, Limits) with the source's."""
+CLAIMANTS_MAX = 10
+"""Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
 VALUE_BYTES_MAX = 32 * 1024
 """Bytes of an entry's value: 98 of them fit the 4 MB of a transaction (API Reference, TransactWriteItems)."""
 ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
@@ -52,6 +54,10 @@ def _only(values: Sequence[Any]) -> Any:
     return values[0]
 
 
+def _claimed(values: Sequence[Any]) -> Any:
+    return {**values[0], CONFLICT: list(values[1:])} if len(values) > 1 else values[0]
+
+
 FORMS = {
     "max": Form(descending=True, once=False, by_value=True, made=_only),
     "min": Form(descending=False, once=False, by_value=True, made=_only),
@@ -62,9 +68,14 @@ FORMS = {
     "set": Form(descending=False, once=True, by_value=True, made=set),
     "distinct": Form(descending=False, once=True, by_value=True, made=len),
     "wins": Form(descending=True, once=False, by_value=False, made=_only),
+    "claim": Form(descending=False, once=False, by_value=False, made=_claimed),
 }
 PLAIN = "wins"
 """The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""
+CLAIM = "claim"
+"""The form of the attributes of a unique row: those of the first of its claimants."""
+CONFLICT = "conflict"
+"""The attribute of a unique row that lists what its other claimants would show, in their order."""
 
 
 class Ordering(NamedTuple):

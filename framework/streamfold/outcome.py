@@ -1,5 +1,6 @@
 """What became of a plan: what failed and why, what was already done, and how many rows each handler changed."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,9 +36,12 @@ class Tallies:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a plan. ``done`` holds the changes that the state already had."""
+    """What became of a plan. ``done`` holds the changes that the state already had. ``conflicts`` counts, by handler,
+    items that claim a unique row beside another.
+    """
 
     failed: list[Failed] = field(default_factory=list)
     tallies: dict[str, Tallies] = field(default_factory=dict)
     done: list[Change] = field(default_factory=list)
     fresh: list[Change] = field(default_factory=list)
+    conflicts: Counter[str] = field(default_factory=Counter)

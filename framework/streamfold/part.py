@@ -8,7 +8,7 @@ from streamfold.aggregates import Aggregate, Average, Number
 from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown
-from streamfold.ordered import PLAIN, TYPES, Moment, Ordered, Ordering
+from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
 from streamfold.route import Route, Shown, Target
 from streamfold.values import DIGITS_MAX, digest, encode, number_text
 from streamfold.writes import RowKey
@@ -20,17 +20,28 @@ ADDED = ("Sum", "Average")
 """Kinds that several handlers may add to one attribute."""
 
 
-def part_of(route: Route, target: Target, values: Mapping[str, Any], wins: Moment | None) -> Part:
-    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have."""
+def part_of(
+    route: Route, target: Target, values: Mapping[str, Any], wins: Moment | None, claim: Moment | None = None
+) -> Part:
+    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have.
+
+    ``claim``: by what the claim to a row of a unique index is ordered.
+    """
     amounts, ordered, plain = _divided(route, values)
     if (amounts or ordered or wins is not None) and route.kind == "index":
         what = f"{next(iter({**amounts, **ordered}))!r} as an aggregate" if amounts or ordered else "wins="
         raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
     for name, value in values.items():
         _check_shown(route, target, name, value)
+    if claim is not None:
+        said = f"The claim of index {route.name!r}"
+        return Part(
+            {}, None, "", {PLAIN_ENTRY: _as_one(route, target, plain, Ordering(CLAIM, CLAIMANTS_MAX), claim, said)}
+        )
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
-        ordered[PLAIN_ENTRY], plain = _winning(route, target, plain, wins), {}
+        said = f"Row(wins={shown(wins)})"
+        ordered[PLAIN_ENTRY], plain = _as_one(route, target, plain, Ordering(PLAIN, 1), wins, said), {}
     if plain and shared:
         raise _not_whole(route, target, next(iter(plain)))
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
@@ -63,9 +74,9 @@ def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str)
     )
 
 
-def _winning(route: Route, target: Target, plain: Mapping[str, Any], wins: Moment) -> Held:
+def _as_one(route: Route, target: Target, plain: Mapping[str, Any], ordering: Ordering, by: Moment, said: str) -> Held:
     """All plain attributes as one entry; the row then has those of the source that wins."""
-    value = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
+    value = Ordered.of(ordering, by, plain, said)
     _check_shown(route, target, PLAIN_ENTRY, value)
     return held(value)
 
@@ -77,7 +88,7 @@ def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
     if known is None:
         target.shown[name] = Shown(route.name, kind)
     elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
-        what = f"{name!r}" if name else "wins="
+        what = f"{name!r}" if name else "by=" if route.unique else "wins="
         raise HandlerError(
             f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(value)}), but handler "
             f"{known.handler!r} yielded it as {known.kind}: one attribute of a target has one kind, whose values "

@@ -91,6 +91,7 @@ def process_changes(
     report = batch.report
     report.tallies = outcome.tallies | copies.tallies
     report.parked = triage.parked
+    report.conflicts = outcome.conflicts
     report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)
     _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)

@@ -46,7 +46,7 @@ class Report:
 
     By handler: ``parked`` are records that were put aside, ``off`` those skipped because it is switched off, ``kept``
     parents of a cascade that exist again, ``not_cascaded`` those whose children this run leaves alone,
-    ``not_archived`` removed items that it writes nowhere.
+    ``not_archived`` removed items that it writes nowhere, ``conflicts`` items that claim a unique row beside another.
     """
 
     failures: list[Failure] = field(default_factory=list)
@@ -61,6 +61,7 @@ class Report:
     kept: Counter[str] = field(default_factory=Counter)
     not_cascaded: Counter[str] = field(default_factory=Counter)
     not_archived: Counter[str] = field(default_factory=Counter)
+    conflicts: Counter[str] = field(default_factory=Counter)
 
 
 def merge(report: Report, other: Report) -> None:
@@ -76,6 +77,7 @@ def merge(report: Report, other: Report) -> None:
     report.kept += other.kept
     report.not_cascaded += other.not_cascaded
     report.not_archived += other.not_archived
+    report.conflicts += other.conflicts
     report.known += other.known
     for name, tallies in other.tallies.items():
         mine = report.tallies.setdefault(name, Tallies())

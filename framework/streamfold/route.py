@@ -9,6 +9,7 @@ from streamfold.key import Key, KeyValue, NearMiss, Part
 from streamfold.policy import RETRY, Policy
 from streamfold.recorded import ALL, Recorded
 from streamfold.truth import Truth
+from streamfold.unique import Unique
 
 Kind = Literal["view", "index", "attributes", "audit", "on", "copy", "cascade", "archive"]
 LEDGER_KINDS: tuple[Kind, ...] = ("view", "index", "attributes")
@@ -61,8 +62,8 @@ class Target:
 class Route:
     """One declared derivation. ``wants`` are the fields that the function asks for after its first parameter.
 
-    ``shards``: how many rows a row is spread over; 0 for none. ``of``: the items that bear derived attributes, where
-    that is not the source; ``truth``: where these are kept.
+    ``shards``: how many rows a row is spread over; 0 for none. ``unique``: what a unique index says of claimants.
+    ``of``: the items that bear derived attributes, where that is not the source; ``truth``: where these are kept.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Route:
     shards: int = 0
     of: Key | None = None
     truth: Truth | None = None
+    unique: Unique | None = None
 
     @property
     def ledger(self) -> bool:
@@ -102,7 +104,12 @@ class Route:
             return "idempotency"
         if self.kind == "on":
             return "claim, row guard" if any(target.owned for target in self.targets) else "claim"
-        return GUARDS.get(self.kind, "ledger")
+        return "ledger, claimants" if self.unique else GUARDS.get(self.kind, "ledger")
+
+    @property
+    def parks_conflicts(self) -> bool:
+        """Whether a record that leads to a conflict is parked."""
+        return self.unique is not None and self.unique.on_conflict == "park"
 
     def takes(self, change: Change) -> bool:
         """Whether an ``on`` route's filters let this change through."""

@@ -18,6 +18,7 @@ from streamfold.route import GROUP, Kind, Route
 from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
 from streamfold.table import NAME
+from streamfold.unique import SUFFIX, OnConflict, checked_unique, conflict_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,10 +112,13 @@ class Router(Lifecycle):
         return self._ledger("view", sources, into, name, function, policy, shards)
 
     @_with_targets
-    def index(
+    def index(  # noqa: PLR0913 - as for ``on``
         self,
         *sources: Key,
         into: Into,
+        unique: bool = False,
+        by: str | None = None,
+        on_conflict: OnConflict | Key = "report",
         name: str | None = None,
         function: str = GROUP,
         on_error: OnError = "retry",
@@ -123,9 +127,15 @@ class Router(Lifecycle):
     ) -> Callable[[Rows[P]], Rows[P]]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
-        The target must be owned: its template holds every field of the source's key.
+        The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
+        be: the row keeps all items that claim it and shows the first, by the item's attribute ``by``, of equal ones
+        and without it that with the smallest key; ``conflict`` lists what the others would show. ``on_conflict`` says
+        what a record that leads to one does besides: ``"report"``, it is logged and counted; ``"park"``, it is parked;
+        a key: a row of it is there as long as the conflict. See docs/unique.md.
         """
-        return self._ledger("index", sources, into, name, function, Policy(on_error, attempts_max, age_seconds_max))
+        policy = Policy(on_error, attempts_max, age_seconds_max)
+        declared = unique, by, on_conflict
+        return self._ledger("index", sources, into, name, function, policy, unique=declared)
 
     def audit(  # noqa: PLR0913 - as for ``on``
         self,
@@ -250,7 +260,7 @@ class Router(Lifecycle):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
         return self._ledger("attributes", sources, (), name, function, policy, of=of)
 
-    def _ledger(
+    def _ledger(  # noqa: PLR0913 - as for ``on``
         self,
         kind: Kind,
         sources: tuple[Key, ...],
@@ -259,7 +269,9 @@ class Router(Lifecycle):
         group: str,
         policy: Policy,
         shards: int | None = None,
+        *,
         of: Key | None = None,
+        unique: tuple[Any, Any, Any] = (False, None, "report"),
     ) -> Callable[[Rows[P]], Rows[P]]:
         def declare(handler: Rows[P]) -> Rows[P]:
             at = place(handler)
@@ -278,8 +290,11 @@ class Router(Lifecycle):
                 policy=checked_policy(policy, f"@router.{kind}", at),
                 shards=checked_shards(shards, keys, targets, at),
                 of=of,
+                unique=checked_unique(*unique, targets, at),
             )
             self._add(route)
+            if route.unique is not None and isinstance(conflict := route.unique.on_conflict, Key):
+                self._add(_conflict_route(route, conflict))
             return handler
 
         return declare
@@ -292,6 +307,13 @@ class Router(Lifecycle):
                     "letters, digits, '_', '-' or '.', 64 characters at most."
                 )
         self.routes.append(route)
+
+
+def _conflict_route(route: Route, into: Key) -> Route:
+    """The index of the conflicts of a unique index: it reads the rows of that."""
+    (source,) = route.into
+    function, at = conflict_rows(source, into), route.declared_at
+    return Route(route.name + SUFFIX, "index", (source,), (into,), function, at, group=route.group, policy=route.policy)
 
 
 def _targets(into: Into, at: str) -> tuple[Key, ...]:

@@ -52,6 +52,12 @@ def test_new_images_alone_lead_to_the_rows_of_the_model_too(make_engine, seed):
     check(everything.new_images_without_chains, make_engine, seed, "NEW_IMAGE")
 
 
+@pytest.mark.parametrize("view", ["NEW_AND_OLD_IMAGES", "NEW_IMAGE"])
+@pytest.mark.parametrize("seed", range(8, 11))
+def test_claims_to_the_same_rows_leave_those_of_the_model(make_engine, seed, view):
+    check(everything.claimed, make_engine, seed, view)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(100, 300, 20))
 def test_faults_and_redelivery_leave_the_rows_of_the_model_in_many_histories(make_engine, first):

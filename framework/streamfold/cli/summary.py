@@ -56,6 +56,7 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
                 "kept": dict(report.kept),
                 "not_cascaded": dict(report.not_cascaded),
                 "not_archived": dict(report.not_archived),
+                "conflicts": dict(report.conflicts),
                 "failures": [_failure(failed) for failed in summary.failures],
                 "failure_count": summary.failure_count,
                 "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -146,6 +147,8 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
     for name, count in summary.report.kept.items():
         click.echo(f"Cascade {name} kept the children of {count} items, which exist again.")
+    for name, count in summary.report.conflicts.items():
+        click.echo(f"Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.")
     for name, count in summary.report.not_archived.items():
         click.echo(
             f"Archive {name} did not take {count} removed items: a replay writes to its bucket only with --external; "

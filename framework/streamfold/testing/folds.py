@@ -33,6 +33,13 @@ def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
     return row
 
 
+def claimed_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
+    """The row that these sources claim, each with by what it does: that of the first, and ten of them at most."""
+    claims = {(_plain(by), source): values for source, by, values in yielded}
+    first, *others = (values for _, values in sorted(claims.items())[:10])
+    return {**first, "conflict": others} if others else first
+
+
 def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> dict[str, Any]:
     values = [value for _, value in found]
     if isinstance(values[0], Ordered):

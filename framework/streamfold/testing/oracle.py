@@ -18,7 +18,7 @@ from streamfold.route import Route
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import CONTRIBUTORS
 from streamfold.testing.errors import HandlerFails
-from streamfold.testing.folds import folded_row
+from streamfold.testing.folds import claimed_row, folded_row
 from streamfold.values import EXACT, encode, hidden
 from streamfold.writes import RowKey
 
@@ -60,12 +60,18 @@ def _identity(change: Change) -> str:
 
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
     rows: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
+    unique: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     for item, image in items.items():
         for route, fields in _routes(app, item, "view", "index") if image else ():
             effects = _called(route, image, fields, item)
             for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
-                rows[key].append((f"{item[0]}|{item_name(item)}", effect.wins, values))
-    return {key: folded_row(yielded) for key, yielded in rows.items()}
+                source = f"{item[0]}|{item_name(item)}"
+                if route.unique:
+                    unique[key].append((source, image[route.unique.by] if route.unique.by else "", values))
+                else:
+                    rows[key].append((source, effect.wins, values))
+    folded = {key: folded_row(yielded) for key, yielded in rows.items()}
+    return folded | {key: claimed_row(yielded) for key, yielded in unique.items()}
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
