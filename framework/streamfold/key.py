@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
@@ -33,7 +34,7 @@ class NearMiss(NamedTuple):
 class Part:
     """One part (partition or sort) of a template, compiled."""
 
-    __slots__ = ("attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
+    __slots__ = ("atoms", "attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
@@ -43,11 +44,8 @@ class Part:
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
         self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
-
-    @property
-    def atoms(self) -> Atoms:
-        parts = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
-        return tuple(atom for atoms in parts for atom in atoms)
+        atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
+        self.atoms: Atoms = tuple(chain.from_iterable(atoms))
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""

@@ -57,6 +57,8 @@ def overlaps(left: Atoms, right: Atoms) -> bool:
 
 def contains(outer: Atoms, inner: Atoms) -> bool:
     """Whether every text of ``inner`` belongs to ``outer``."""
+    if _begin_differently(outer, inner):
+        return False
     return not _walk(inner, outer, lambda in_inner, in_outer: in_inner and not in_outer)
 
 
