@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.field import KINDS, Field, Unreadable, make_field
-from streamfold.language import Atoms, contains, literal, overlaps
+from streamfold.language import contains, literal, overlaps
 from streamfold.table import MAIN, Table
 
 PARTITION_BYTES_MAX = 2048
@@ -45,7 +45,7 @@ class Part:
         self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
         atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
-        self.atoms: Atoms = tuple(chain.from_iterable(atoms))
+        self.atoms = tuple(chain.from_iterable(atoms))
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""
