@@ -6,8 +6,10 @@ import pytest
 
 from tests.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
+QUICK = Strides(15, 90, 120)
 CI = Strides(5, 30, 40)
 NIGHTLY = Strides(1, 20, 60)
+QUICK_RUNS = 4_000
 CI_RUNS = 20_000
 NIGHTLY_RUNS = 100_000
 
@@ -21,6 +23,12 @@ def _runs_without_a_problem(guard, strides):
     return counts.total()
 
 
+@pytest.mark.parametrize("guard", GUARDS)
+def test_some_small_runs_lead_to_the_declared_rows(guard):
+    assert _runs_without_a_problem(guard, QUICK) >= QUICK_RUNS / len(GUARDS)
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("guard", GUARDS)
 def test_every_nth_small_run_leads_to_the_declared_rows(guard):
     assert _runs_without_a_problem(guard, CI) >= CI_RUNS / len(GUARDS)

@@ -28,6 +28,7 @@ def check_killed_replays(seed, folder):
     check_kills(KILLS, Random(seed), START_SECONDS, lambda number: replay(folder / f"{number}.db"), check)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_replay_that_is_run_again_gives_the_same_rows(seed, tmp_path):
     check_killed_replays(seed, tmp_path)
