@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from streamfold.change import ItemKey, item_name
 from streamfold.key import PARTITION_BYTES_MAX
-from streamfold.ordered import FORMS, Ordered, Ordering, content_text
+from streamfold.ordered import FORMS, Ordered, Ordering
 from streamfold.values import decode, digest
 from streamfold.writes import DeleteState, Moved, PutState, RowKey, StateKey
 
@@ -58,7 +58,7 @@ class Mark(NamedTuple):
 
 def held(value: Ordered) -> Held:
     """The one entry of a yielded value."""
-    content = content_text(value.value, value.said)
+    content = value.content
     told = FORMS[value.ordering.form].by_value
     return Held(str(value.ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
 

@@ -96,7 +96,7 @@ class Ordering(NamedTuple):
 class Ordered(Aggregate):
     """A value with its place among those of the other sources."""
 
-    __slots__ = ("by", "order", "ordering", "said", "value")
+    __slots__ = ("by", "content", "order", "ordering", "said", "value")
 
     def _set(self, ordering: Ordering, by: Any, value: Any, said: str) -> None:
         self.said = said
@@ -104,7 +104,7 @@ class Ordered(Aggregate):
         self.ordering = ordering
         self.order = order_text(by, said)
         self.value = value
-        content_text(value, said)
+        self.content = content_text(value, said)
 
     @classmethod
     def of(cls, ordering: Ordering, by: Any, value: Any, said: str) -> "Ordered":
@@ -117,7 +117,7 @@ class Ordered(Aggregate):
         return ()
 
     def _content(self) -> tuple[Any, ...]:
-        return self.ordering, self.order, content_text(self.value, self.said)
+        return self.ordering, self.order, self.content
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ordered) and self._content() == other._content()
