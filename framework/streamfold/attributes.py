@@ -1,4 +1,4 @@
-"""Attributes that are derived onto items of the application itself: what is declared, and what there is to write.
+"""Attributes that are derived onto items of the application itself, as they are declared.
 
 Their truth is a row of the state table for each handler and item, fed through the ledger as any row is. ``upkeep``
 copies it onto the item, when that exists and shows something else. Whose write it was that set an attribute last does
@@ -9,18 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamfold.change import ItemKey
-from streamfold.errors import DeclarationError, HandlerError
+from streamfold.errors import DeclarationError
 from streamfold.route import Route
-from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.truth import Truth
-from streamfold.values import encode, hidden, same
-from streamfold.writes import UpdateSource
 
 MARK = "@"
 """Begins a derived attribute's name in its truth: the state table's own attributes have other names."""
-
-Item = Mapping[str, Any]
 
 
 def bound(routes: Iterable[Route], application: str) -> tuple[Route, ...]:
@@ -54,39 +48,3 @@ def check_bearers(routes: Sequence[Route]) -> None:
 def marked(values: Mapping[str, Any]) -> dict[str, Any]:
     """A handler's attributes by their names in the truth."""
     return {MARK + name: value for name, value in values.items()}
-
-
-def update_of(item: ItemKey, stored: Item | None, truths: Sequence[Item | None]) -> UpdateSource | None:
-    """What brings an item's derived attributes up to date; None where it has them, or is not there.
-
-    Raises ``HandlerError`` where two handlers derive one attribute.
-    """
-    if stored is None:
-        return None
-    wanted = _wanted(item, truths)
-    if wanted:
-        wanted[DERIVED] = set(wanted)
-    gone = {DERIVED, *stored.get(DERIVED, ())}
-    removed = tuple(sorted(name for name in gone if name in stored and name not in wanted))
-    values = {name: value for name, value in wanted.items() if name not in stored or not _equal(value, stored[name])}
-    if not values and not removed:
-        return None
-    touched = (*values, *removed)
-    expected = {name: stored[name] for name in touched if name in stored}
-    return UpdateSource(item, expected, tuple(name for name in touched if name not in stored), values, removed)
-
-
-def _wanted(item: ItemKey, truths: Sequence[Item | None]) -> dict[str, Any]:
-    wanted: dict[str, Any] = {}
-    for truth in truths:
-        for name, value in truth.items() if truth and truth.get(CONTRIBUTORS) != 0 else ():
-            if not name.startswith(MARK) or hidden(name):
-                continue
-            if name[1:] in wanted:
-                raise HandlerError(f"Two handlers derive {name[1:]!r} onto item {item[1:]}: give one of them another.")
-            wanted[name[1:]] = value
-    return wanted
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return same(encode(one), encode(other))

@@ -1,13 +1,15 @@
 """The place of derived attributes before they are copied onto their items."""
 
 from decimal import Decimal
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.change import ItemKey
 from streamfold.key import Key, KeyValue, KeyValues
 from streamfold.table import STATE
 from streamfold.values import number_text
-from streamfold.writes import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.writes import RowKey
 
 
 def is_truth(place: tuple[KeyValue | None, ...]) -> bool:
@@ -22,19 +24,19 @@ class Truth(NamedTuple):
     handler: str
     of: Key
 
-    def row(self, values: KeyValues) -> RowKey:
+    def row(self, values: KeyValues) -> "RowKey":
         """The row of an item with these key values."""
         partition, sort = values
         return STATE.name, self._prefix + _text(partition), f"{self.handler}#{'' if sort is None else _text(sort)}"
 
-    def item(self, row: RowKey) -> ItemKey:
+    def item(self, row: "RowKey") -> ItemKey:
         """The item of such a row."""
         partition = str(row[1]).removeprefix(self._prefix)
         sort = str(row[2]).removeprefix(self.handler + "#")
         kinds = [part.attribute_type for part in self.of.parts]
         return self.of.table.name, _value(partition, kinds[0]), _value(sort, kinds[1]) if len(kinds) > 1 else None
 
-    def holds(self, row: RowKey) -> bool:
+    def holds(self, row: "RowKey") -> bool:
         """Whether a row is one of this handler's."""
         return str(row[2]).partition("#")[0] == self.handler
 

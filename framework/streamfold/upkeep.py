@@ -6,9 +6,10 @@ own record brings it here again, as does an item that appears later, or is put w
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from streamfold.app import App
-from streamfold.attributes import update_of
+from streamfold.attributes import MARK
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -16,13 +17,16 @@ from streamfold.outcome import Failed, NotStarted
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.settle import Cause
+from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.truth import Truth
+from streamfold.values import encode, hidden, same
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, RowKey, UpdateSource
 
 ROUNDS_MAX = 8
 """Times that an item is read and written beside others that change it; then the records come again."""
 
+Item = Mapping[str, Any]
 Bearers = Mapping[ItemKey, tuple[Truth, ...]]
 """Items, and the truths of all handlers that derive attributes onto each."""
 
@@ -116,3 +120,39 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
         raise HandlerError(f"The store refused attributes of item {update.key[1:]}, {reason.code}: {reason.message}")
     return True
+
+
+def update_of(item: ItemKey, stored: Item | None, truths: Sequence[Item | None]) -> UpdateSource | None:
+    """What brings an item's derived attributes up to date; None where it has them, or is not there.
+
+    Raises ``HandlerError`` where two handlers derive one attribute.
+    """
+    if stored is None:
+        return None
+    wanted = _wanted(item, truths)
+    if wanted:
+        wanted[DERIVED] = set(wanted)
+    gone = {DERIVED, *stored.get(DERIVED, ())}
+    removed = tuple(sorted(name for name in gone if name in stored and name not in wanted))
+    values = {name: value for name, value in wanted.items() if name not in stored or not _equal(value, stored[name])}
+    if not values and not removed:
+        return None
+    touched = (*values, *removed)
+    expected = {name: stored[name] for name in touched if name in stored}
+    return UpdateSource(item, expected, tuple(name for name in touched if name not in stored), values, removed)
+
+
+def _wanted(item: ItemKey, truths: Sequence[Item | None]) -> dict[str, Any]:
+    wanted: dict[str, Any] = {}
+    for truth in truths:
+        for name, value in truth.items() if truth and truth.get(CONTRIBUTORS) != 0 else ():
+            if not name.startswith(MARK) or hidden(name):
+                continue
+            if name[1:] in wanted:
+                raise HandlerError(f"Two handlers derive {name[1:]!r} onto item {item[1:]}: give one of them another.")
+            wanted[name[1:]] = value
+    return wanted
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return same(encode(one), encode(other))
