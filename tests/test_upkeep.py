@@ -169,6 +169,19 @@ def test_two_handlers_of_one_attribute_fail_with_both_said(app):
     assert "Two handlers derive 'total' onto item" in str(report.failures[0].error)
 
 
+def test_attributes_do_not_follow_from_themselves():
+    router = Router()
+
+    @router.attributes(ORDER)
+    def counted(item):
+        yield Row(n=min(item.get("n", 0) + 1, 3))
+
+    twin = Twin(App("shop", routers=[router]))
+    order(twin)
+    order(twin, note="again")
+    assert the_order(twin)["n"] == 1
+
+
 class Disturbed(MemoryEngine):
     """A store in which something else happens just before attributes are written onto an item."""
 

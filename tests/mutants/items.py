@@ -1,0 +1,70 @@
+"""Mutants of unique rows and of attributes that are derived onto items."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import derive, entries
+from streamfold.batch import Batch
+from streamfold.engines import sources
+from streamfold.upkeep import Upkeep
+from tests.mutants.registry import mutant
+
+UPKEEP = "tests/test_upkeep.py::"
+
+
+@mutant(
+    "a unique row has one owner, the last to claim it",
+    None,
+    tests="tests/test_unique.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
+)
+def _() -> Iterator[None]:
+    with patch.object(entries, "source_text", lambda _: "owner"):
+        yield
+
+
+@mutant(
+    "items are not looked at when they change themselves",
+    None,
+    tests=UPKEEP + "TestParent::test_order_that_appears_later_gets_its_total",
+)
+def _() -> Iterator[None]:
+    with patch.object(Upkeep, "changed", lambda *_: None):
+        yield
+
+
+@mutant(
+    "attributes are written over what was not read",
+    None,
+    tests="tests/test_engines.py::TestEngine::test_attributes_are_not_written_over_what_was_not_read",
+)
+def _() -> Iterator[None]:
+    with patch.object(sources, "_as_read", lambda *_: True):
+        yield
+
+
+@mutant(
+    "attributes of a record that comes again are not copied",
+    None,
+    tests=UPKEEP + "test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end",
+)
+def _() -> Iterator[None]:
+    named = Batch.named
+
+    def without_truths(batch: Any, unit: Any, found: Any) -> Any:
+        rows = named(batch, unit, found)
+        rows.truths.clear()
+        return rows
+
+    with patch.object(Batch, "named", without_truths):
+        yield
+
+
+@mutant(
+    "attributes follow from themselves",
+    None,
+    tests=UPKEEP + "test_attributes_do_not_follow_from_themselves",
+)
+def _() -> Iterator[None]:
+    with patch.object(derive, "without_derived", lambda raw: raw):
+        yield
