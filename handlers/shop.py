@@ -10,6 +10,8 @@ from streamfold import Count, Item, Key, Router, Row, Sum
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
+CUSTOMER = Key("CUSTOMER#{customer_id}", "PROFILE")
+CUSTOMER_BY_EMAIL = Key("EMAIL#{email}", "CUSTOMER")
 ORDER_BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
 CUSTOMER_ORDERS = Key("CUSTOMER#{customer_id}", "ORDERS")
 CUSTOMER_HISTORY = Key("CUSTOMER#{customer_id}", "ORDER#{at}#{order_id}")
@@ -39,6 +41,12 @@ def orders_by_status(order: Item) -> Iterator[Row]:
 @router.index(ORDER, into=CUSTOMER_HISTORY)  # one query gives a customer's orders, oldest first
 def customer_history(order: Item) -> Iterator[Row]:
     yield Row(customer_id=order["customer_id"], at=order["at"], status=order["status"], total=order["total"])
+
+
+@router.index(CUSTOMER, into=CUSTOMER_BY_EMAIL, unique=True)  # of two customers with one address both are shown
+def customer_by_email(customer: Item, customer_id: str) -> Iterator[Row]:
+    if customer.get("email"):
+        yield Row(email=customer["email"].lower(), customer_id=customer_id)
 
 
 @router.view(ORDER, into=CUSTOMER_ORDERS)

@@ -7,6 +7,8 @@ import pytest
 from handlers import app
 from handlers.shop import (
     ALL_ORDERS,
+    CUSTOMER,
+    CUSTOMER_BY_EMAIL,
     CUSTOMER_HISTORY,
     CUSTOMER_ORDERS,
     ORDER,
@@ -93,3 +95,19 @@ def test_an_order_takes_along_the_items_that_its_writer_left_behind():
 
 def test_recorded_orders_left_no_items_behind(orders, lines):
     assert {order_id for order_id, _ in lines} == {order_id for (order_id,) in orders}
+
+
+def test_every_address_leads_to_its_customer(shop):
+    customers = {(item["email"],): {"customer_id": name} for (name,), item in shop.items(CUSTOMER).items()}
+    assert customers
+    assert shop.rows(CUSTOMER_BY_EMAIL) == customers
+
+
+def test_two_customers_with_one_address_are_seen_until_one_of_them_changes_it():
+    twin = Twin(app)
+    for name in ("c-002", "c-001"):
+        twin.put(CUSTOMER, customer_id=name, email="Ana@example.com")
+    row = twin.row(CUSTOMER_BY_EMAIL, email="ana@example.com")
+    assert (row["customer_id"], row["conflict"]) == ("c-001", [{"customer_id": "c-002"}])
+    twin.put(CUSTOMER, customer_id="c-001", email="anna@example.com")
+    assert twin.row(CUSTOMER_BY_EMAIL, email="ana@example.com")["customer_id"] == "c-002"
