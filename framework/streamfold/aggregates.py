@@ -8,7 +8,7 @@ Aggregates that cannot be taken back so are in ``ordered``.
 from decimal import Decimal
 
 from streamfold.errors import HandlerError, shown
-from streamfold.values import number_text
+from streamfold.values import WHOLE_MAX, number_text
 
 Number = int | Decimal
 Amounts = tuple[tuple[str, Number], ...]
@@ -91,5 +91,6 @@ def _number(value: Number, name: str) -> Number:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         hint = f": use Decimal({str(value)!r})" if isinstance(value, float) else ""
         raise HandlerError(f"{name}({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
-    number_text(value)
+    if not (isinstance(value, int) and -WHOLE_MAX <= value <= WHOLE_MAX):
+        number_text(value)  # refuses what could not be stored
     return value

@@ -196,9 +196,10 @@ class Batch:
     def _settle(self, work: ItemWork) -> None:
         """Orders an item's changes by version, each once, in whatever order they came, and counts them."""
         changes = work.changes
-        identities = [change.identity_text for change in changes]  # each begins with the version
-        if any(one >= other for one, other in pairwise(identities)):
-            work.changes = [change for _, change in sorted(dict(zip(identities, changes, strict=True)).items())]
+        if len(changes) > 1:
+            identities = [change.identity_text for change in changes]  # each begins with the version
+            if any(one >= other for one, other in pairwise(identities)):
+                work.changes = [change for _, change in sorted(dict(zip(identities, changes, strict=True)).items())]
         for works in (*work.ledger.values(), work.others):
             for route, _ in works:
                 self.report.records[route.name] += len(changes)

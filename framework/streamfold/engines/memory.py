@@ -16,6 +16,7 @@ from streamfold.engines.applied import (
     is_empty,
     item_too_large,
     key_attributes,
+    letters,
     refused_as_a_whole,
     row_after,
     state_after,
@@ -193,7 +194,7 @@ class MemoryEngine:
             return Reason(VALIDATION, None, str(error))
         if isinstance(after, Reason):
             return after
-        if after is not None and (why := item_too_large(write.key, after, len(repr(after)))):
+        if after is not None and (why := item_too_large(write.key, after, letters(after))):
             return why
         done[write.key] = after
         return None
