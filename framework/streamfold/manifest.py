@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +13,7 @@ from streamfold.ledger import manifest_key
 from streamfold.route import Route
 
 ROUNDS_MAX = 8
+APPLICATIONS_KEPT = 4
 
 Entry = dict[str, Any]
 
@@ -33,7 +35,7 @@ def check_manifest(
     when a table has another source kind and the epoch is not higher.
     """
     key = manifest_key(application)
-    current = {route.name: _entry(route) for route in routes}
+    current = _entries(routes)
     for _ in range(ROUNDS_MAX):
         found = engine.read_state([key]).get(key, {})
         known: dict[str, Entry] = json.loads(found.get("handlers", "{}"))
@@ -49,6 +51,12 @@ def check_manifest(
     raise ManifestError(
         f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
     )
+
+
+@lru_cache(maxsize=APPLICATIONS_KEPT)
+def _entries(routes: tuple[Route, ...]) -> Mapping[str, Entry]:
+    """What an application says of itself; a proof asks for it at the start of every invocation that follows a death."""
+    return {route.name: _entry(route) for route in routes}
 
 
 def _entry(route: Route) -> Entry:

@@ -40,7 +40,9 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
                 _take(route, change, fields, rows)
         folded = _folded(app, items)
         for _ in app.chained:  # a chain is no longer than it has readers
-            folded = _folded(app, {**items, **folded})
+            before, folded = folded, _folded(app, {**items, **folded})
+            if folded == before:
+                break
     return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
 
 
