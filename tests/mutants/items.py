@@ -26,7 +26,7 @@ def _() -> Iterator[None]:
 @mutant(
     "items are not looked at when they change themselves",
     None,
-    tests=UPKEEP + "TestParent::test_order_that_appears_later_gets_its_total",
+    tests=UPKEEP + "TestParent::test_order_that_is_put_without_its_total_or_with_an_old_one_gets_the_right_one",
 )
 def _() -> Iterator[None]:
     with patch.object(Upkeep, "changed", lambda *_: None):
