@@ -241,7 +241,7 @@ def item_name(item: ItemKey) -> str:
 
     A name that would not fit a key behind ``AUDIT#`` is given by its digest.
     """
-    texts = (_key_text(value) for value in item[1:] if value is not None)
+    texts = (key_text(value) for value in item[1:] if value is not None)
     name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
     if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
         return name
@@ -253,7 +253,8 @@ def item_parts(name: str) -> list[str]:
     return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
 
 
-def _key_text(value: KeyValue) -> str:
+def key_text(value: KeyValue) -> str:
+    """A key value as text: a number in its shortest form, bytes in hexadecimal."""
     if isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else number_text(value)

@@ -3,10 +3,9 @@
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.change import ItemKey
+from streamfold.change import ItemKey, key_text
 from streamfold.key import Key, KeyValue, KeyValues
 from streamfold.table import STATE
-from streamfold.values import number_text
 
 if TYPE_CHECKING:
     from streamfold.writes import RowKey
@@ -27,7 +26,8 @@ class Truth(NamedTuple):
     def row(self, values: KeyValues) -> "RowKey":
         """The row of an item with these key values."""
         partition, sort = values
-        return STATE.name, self._prefix + _text(partition), f"{self.handler}#{'' if sort is None else _text(sort)}"
+        place = "" if sort is None else key_text(sort)
+        return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{place}"
 
     def item(self, row: "RowKey") -> ItemKey:
         """The item of such a row."""
@@ -43,12 +43,6 @@ class Truth(NamedTuple):
     @property
     def _prefix(self) -> str:
         return f"attributes#{self.application}#{self.of.table.name}#"
-
-
-def _text(value: KeyValue) -> str:
-    if isinstance(value, str):
-        return value
-    return value.hex() if isinstance(value, bytes) else number_text(value)
 
 
 def _value(text: str, kind: str) -> KeyValue:
