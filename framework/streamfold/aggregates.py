@@ -5,6 +5,7 @@ one addition to the row, merged over all sources of a batch, moves them: no read
 Aggregates that cannot be taken back so are in ``ordered``.
 """
 
+from abc import abstractmethod
 from decimal import Decimal
 
 from streamfold.errors import HandlerError, shown
@@ -23,9 +24,9 @@ class Aggregate:
 
     __slots__ = ()
 
+    @abstractmethod
     def amounts(self, name: str) -> Amounts:
         """What this source adds, if the row's attribute has this name."""
-        raise NotImplementedError
 
 
 class _Amount(Aggregate):
