@@ -164,7 +164,8 @@ class Batch:
         work = self.work[item] = ItemWork(item, {}, [])
         group, off, only = self.world.settings.function, self.world.settings.handlers_off, self.world.handlers
         for entry, fields in found:
-            work.bears += [route for route in entry.bears if group in (None, route.group) and route.name not in off]
+            if entry.bears:
+                work.bears += [route for route in entry.bears if group in (None, route.group) and route.name not in off]
             for route in entry.routes:
                 if (group is not None and route.group != group) or (only is not None and route.name not in only):
                     continue

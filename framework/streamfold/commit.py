@@ -133,7 +133,8 @@ class Committer:
                 total.written += tally.written
                 total.removed += tally.removed
                 total.unchanged += not (tally.written or tally.removed)
-            self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
+            if any(route.truth is not None for route in unit.routes):
+                self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
                     self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)

@@ -101,6 +101,8 @@ def process_changes(
 
 def _keep_up(app: App, batch: Batch, engine: Engine, world: World, triage: Triage) -> list[Failed]:
     """Copies derived attributes onto the items that bear them."""
+    if not any(route.kind == "attributes" for route in app.routes):
+        return []
     upkeep = Upkeep(app)
     upkeep.moved(batch.unsettled.truths)
     for work in batch.work.values():
