@@ -48,7 +48,7 @@ class Upkeep:
 
     def changed(self, item: ItemKey, changes: Sequence[Change], routes: Sequence[Route]) -> None:
         """Takes an item that was put or amended: its attributes may be missing, or be old ones."""
-        if routes and changes[-1].event != "REMOVE":
+        if changes[-1].event != "REMOVE":
             for route in routes:
                 self._note(item, changes[-1], route)
 
@@ -149,7 +149,7 @@ def _wanted(item: ItemKey, truths: Sequence[Item | None]) -> dict[str, Any]:
             if not name.startswith(MARK) or hidden(name):
                 continue
             if name[1:] in wanted:
-                raise HandlerError(f"Two handlers derive {name[1:]!r} onto item {item[1:]}: give one of them another.")
+                raise HandlerError(f"Two handlers derive {name[1:]!r} onto item {item[1:]}: give one another name.")
             wanted[name[1:]] = value
     return wanted
 
