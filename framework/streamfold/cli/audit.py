@@ -14,16 +14,14 @@ import click
 
 from streamfold.app import App
 from streamfold.change import image_of
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     Store,
+    application_and_settings,
     as_json,
-    check_tables,
-    make_settings,
     open_store,
     state_option,
     store_options,
-    warn_of_tables,
 )
 from streamfold.cli.histories import Audited, Row, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.engines import Engine
@@ -117,10 +115,7 @@ def verify(
     if every == (partition is not None):
         raise SettingsError("Say which histories: PARTITION and SORT of one item, or --all.")
     first = time_option("--since", since)
-    app = load_application(application)
-    settings = make_settings(tables)
-    check_tables(app, tables)
-    warn_of_tables(app, settings)
+    app, settings = application_and_settings(application, tables)
     if settings.audit_key is None:
         raise SettingsError(
             "STREAMFOLD_AUDIT_KEY is not set: without the key that the rows were written with, nothing can be checked. "

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from streamfold.app import App
+from streamfold.cli.application import load_application
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
@@ -96,6 +97,15 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
         tables={**settings.tables, **given},
         origins={**settings.origins, **({"tables": "--table"} if given else {})},
     )
+
+
+def application_and_settings(place: str, tables: tuple[str, ...]) -> tuple[App, Settings]:
+    """What a command works with: ``--app`` imported, and the settings with a ``--table`` that the application has."""
+    app = load_application(place)
+    settings = make_settings(tables)
+    check_tables(app, tables)
+    warn_of_tables(app, settings)
+    return app, settings
 
 
 def check_tables(app: App, tables: tuple[str, ...]) -> None:

@@ -5,15 +5,13 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     Store,
-    check_tables,
-    make_settings,
+    application_and_settings,
     open_store,
     state_option,
     store_options,
-    warn_of_tables,
 )
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
@@ -56,10 +54,7 @@ def command(
       streamfold history ORDER#1042 METADATA --engine dynamodb --table main=shop --json
     """
     time = time_option("--at", at)
-    app = load_application(application)
-    settings = make_settings(tables)
-    check_tables(app, tables)
-    warn_of_tables(app, settings)
+    app, settings = application_and_settings(application, tables)
     found = audited(app, partition, sort, handler)
     rows = rows_of(open_store(app, settings, Store(engine, state, endpoint_url)), found)
     if time is not None:

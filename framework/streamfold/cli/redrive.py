@@ -11,20 +11,18 @@ import click
 
 from streamfold.app import App
 from streamfold.chains import run_chains
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     DEFAULT_STATE,
     EMBEDDED_ACTIONS,
     Store,
-    check_tables,
-    make_settings,
+    application_and_settings,
     open_copy,
     open_embedded,
     real_tables,
     state_option,
     state_table,
     store_options,
-    warn_of_tables,
 )
 from streamfold.cli.redriven import Told
 from streamfold.documents import Delivered, StreamRange, left_of
@@ -125,10 +123,7 @@ def command(
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
     options = Options(Store(engine, state, endpoint_url), apply, external, yes, json_output)
-    app = load_application(application)
-    settings = make_settings(tables)
-    check_tables(app, tables)
-    warn_of_tables(app, settings)
+    app, settings = application_and_settings(application, tables)
     with ExitStack() as stack:
         places = [open_place(source) for source in dict.fromkeys(sources)]
         for place in places:

@@ -15,21 +15,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from streamfold.app import App
-from streamfold.cli.application import DEFAULT_APPLICATION, application_option, load_application
+from streamfold.cli.application import DEFAULT_APPLICATION, application_option
 from streamfold.cli.chaos import chaos_options
 from streamfold.cli.engines import (
     DEFAULT_STATE,
     EMBEDDED_ACTIONS,
     Store,
-    check_tables,
-    make_settings,
+    application_and_settings,
     open_embedded,
     open_memory,
     real_tables,
     remove_state,
     state_table,
     store_options,
-    warn_of_tables,
 )
 from streamfold.cli.rows import SAMPLE_ROWS, SAMPLE_ROWS_MAX
 from streamfold.cli.summary import (
@@ -190,10 +188,7 @@ def command(
     )
     _check_options(options)
     check_files(files)
-    app = load_application(application)
-    settings = make_settings(tables)
-    check_tables(app, tables)
-    warn_of_tables(app, settings)
+    app, settings = application_and_settings(application, tables)
     gc.set_threshold(GARBAGE_THRESHOLD)  # a batch keeps many small values for a moment, and hardly any cycles
     run = _run if engine == "embedded" else _run_on_dynamodb
     sys.exit(run(app, settings, files, options))
