@@ -147,50 +147,39 @@ def in_every_place(run):
     raise AssertionError("it never ends")
 
 
-def test_what_is_put_while_a_greater_value_leaves_is_never_lost():
-    """7 is there, 9 is the greatest; one removes 9 while another puts 8: in every place between its calls."""
+def with_another_between(stored, change, other, row):
+    """A run of one change with another delivered in between its calls, or behind them; ``row`` is what must be left."""
 
     def run(number):
         games = Games()
-        games.deliver(games.put("x", 7), games.put("y", 9))
-        removal, eight = games.remove("y"), games.put("z", 8)
-        games.before[len(games.calls) + number] = lambda *_: games.deliver(eight)
-        games.deliver(removal)
+        games.deliver(*(games.put(*each) for each in stored))
+        first, second = change(games), other(games)
+        games.before[len(games.calls) + number] = lambda *_: games.deliver(second)
+        games.deliver(first)
         if games.before:
-            games.deliver(eight)
-        assert games.row() == {"best": 8, "plays": 2}, number
+            games.deliver(second)
+        assert games.row() == row, number
         return not games.before
 
+    return run
+
+
+def test_what_is_put_while_a_greater_value_leaves_is_never_lost():
+    """7 is there, 9 is the greatest; one removes 9 while another puts 8: in every place between its calls."""
+    stored, left = [("x", 7), ("y", 9)], {"best": 8, "plays": 2}
+    run = with_another_between(stored, lambda games: games.remove("y"), lambda games: games.put("z", 8), left)
     assert in_every_place(run) > 4
 
 
 def test_what_leaves_while_a_smaller_value_is_put_leaves_no_trace():
-    def run(number):
-        games = Games()
-        games.deliver(games.put("x", 7), games.put("y", 9))
-        eight, removal = games.put("z", 8), games.remove("y")
-        games.before[len(games.calls) + number] = lambda *_: games.deliver(removal)
-        games.deliver(eight)
-        if games.before:
-            games.deliver(removal)
-        assert games.row() == {"best": 8, "plays": 2}, number
-        return not games.before
-
+    stored, left = [("x", 7), ("y", 9)], {"best": 8, "plays": 2}
+    run = with_another_between(stored, lambda games: games.put("z", 8), lambda games: games.remove("y"), left)
     assert in_every_place(run) > 3
 
 
 def test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_before():
-    def run(number):
-        games = Games()
-        games.deliver(games.put("y", 9))
-        removal, small = games.remove("y"), games.put("z", 1)
-        games.before[len(games.calls) + number] = lambda *_: games.deliver(small)
-        games.deliver(removal)
-        if games.before:
-            games.deliver(small)
-        assert games.row() == {"best": 1, "plays": 1}, number
-        return not games.before
-
+    stored, left = [("y", 9)], {"best": 1, "plays": 1}
+    run = with_another_between(stored, lambda games: games.remove("y"), lambda games: games.put("z", 1), left)
     assert in_every_place(run) > 3
 
 
