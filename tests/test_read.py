@@ -7,9 +7,15 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from streamfold import AUDIT, Key, Table
-from streamfold.read import as_of, audit_item, average, filtered, history, rows, sharded
+from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.process import process_event
+from streamfold.read import as_of, audit_item, average, filtered, history, rows, sharded, top
+from streamfold.settings import Settings
+from streamfold.table import MAIN
+from streamfold.world import World
 from tests.past import BORN, rows_of
+from tests.source import Source
 from tests.template import create_table, load_template
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -195,3 +201,55 @@ def test_the_history_of_one_item_is_told_from_that_of_its_neighbours_in_a_target
     assert len(list(history(shop, ORDER, BY_ORDER, order_id="1"))) == 3
     line = Key("ORDER#{order_id}", "ITEM#{sku}")
     assert len(list(history(shop, line, BY_ORDER, order_id="1", sku="b"))) == 2
+
+
+# Lists of the greatest.
+
+PLAY = Key("GAME#{game}", "PLAY#{play}")
+LEADERS = Key("GAME#{game}", "LEADERS")
+SPREAD_LEADERS = Key("GAME#{game}", "LEADERS#{shard:02d}")
+
+
+def played(shop, into, shards=None):
+    """The table, once six plays of a game were folded into rows of it."""
+    router = Router()
+
+    @router.view(PLAY, into=into, shards=shards)
+    def leaders(play_item, play):
+        yield Row(n=Count(), best=Max(play_item["score"]), leaders=Top(3, by=play_item["score"], value={"play": play}))
+
+    client, source, app = boto3.client("dynamodb"), Source(), App("games", routers=[router])
+    create_table(client, load_template(), "StateTable", "state")
+    records = [
+        source.put("GAME#a", f"PLAY#{play}", score=score)
+        for play, score in zip("abcdef", (1, 9, 3, 9, 9, 2), strict=True)
+    ]
+    engine = DynamoEngine(client, {"main": (MAIN, shop.name)}, "state")
+    assert process_event(app, records, engine, World(Settings())).failures == []
+    return shop
+
+
+FIRST_THREE = [{"play": "e"}, {"play": "d"}, {"play": "b"}]
+
+
+@pytest.mark.parametrize("reader", [itself, as_client])
+def test_a_list_of_the_greatest_is_read_from_its_row(shop, reader):
+    table = reader(played(shop, LEADERS))
+    assert top(table, LEADERS, "leaders", game="a") == FIRST_THREE
+    assert top(table, LEADERS, "leaders", game="b") == []
+    assert top(table, LEADERS, "trailers", game="a") == []
+
+
+@pytest.mark.parametrize("reader", [itself, as_client])
+def test_the_lists_of_shards_are_one_list_with_the_ties_of_one_row(shop, reader):
+    table = reader(played(shop, SPREAD_LEADERS, 4))
+    assert top(table, SPREAD_LEADERS, "leaders", 4, game="a") == FIRST_THREE
+    assert top(table, SPREAD_LEADERS, "leaders", 4, game="b") == []
+    assert sharded(table, SPREAD_LEADERS, 4, game="a") == {"n": 6, "best": 9, "leaders": FIRST_THREE}
+
+
+def test_what_is_no_list_is_no_list_of_the_greatest(shop):
+    with pytest.raises(TypeError, match=r"Attribute 'best' is Decimal\('9'\): expected the list of a Top."):
+        top(played(shop, SPREAD_LEADERS, 4), SPREAD_LEADERS, "best", 4, game="a")
+    with pytest.raises(TypeError, match=r"Attribute 'best' is Decimal\('9'\): expected the list of a Top."):
+        top(shop, SPREAD_LEADERS, "best", game="a", shard=0)

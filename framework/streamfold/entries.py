@@ -56,11 +56,12 @@ class Mark(NamedTuple):
     stamp: str
 
 
-def held(value: Ordered) -> Held:
-    """The one entry of a yielded value."""
+def held(value: Ordered, *, spread: bool = False) -> Held:
+    """The one entry of a yielded value; ``spread``: of a row that is spread over shards."""
     content = value.content
     told = FORMS[value.ordering.form].by_value
-    return Held(str(value.ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
+    ordering = value.ordering.spread() if spread else value.ordering
+    return Held(str(ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
 
 
 def joined(one: Held, other: Held) -> Held | None:

@@ -20,7 +20,8 @@ from streamfold.sortable import sortable
 from streamfold.values import CANONICAL, decode, encode
 
 TOP_MAX = 100
-"""Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits)."""
+"""Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and
+with their places three quarters."""
 TOP_BYTES_MAX = 2048
 COLLECT_MAX = 500
 """Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
@@ -41,13 +42,15 @@ Moment = Number | str | bytes | date
 class Form(NamedTuple):
     """What a row makes of entries: the ``most`` first ones, or the last (``descending``), each value once if ``once``.
 
-    ``by_value``: the value itself orders, so that the order tells all there is.
+    ``by_value``: the value itself orders, so that the order tells all there is. ``placed``: the row keeps the places of
+    what it lists, because the list alone does not tell its order.
     """
 
     descending: bool
     once: bool
     by_value: bool
     made: Callable[[Sequence[Any]], Any]
+    placed: bool = False
 
 
 def _only(values: Sequence[Any]) -> Any:
@@ -64,6 +67,7 @@ FORMS = {
     "latest": Form(descending=True, once=False, by_value=False, made=_only),
     "first": Form(descending=False, once=False, by_value=False, made=_only),
     "top": Form(descending=True, once=False, by_value=False, made=list),
+    "ranked": Form(descending=True, once=False, by_value=False, made=list, placed=True),
     "list": Form(descending=False, once=False, by_value=True, made=list),
     "set": Form(descending=False, once=True, by_value=True, made=set),
     "distinct": Form(descending=False, once=True, by_value=True, made=len),
@@ -74,6 +78,8 @@ PLAIN = "wins"
 """The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""
 CLAIM = "claim"
 """The form of the attributes of a unique row: those of the first of its claimants."""
+SPREAD = {"top": "ranked"}
+"""Forms of attributes of a row that is spread over shards, where they differ: its lists are merged by their readers."""
 CONFLICT = "conflict"
 """The attribute of a unique row that lists what its other claimants would show, in their order."""
 
@@ -88,6 +94,10 @@ class Ordering(NamedTuple):
     def of(cls, text: str) -> "Ordering":
         form, _, most = text.partition(":")
         return cls(form, int(most))
+
+    def spread(self) -> "Ordering":
+        """The ordering of the same attribute on a row that is spread over shards."""
+        return self._replace(form=SPREAD.get(self.form, self.form))
 
     def __str__(self) -> str:
         return f"{self.form}:{self.most}"

@@ -56,7 +56,7 @@ def _divided(route: Route, values: Mapping[str, Any]) -> tuple[dict[str, Number]
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Ordered):
-            ordered[name] = held(value)
+            ordered[name] = held(value, spread=bool(route.shards))
         elif not isinstance(value, Aggregate):
             plain[name] = value
         else:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
+from streamfold.errors import shown
 from streamfold.key import Key
 from streamfold.past import Past, item_as_of
 from streamfold.recorded import default_target, told
 from streamfold.shards import SHARD
+from streamfold.spread import Combine, one, together
 from streamfold.table import CONTRIBUTORS, MAIN, Table
-from streamfold.values import DIGITS_MAX, EXACT, decode, encode, hidden
+from streamfold.values import DIGITS_MAX, decode, encode, hidden
 
 if TYPE_CHECKING:
     from streamfold.archive import ArchivedItem
@@ -108,57 +110,79 @@ def _queried(table: Place, query: Mapping[str, Any]) -> Iterator[Row]:
             yield from page["Items"]
         return
     client, name = table
-    values = {name: encode(value) for name, value in query["ExpressionAttributeValues"].items()}
+    values = _coded(query["ExpressionAttributeValues"], encode)
     pages = client.get_paginator("query").paginate(TableName=name, **{**query, "ExpressionAttributeValues": values})
     for page in pages:
-        yield from ({name: decode(value) for name, value in item.items()} for item in page["Items"])
+        yield from (_coded(item, decode) for item in page["Items"])
 
 
 def sharded(
-    table: BotoTable,
+    table: Place,
     key: Key,
     shards: int,
-    combine: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
+    combine: Combine | None = None,
     /,
     **fields: Any,
-) -> dict[str, Any] | None:
+) -> Row | None:
     """A row that is spread over shards, as one item without its key; None where nothing contributes to it.
 
-    ``table`` is boto3's ``Table``; ``shards`` the greatest number that the view was ever declared with. Numbers are
-    added up; ``combine`` says by attribute what else to do with the shards' values, ``{"highest": max}``.
+    ``table`` is boto3's ``Table``, or a client and the table's name; ``shards`` the greatest number that the view was
+    ever declared with. Numbers are added up; ``Max``, ``Min``, ``Latest``, ``First``, ``Top``, ``Collect`` and plain
+    attributes with ``wins=`` are those of all sources, in the order and with the ties of a row without shards.
+    ``combine`` says by attribute what else to do with the shards' values, ``{"name": list}``.
 
-    Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that is no number and
-    has no function in ``combine``.
+    Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that the shards do
+    not tell and that ``combine`` does not name: ``Distinct`` cannot be added up.
     """
-    keys = [key.key(**fields, **{SHARD: shard}) for shard in range(shards)]
-    found: dict[str, list[Any]] = {}
-    for row in rows(_batch(table, keys)):
-        for name, value in row.items():
-            if name not in key.table.attributes:
-                found.setdefault(name, []).append(value)
-    return {name: _combined(name, values, combine or {}) for name, values in found.items()} or None
+    found = _shards(table, key, shards, fields)
+    return together(found, key.table.attributes, combine or {}) or None
 
 
-def _batch(table: BotoTable, keys: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    wanted: Any = {table.name: {"Keys": list(keys)}}
+def top(table: Place, key: Key, name: str, shards: int = 0, /, **fields: Any) -> list[Any]:
+    """The list of a ``Top``, greatest first: ``top(table, LEADERS, "leaders", game="chess")``; [] where there is none.
+
+    ``table`` and ``shards`` are those of ``sharded``; a row without shards has 0. The lists of all shards are one list,
+    as long as that of each, in the same order and with the same ties.
+    """
+    found = _shards(table, key, shards, fields) if shards else _present(table, key, [key.key(**fields)])
+    having = [row for row in found if name in row]
+    if not having:
+        return []
+    listed = one(having, name) if shards else having[0][name]
+    if not isinstance(listed, list):
+        raise TypeError(f"Attribute {name!r} is {shown(listed)}: expected the list of a Top.")
+    return listed
+
+
+def _shards(table: Place, key: Key, shards: int, fields: Mapping[str, Any]) -> list[Row]:
+    return _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
+
+
+def _present(table: Place, key: Key, keys: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of keys, but for those that are absent, with the framework's own attributes, in the order of keys."""
+    names = key.table.attributes
+    found = {tuple(row[name] for name in names): row for row in _batch(table, keys) if row.get(CONTRIBUTORS) != 0}
+    wanted = (tuple(each[name] for name in names) for each in keys)
+    return [found[each] for each in wanted if each in found]
+
+
+def _batch(table: Place, keys: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """The items of keys, in any order."""
+    is_client = isinstance(table, tuple)
+    client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
+    wanted: Any = {name: {"Keys": [_coded(key, encode) for key in keys] if is_client else list(keys)}}
     for _ in range(READS_MAX):
-        answer = table.meta.client.batch_get_item(RequestItems=wanted)
-        yield from answer["Responses"].get(table.name, ())
+        answer = client.batch_get_item(RequestItems=wanted)
+        found = answer["Responses"].get(name, ())
+        yield from (_coded(item, decode) for item in found) if is_client else found
         wanted = answer.get("UnprocessedKeys")
         if not wanted:
             return
-    raise TimeoutError(f"Table {table.name!r} left keys unread {READS_MAX} times in a row: it is throttled.")
+    raise TimeoutError(f"Table {name!r} left keys unread {READS_MAX} times in a row: it is throttled.")
 
 
-def _combined(name: str, values: Sequence[Any], combine: Mapping[str, Callable[[Sequence[Any]], Any]]) -> Any:
-    if name in combine:
-        return combine[name](values)
-    if not all(isinstance(value, Decimal) for value in values):
-        raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
-    total = Decimal(0)
-    for value in values:
-        total = EXACT.add(total, value)
-    return total
+def _coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> Row:
+    return {name: code(value) for name, value in item.items()}
 
 
 def archived(

@@ -106,7 +106,7 @@ class Router(Lifecycle):
 
         The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
         target: one whose template holds every field of the source's key. ``shards``, 2 to 100, spreads a hot row over
-        as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` adds them up.
+        as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` reads them as one.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
         return self._ledger("view", sources, into, name, function, policy, shards)

@@ -23,7 +23,7 @@ from streamfold.ordered import FORMS, Ordering
 from streamfold.part import PLAIN_ENTRY
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
-from streamfold.table import EDGE, PLAIN_NAMES, STAMP
+from streamfold.table import EDGE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.truth import is_truth
 from streamfold.values import encode
 from streamfold.writes import CONDITION, CONFLICT, Moved, RowKey, SettleRow, all_moved
@@ -101,10 +101,11 @@ Cause = tuple[Change, Route]
 
 
 class Shows(NamedTuple):
-    """What a row shows of some entries, and the last place that counts for it, "" where all do."""
+    """What a row shows of some entries, and the last place that counts for it, "" where all do; where each entry is."""
 
     contents: tuple[str, ...]
     edge: str
+    places: tuple[str, ...] = ()
 
 
 def settle(engine: Engine, touched: Touched, pause: Callable[[float], None]) -> dict[RowKey, Exception]:
@@ -173,7 +174,8 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     if form.once:
         return _read_once_each(engine, partition, ordering)
     found = engine.read_entries(Entries(partition, ordering.most, descending=form.descending))
-    return Shows(tuple(content for _, content in found), found[-1][0] if len(found) == ordering.most else "")
+    edge = found[-1][0] if len(found) == ordering.most else ""
+    return Shows(tuple(content for _, content in found), edge, tuple(place for place, _ in found))
 
 
 def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -197,11 +199,15 @@ def _show(row: Row, moved: Moved, shows: Shows, values: dict[str, Any], removed:
     edge, names = EDGE + moved.name, [moved.name]
     if moved.name == PLAIN_ENTRY:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
+    removed.append(PLACES + moved.name)
     if not shows.contents:
         removed += [*names, edge]
         return
-    value = made(Ordering.of(moved.ordering), shows.contents)
+    ordering = Ordering.of(moved.ordering)
+    value = made(ordering, shows.contents)
     values[edge] = f"{moved.ordering} {shows.edge}"
+    if FORMS[ordering.form].placed:
+        values[PLACES + moved.name] = list(shows.places)
     if moved.name == PLAIN_ENTRY:
         values.update(value)
         values[PLAIN_NAMES] = sorted(value)

@@ -28,6 +28,8 @@ STAMP = RESERVED_PREFIX + "s"
 """Unique to the last step that moved entries below a row: what was read before it cannot be written after it."""
 EDGE = RESERVED_PREFIX + "e_"
 """Before an attribute's name: its ordering, and the last place below the row that counts for it."""
+PLACES = RESERVED_PREFIX + "p_"
+"""Before an attribute's name: the places of the entries that it lists, where the lists of shards are to be merged."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
 
