@@ -14,9 +14,11 @@ from streamfold.errors import DeclarationError, EngineUnavailable, HandlerError,
 from streamfold.ordered import CLAIMANTS_MAX
 from streamfold.parking import FileParking
 from streamfold.process import process_event
+from streamfold.repair import Repair
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from streamfold.testing.histories import Write
+from streamfold.values import encode
 from streamfold.world import World
 from tests.counting import CountingEngine
 from tests.derived import handler, route
@@ -263,6 +265,68 @@ def test_conflicts_are_those_of_the_index_whose_row_is_claimed_twice():
     records = [source.put(f"USER#{n}", "PROFILE", email="x", handle=str(n)) for n in range(2)]
     report = process_event(app, records, MemoryEngine(app.tables.values()), World(Settings()))
     assert report.conflicts == {"by_email": 2}
+
+
+# A repair tells of them too
+
+
+def repair_of(users, user, **options):
+    """What a repair makes of a user who is in the table, and whose record may never have come."""
+    source = users.source.items[f"USER#{user}", "PROFILE"]
+    users.engine.put_sources([(("main", f"USER#{user}", "PROFILE"), encode(source)["M"], "1")])
+    world = World(Settings(), pause=lambda seconds: None)
+    (repaired,) = Repair(users.app, users, world, **options).item(("main", f"USER#{user}", "PROFILE"))
+    return repaired
+
+
+@pytest.mark.parametrize("on_conflict", ["report", "park"])
+def test_a_repair_tells_of_the_conflict_that_it_leads_to(on_conflict):
+    users = Users(on_conflict=on_conflict)
+    users.deliver(users.put("0"))
+    users.put("1")
+    (conflict,) = repair_of(users, "1").conflicts
+    assert str(conflict).startswith(
+        "The item claims row EMAIL#x / USER of unique index 'by_email', and so does another"
+    )
+    assert users.row() == {"user": "0", "conflict": [{"user": "1"}]}
+
+
+def test_a_repair_that_finds_nothing_to_do_tells_of_the_conflict_again():
+    users = Users()
+    users.deliver(users.put("0"), users.put("1"))
+    repaired = repair_of(users, "0")
+    assert (repaired.written, repaired.removed, len(repaired.conflicts)) == (0, 0, 1)
+
+
+def test_a_dry_repair_tells_of_the_conflict_that_it_would_lead_to():
+    users = Users()
+    users.deliver(users.put("0"))
+    users.put("1")
+    assert len(repair_of(users, "1", dry_run=True).conflicts) == 1
+    assert users.row() == {"user": "0"}
+
+
+def test_a_repair_of_the_only_claimant_meets_no_conflict():
+    users = Users()
+    users.deliver(users.put("0"), users.put("1"))
+    users.deliver(users.put("0", email="y"))
+    assert repair_of(users, "0").conflicts == repair_of(users, "1").conflicts == ()
+
+
+def test_a_conflict_row_needs_no_telling_by_a_repair():
+    users = Users(on_conflict=DOUBLE)
+    users.deliver(users.put("0"))
+    users.put("1")
+    assert repair_of(users, "1").conflicts == ()
+
+
+def test_a_repair_that_cannot_tell_whether_there_is_a_conflict_is_to_be_done_again():
+    users = Users()
+    users.deliver(users.put("0"))
+    users.put("1")
+    users.before["read_entries"] = lambda: users.before.update(read_entries=unavailable)
+    assert str(repair_of(users, "1").error) == "no answer"
+    assert len(repair_of(users, "1").conflicts) == 1
 
 
 # Conflict rows

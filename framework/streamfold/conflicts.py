@@ -1,14 +1,15 @@
-"""Records whose item claims a unique row that another item claims too, told after the rows are settled."""
+"""Items that claim a unique row which another item claims too, told after the rows are settled."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from streamfold.change import Change
+from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, Entries
-from streamfold.entries import BEHIND, source_text
+from streamfold.entries import BEHIND, partition, source_text
 from streamfold.errors import EngineUnavailable, Unprocessable
 from streamfold.ordered import CLAIM, Ordering
 from streamfold.outcome import Failed
+from streamfold.part import PLAIN_ENTRY
 from streamfold.writes import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ def _met(engine: Engine, moved: Moved, claims: Collection[Claim]) -> "list[Cause
         return []
     there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
     return [(change, route) for change, route, keys in claims if any(key in there for key in keys)]
+
+
+def claimed_twice(
+    engine: Engine, application: str, route: "Route", item: ItemKey, rows: Iterable[RowKey]
+) -> list[Unprocessable]:
+    """What an item that claims rows of a unique index meets there: the same as its record would be told of."""
+    if route.unique is None or not route.unique.told:
+        return []
+    own = source_text(item)
+    return [_conflict(route, row) for row in rows if _others(engine, application, route, own, row)]
+
+
+def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey) -> bool:
+    """Whether another source than the item's own claims a row."""
+    entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row), 2))
+    return any(place.partition(BEHIND)[2] != own for place, _ in entries)
 
 
 def _conflict(route: "Route", row: RowKey) -> Unprocessable:

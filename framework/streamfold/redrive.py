@@ -7,7 +7,7 @@ images. Whatever comes twice changes nothing.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -31,7 +31,7 @@ from streamfold.route import Route
 from streamfold.stream_range import Fetched
 from streamfold.world import World
 
-What = Literal["applied", "unchanged", "stale", "known", "unwanted", "skipped", "failed", "gone", "bad"]
+What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
 """What became of a record for a handler:
 
 applied     rows were written or removed
@@ -39,12 +39,13 @@ unchanged   the item was led to its source, and nothing differed
 stale       the same, and the ledger held this record's version or a newer one already
 known       the record took effect before
 unwanted    no handler reads the item, or takes this change
+conflict    the item was led to its source, and claims a unique row beside another, which its index parks
 skipped     its handler is switched off, external, or of another group
 failed      its handler, or the store, does not take it now either
 gone        the stream does not hold it any more
 bad         what lies there is no document
 """
-LEFT_OVER: tuple[What, ...] = ("skipped", "failed", "gone", "bad")
+LEFT_OVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
 """What leaves something to be done: the document is kept where it is."""
 
 VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*")
@@ -53,7 +54,10 @@ Fetch = Callable[[StreamRange], Fetched]
 
 
 class Redriven(NamedTuple):
-    """What became of one record for one handler; of a document that gives no record, only ``place`` and ``why``."""
+    """What became of one record for one handler; of a document that gives no record, only ``place`` and ``why``.
+
+    ``conflicts`` counts the rows of a unique index that the item claims beside another, whatever the outcome.
+    """
 
     place: str
     what: What
@@ -63,6 +67,7 @@ class Redriven(NamedTuple):
     written: int = 0
     removed: int = 0
     why: str | None = None
+    conflicts: int = 0
 
     @property
     def is_left_over(self) -> bool:
@@ -220,7 +225,8 @@ class Redrive:
             self.put_sources(newest_sources([change]))
         repair = Repair(self.app, self.engine, self.world, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
-        return [_of_repair(told, repaired) for repaired in found]
+        parking = {route.name for route in self.app.routes if route.parks_conflicts}
+        return [_of_repair(told, repaired, parking) for repaired in found]
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler that is no ledger's."""
@@ -250,10 +256,15 @@ def is_local(parked: Parked) -> bool:
     return Version(parked.version).label == STREAM_LABEL or OWN_VERSION in parked.record
 
 
-def _of_repair(told: Redriven, repaired: Repaired) -> Redriven:
+def _of_repair(told: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
+    """``parking`` names the handlers whose conflicts are parked: what lies there stays until one is resolved."""
     told = told._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
     if repaired.error is not None:
         return told._replace(what="failed", why=_error(repaired.error))
+    for conflict in repaired.conflicts[:1]:
+        told = told._replace(why=str(conflict), conflicts=len(repaired.conflicts))
+        if repaired.handler in parking:
+            return told._replace(what="conflict")
     if repaired.written or repaired.removed:
         return told._replace(what="applied")
     return told._replace(what="stale" if repaired.known else "unchanged")

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from streamfold.app import App
 from streamfold.batch import explained
 from streamfold.change import ABSENT, Change, ItemKey, image_of
+from streamfold.conflicts import claimed_twice
+from streamfold.contribution import Contribution
 from streamfold.derive import contribution
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
 from streamfold.refusals import not_the_owner
@@ -37,7 +39,8 @@ class Repaired(NamedTuple):
     """What a repair made of one handler's part of an item.
 
     ``written`` and ``removed`` count rows; ``known``: the ledger already stood at the version that was asked for.
-    ``error`` says why it was left as it was.
+    ``error`` says why it was left as it was, ``conflicts`` which rows of a unique index the item claims beside another,
+    as its record would be told (``on_conflict="report"`` and ``"park"``); a repair parks nothing.
     """
 
     item: ItemKey
@@ -46,6 +49,7 @@ class Repaired(NamedTuple):
     removed: int = 0
     known: bool = False
     error: Exception | None = None
+    conflicts: tuple[Unprocessable, ...] = ()
 
 
 class Work(NamedTuple):
@@ -98,9 +102,10 @@ class Repair:
         lowered = named.rows
         for number in range(ROUNDS_MAX):
             known, transition = self._planned(work, named)
-            tally = transition.tallies[0]
+            tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
-                return Repaired(work.item, work.route.name, tally.written, tally.removed, known)
+                planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
+                return self._with_conflicts(planned, work.route, after)
             writes = _writes(transition)
             refused = self.engine.transact(writes, expires_at(self.world))
             if refused is not None:
@@ -111,14 +116,20 @@ class Repair:
                 if isinstance(write, AddRow):
                     named.take(write.key, write.moved)
             if not transition.partial:
-                removed += self._remove_empty(lowered - transition.steps[0].after.keys())
+                removed += self._remove_empty(lowered - after.keys())
                 for error in settle(self.engine, named.moved, self.world.pause).values():
                     raise error
-                self._keep_up(work.route, {*named.truths, *filter(is_truth, transition.steps[0].after)})
-                return Repaired(work.item, work.route.name, written, removed, known)
+                self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
+                done = Repaired(work.item, work.route.name, written, removed, known)
+                return self._with_conflicts(done, work.route, after)
         raise EngineUnavailable(
             f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
         )
+
+    def _with_conflicts(self, done: Repaired, route: Route, after: Contribution) -> Repaired:
+        """What was repaired, with what the item meets where it claims the rows of a unique index."""
+        met = claimed_twice(self.engine, self.app.name, route, done.item, after)
+        return done._replace(conflicts=tuple(met))
 
     def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
         """Copies derived attributes onto the items that bear them."""

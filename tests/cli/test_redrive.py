@@ -137,8 +137,9 @@ def test_json_prints_a_line_a_record_and_the_counts(folder, parked):
         "written": 1,
         "removed": 0,
         "why": None,
+        "conflicts": 0,
     }
-    assert counts == {"dry_run": True, "documents": 1, "outcomes": {"applied": 1}}
+    assert counts == {"dry_run": True, "documents": 1, "outcomes": {"applied": 1}, "conflicts": {}}
 
 
 def test_record_that_fails_again_is_told_and_exits_with_1(folder, parked):
@@ -295,6 +296,7 @@ def test_objects_of_a_bucket_are_redriven_and_left(folder, parked, records, aws)
         "dry_run": False,
         "documents": 2,
         "outcomes": {"stale": 1, "known": 1, "applied": 1},
+        "conflicts": {},
     }
     assert client.list_objects_v2(Bucket="failures")["KeyCount"] == 2
 
@@ -311,3 +313,55 @@ def test_empty_place_is_no_mistake(folder, parked, queue):
 
     assert ran.code == 0
     assert "Dry run of 0 documents: nothing to redrive." in ran.out
+
+
+USERS = """
+from streamfold import App, Key, Router, Row
+
+USER, EMAIL = Key("USER#{user}", "PROFILE"), Key("EMAIL#{email}", "USER")
+router = Router()
+
+
+@router.index(USER, into=EMAIL, unique=True, on_conflict="ON_CONFLICT")
+def by_email(user):
+    yield Row(email=user["email"], user=user["name"])
+
+
+app = App("users", routers=[router])
+"""
+
+
+@pytest.fixture
+def claimed(folder, source):
+    """Two users of one mail address, of whom one has not come yet."""
+    first, second = (source.put(f"USER#{name}", "PROFILE", name=name, email="x") for name in "ab")
+
+    def deliver(on_conflict):
+        folder.app(USERS.replace("ON_CONFLICT", on_conflict))
+        folder.run("replay", folder.records(first), *STATE)
+        return folder.write("late.json", s3_object(second))
+
+    return deliver
+
+
+def test_claim_of_a_row_that_is_claimed_is_counted_and_nothing_is_left_over(folder, claimed):
+    late = claimed("report")
+
+    ran = folder.run("redrive", late, *STATE, "--apply")
+
+    assert ran.code == 0
+    assert "Index by_email met 1 claims of rows that another item claims too." in ran.out
+    assert "1 document redriven: 1 applied." in ran.out
+
+
+def test_claim_that_is_to_be_parked_stays_where_it_is(folder, claimed):
+    late = claimed("park")
+
+    ran = folder.run("redrive", late, *STATE, "--apply")
+
+    assert ran.code == 1
+    assert "Conflict: late.json:1: handler 'by_email', item USER#b / PROFILE: The item claims row EMAIL#x / " in ran.err
+    assert redriven(folder.run("redrive", late, *STATE, "--json")) == (
+        {"by_email": "conflict"},
+        {"dry_run": True, "documents": 1, "outcomes": {"conflict": 1}, "conflicts": {"by_email": 1}},
+    )

@@ -107,13 +107,14 @@ def command(
       applied, unchanged   rows were written or removed; the item was looked at, and nothing differed
       stale, known         the state holds this record's version or a newer one; it took effect before
       unwanted             no handler reads the item, or takes this change
+      conflict             the item claims a unique row beside another, and its index parks that
       skipped, failed      its handler is off or external; it does not take the record now either
       gone, bad            the stream does not hold it any more; what lies there is no document
 
     \b
     Exit codes:
       0  nothing is left over
-      1  something was skipped, failed, is gone or bad
+      1  something is in conflict, was skipped, failed, is gone or bad
       2  it did not run, or not to its end: an option, the application, the store or a source table is wrong
 
     \b

@@ -23,6 +23,7 @@ class Told:
     json_output: bool
     documents: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    conflicts: Counter[str] = field(default_factory=Counter)
     shown: list[Redriven] = field(default_factory=list)
     reasons: list[Redriven] = field(default_factory=list)
     left_over: int = 0
@@ -30,6 +31,8 @@ class Told:
     def add(self, redriven: Redriven) -> None:
         self.outcomes[redriven.what] += 1
         self.left_over += redriven.is_left_over
+        if redriven.conflicts:
+            self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_output:
             click.echo(as_json(_line(redriven)))
         else:
@@ -41,12 +44,14 @@ class Told:
         """Prints the table, what is left over and why, and the counts; or the counts as a JSON object."""
         if self.json_output:
             counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
-            click.echo(as_json(counts))
+            click.echo(as_json({**counts, "conflicts": dict(self.conflicts)}))
             return
         if self.shown:
             print_grid(COLUMNS, map(_row, self.shown), right=NUMBERS)
         for redriven in self.reasons:
             click.echo(_left_over(redriven), err=True)
+        for name, count in self.conflicts.items():
+            click.echo(f"Index {name} met {count} claims of rows that another item claims too.")
         self._print_counts()
 
     def _print_counts(self) -> None:
