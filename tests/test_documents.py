@@ -50,7 +50,7 @@ def test_the_document_of_a_pipe_gives_its_range(records, part):
         ({"a": 1}, "This is no document that a failure leaves: expected a parked record"),
         ({"Records": []}, "This is an event or a record, which no failure left: streamfold replay takes it."),
         ({"eventName": "INSERT", "dynamodb": {}}, "This is an event or a record, which no failure left"),
-        ({"KinesisBatchInfo": {}}, "A document holds only a KinesisBatchInfo: its records have to be read from"),
+        ({"KinesisBatchInfo": {}}, "A document's KinesisBatchInfo has {"),
         ({"parked": 2}, "A parked record has the format 2"),
         ({"payload": "{"}, "A document's 'payload' is '{': expected JSON as a text."),
         ({"payload": {}}, "A document's 'payload' is {}: expected JSON as a text."),
@@ -81,6 +81,34 @@ def test_a_range_with_a_value_that_no_stream_gives_is_refused(records, name, val
     document[BATCH][name] = value
     with pytest.raises(RecordError, match=f"'{name}': {value!r}"):
         left_of(document)
+
+
+KINESIS = {
+    "streamArn": "arn:aws:kinesis:us-east-2:123456789012:stream/changes",
+    "shardId": "shardId-000000000001",
+    "startSequenceNumber": "49601189658422359378836298521827638475320189012309704722",
+    "endSequenceNumber": "49601189658422359378836298522902373528957594348623495186",
+}
+
+
+def test_a_message_about_a_batch_of_kinesis_gives_the_range_of_the_records(records, part):
+    left = left_of({"requestContext": {}, "KinesisBatchInfo": {**KINESIS, "batchSize": 500}})
+    assert left == StreamRange(*KINESIS.values())
+    assert (left.is_kinesis, part.is_kinesis) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endSequenceNumber", "012"),
+        ("startSequenceNumber", None),
+        ("shardId", ""),
+        ("streamArn", "arn:aws:dynamodb:x:1:t"),
+    ],
+)
+def test_a_range_with_a_value_that_kinesis_does_not_give_is_refused(name, value):
+    with pytest.raises(RecordError, match=f"KinesisBatchInfo has .*'{name}': {value!r}"):
+        left_of({"KinesisBatchInfo": {**KINESIS, name: value}})
 
 
 def test_a_list_gives_its_documents_and_one_gives_itself():

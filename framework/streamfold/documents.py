@@ -1,7 +1,7 @@
 """What a failure leaves behind, read back: parked records, and the documents that Lambda writes to S3, SQS and SNS.
 
 A bucket gets the event itself, as a JSON text in the JSON; a queue and a topic only tell which part of which shard the
-records are in (Developer Guide, services-dynamodb-errors).
+records are in (Lambda Developer Guide, services-dynamodb-errors and kinesis-on-failure-destination).
 """
 
 import json
@@ -16,32 +16,54 @@ from streamfold.parking import Parked
 
 EXPECTED = (
     'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
-    '"DDBStreamBatchInfo": {...}}'
+    '"DDBStreamBatchInfo": {...}}, or "KinesisBatchInfo"'
 )
-BATCH = "DDBStreamBatchInfo"
 RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
-NUMBER = re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}")
-SHARD_ID = re.compile(r".{28,65}")
-"""Forms of a sequence number and of a shard's id (DynamoDB Streams API, StreamRecord and Shard)."""
 PAYLOAD = "payload"
 NOTIFICATION = "Notification"
 """The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
-KINDS_WITHOUT_STREAM = ("KinesisBatchInfo",)
-"""Parts of documents about batches of other services: their records are in no DynamoDB stream."""
-
 Document = Mapping[str, Any]
 
 
 class StreamRange(NamedTuple):
     """Where the records of a failed batch are: a part of a shard, from one sequence number to another, both included.
 
-    Records that the mapping filtered out are in it too.
+    Records that the mapping filtered out are in it too. The stream is one of DynamoDB or of Kinesis.
     """
 
     stream_arn: str
     shard_id: str
     first: str
     last: str
+
+    @property
+    def is_kinesis(self) -> bool:
+        return self.stream_arn.split(":")[2:3] == ["kinesis"]
+
+
+class Form(NamedTuple):
+    """What a document says of a failed batch: forms of a stream's ARN, a sequence number and a shard's id."""
+
+    arn: re.Pattern[str]
+    number: re.Pattern[str]
+    shard_id: re.Pattern[str]
+
+
+FORMS = {
+    # DynamoDB Streams API, StreamRecord and Shard
+    "DDBStreamBatchInfo": Form(
+        re.compile(r"arn:[^:]*:dynamodb:.+"),
+        re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}"),
+        re.compile(r".{28,65}"),
+    ),
+    # Kinesis API, StreamARN, SequenceNumber and ShardId
+    "KinesisBatchInfo": Form(
+        re.compile(r"arn:aws[^:]*:kinesis:.*:[0-9]{12}:stream/\S+"),
+        re.compile(r"0|[1-9][0-9]{0,128}"),
+        re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
+    ),
+}
+"""The part of a document that tells where the records of its batch are, by the kind of stream."""
 
 
 class Delivered(NamedTuple):
@@ -71,8 +93,9 @@ def left_of(document: Document) -> Left:
         return Parked.of(document)
     if PAYLOAD in document:
         return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
-    if isinstance(batch := document.get(BATCH), Mapping):
-        return _range(batch)
+    for name, form in FORMS.items():
+        if isinstance(batch := document.get(name), Mapping):
+            return _range(name, form, batch)
     raise RecordError(_unknown(document))
 
 
@@ -83,25 +106,19 @@ def _parsed(name: str, text: Any) -> Any:
         raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
 
 
-def _range(batch: Document) -> StreamRange:
-    told = {name: batch.get(name) for name in RANGE}
+def _range(name: str, form: Form, batch: Document) -> StreamRange:
+    told = {part: batch.get(part) for part in RANGE}
     found = StreamRange(*map(str, told.values()))
-    numbers = all(NUMBER.fullmatch(number) for number in (found.first, found.last))
-    if not (numbers and SHARD_ID.fullmatch(found.shard_id) and isinstance(told["streamArn"], str)):
+    numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
+    if not (numbers and form.shard_id.fullmatch(found.shard_id) and form.arn.fullmatch(found.stream_arn)):
         raise RecordError(
-            f"A document's {BATCH} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
+            f"A document's {name} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
             "numbers. Of a window that ended without records nothing is to be redriven."
         )
     return found
 
 
 def _unknown(document: Document) -> str:
-    for name in KINDS_WITHOUT_STREAM:
-        if name in document:
-            return (
-                f"A document holds only a {name}: its records have to be read from Kinesis. With an S3 bucket as the "
-                "failure destination Lambda leaves the records themselves."
-            )
     if "dynamodb" in document or "Records" in document:
         return "This is an event or a record, which no failure left: streamfold replay takes it."
     return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."

@@ -117,7 +117,8 @@ class Redrive:
                 yield from self._delivered(place, record)
             return
         try:
-            self.origins.table_of(left.stream_arn)
+            if not left.is_kinesis:  # whose records name their tables themselves
+                self.origins.table_of(left.stream_arn)
         except RecordError as error:
             yield Redriven(place, "bad", why=str(error))
             return

@@ -1,6 +1,8 @@
 """Reads a part of a shard again, by sequence numbers: what a failed batch held of which only the numbers are known."""
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -10,6 +12,10 @@ from streamfold.stream import EMPTY_PAGES_MAX, NOT_FOUND, TRIMMED, Client, Recor
 PAGES_MAX = 10_000
 """Pages that are read for one range. A batch has 10,000 records at most (Lambda API Reference,
 CreateEventSourceMapping); those that the mapping filtered out lie between them."""
+
+KEEPS = "a stream keeps them for 24 hours"
+Page = list[tuple[int, Record]]
+"""Records that came together, as Lambda delivers them, each with its sequence number."""
 
 
 class Fetched(NamedTuple):
@@ -36,45 +42,49 @@ def fetch(streams: Client, part: StreamRange) -> Fetched:
     except ClientError as error:
         if error_code(error) not in (TRIMMED, NOT_FOUND):
             raise
-    return Fetched([], _gone(part, f"shard {part.shard_id} is no longer in stream {part.stream_arn}, or never was"))
+    return Fetched([], gone(part, shard_gone(part), KEEPS))
 
 
 def _read(streams: Client, part: StreamRange, start: dict[str, str]) -> Fetched:
     answer = streams.get_shard_iterator(StreamArn=part.stream_arn, ShardId=part.shard_id, **start)
-    iterator: str | None = answer["ShardIterator"]
-    records: list[Record] = []
-    empty_pages, is_read = 0, False
-    for _ in range(PAGES_MAX):
-        if iterator is None or is_read or empty_pages >= EMPTY_PAGES_MAX:
-            break
+    return fetched(part, _pages(streams, part, answer["ShardIterator"]), KEEPS)
+
+
+def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator[Page]:
+    empty_pages = 0
+    while iterator is not None and empty_pages < EMPTY_PAGES_MAX:
         page = streams.get_records(ShardIterator=iterator)
-        records += [lambda_record(record, part.stream_arn) for record in page["Records"] if _is_in(record, part)]
-        is_read = any(_number(record) >= int(part.last) for record in page["Records"])
-        empty_pages = 0 if page["Records"] else empty_pages + 1
+        records = [lambda_record(record, part.stream_arn) for record in page["Records"]]
+        yield [(int(record["dynamodb"]["SequenceNumber"]), record) for record in records]
+        empty_pages = 0 if records else empty_pages + 1
         iterator = page.get("NextShardIterator")
-    return Fetched(records, _missing(records, part))
 
 
-def _missing(records: list[Record], part: StreamRange) -> str | None:
+def fetched(part: StreamRange, pages: Iterable[Page], keeps: str) -> Fetched:
+    """What is left of a range, from the pages of its shard; these are read as far as the range goes."""
+    first, last = int(part.first), int(part.last)
+    found: Page = []
+    for page in islice(pages, PAGES_MAX):
+        found += [(number, record) for number, record in page if first <= number <= last]
+        if any(number >= last for number, _ in page):
+            break
+    return Fetched([record for _, record in found], _missing([number for number, _ in found], part, keeps))
+
+
+def _missing(found: list[int], part: StreamRange, keeps: str) -> str | None:
     """What is missing of a range. Its first and last record were delivered: they are in it while it lasts."""
-    found = {record["dynamodb"]["SequenceNumber"].lstrip("0") for record in records}
-    ends = [end for end in dict.fromkeys((part.first, part.last)) if end.lstrip("0") not in found]
-    if not ends:
+    if {int(part.first), int(part.last)} <= set(found):
         return None
-    oldest = f"the oldest that is left has {records[0]['dynamodb']['SequenceNumber']}" if records else "none is left"
-    return _gone(part, oldest)
+    return gone(part, f"the oldest that is left has {found[0]}" if found else "none is left", keeps)
 
 
-def _gone(part: StreamRange, why: str) -> str:
+def gone(part: StreamRange, why: str, keeps: str) -> str:
+    """Says that records of a range are gone, and how long they are kept."""
     return (
-        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part ({why}): a stream "
-        "keeps them for 24 hours."
+        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part ({why}): {keeps}."
     )
 
 
-def _is_in(record: dict[str, Any], part: StreamRange) -> bool:
-    return int(part.first) <= _number(record) <= int(part.last)
-
-
-def _number(record: dict[str, Any]) -> int:
-    return int(record["dynamodb"]["SequenceNumber"])
+def shard_gone(part: StreamRange) -> str:
+    """Why nothing is left of a range where its shard, or its stream, is not there."""
+    return f"shard {part.shard_id} is no longer in stream {part.stream_arn}, or never was"

@@ -2,11 +2,13 @@
 
 import json
 import sqlite3
+from base64 import b64decode
 from contextlib import closing
 
 import boto3
 import pytest
 
+from streamfold.testing import KinesisTwin
 from tests.failures import parked_document, queue_message, s3_object
 
 STATE = ("--state", "state.db")
@@ -313,6 +315,48 @@ def test_empty_place_is_no_mistake(folder, parked, queue):
 
     assert ran.code == 0
     assert "Dry run of 0 documents: nothing to redrive." in ran.out
+
+
+@pytest.fixture
+def kinesis(aws, records):
+    """The document that a queue gets of a batch of two changes that came through Kinesis."""
+    client, twin = boto3.client("kinesis"), KinesisTwin("changes")
+    client.create_stream(StreamName="changes", ShardCount=1)
+    arn = client.describe_stream(StreamName="changes")["StreamDescription"]["StreamARN"]
+    numbers = []
+    for record in records[:2]:
+        data = b64decode(twin.append(record)["kinesis"]["data"])
+        numbers.append(client.put_record(StreamName="changes", Data=data, PartitionKey="a")["SequenceNumber"])
+    names = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
+    batch = dict(zip(names, (arn, "shardId-000000000000", *numbers), strict=True))
+    return {"requestContext": {"condition": "RetryAttemptsExhausted"}, "KinesisBatchInfo": batch}
+
+
+@pytest.fixture
+def begun(folder, records):
+    """A state that a change came to through Kinesis."""
+    folder.run("replay", folder.records(KinesisTwin("changes").append(records[3])), *STATE)
+    return folder
+
+
+def test_numbers_of_records_in_kinesis_are_read_there_again(begun, kinesis):
+    late = begun.write("late.json", json.dumps(kinesis))
+
+    ran = begun.run("redrive", late, *STATE, "--apply", "--json")
+
+    assert ran.code == 0, ran.out + ran.err
+    assert redriven(ran)[1]["outcomes"] == {"applied": 4}
+    assert order_rows(begun)["ALL / ORDERS"] == "7"
+    assert redriven(begun.run("redrive", late, *STATE, "--apply", "--json"))[1]["outcomes"] == {"stale": 2, "known": 2}
+
+
+def test_records_that_kinesis_does_not_hold_any_more_are_told(begun, kinesis):
+    boto3.client("kinesis").delete_stream(StreamName="changes")
+
+    ran = begun.run("redrive", begun.write("late.json", json.dumps(kinesis)), *STATE)
+
+    assert ran.code == 1
+    assert "is no longer in stream arn:aws:kinesis:us-east-1:123456789012:stream/changes, or never was" in ran.err
 
 
 USERS = """

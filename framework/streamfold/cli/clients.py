@@ -16,19 +16,19 @@ def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
     return make_client(endpoint_url), boto3.client("dynamodbstreams", endpoint_url=endpoint_url)
 
 
-def make_streams_client(stream_arn: str, endpoint_url: str | None) -> Any:
-    """A low-level client for the streams of DynamoDB, in the region of a stream."""
+def make_streams_client(service: str, stream_arn: str, endpoint_url: str | None) -> Any:
+    """A low-level client for streams, ``"dynamodbstreams"`` or ``"kinesis"``, in the region of one of them."""
     region = None if endpoint_url else stream_arn.split(":")[3:4]
-    return boto3.client("dynamodbstreams", endpoint_url=endpoint_url, region_name=region[0] if region else None)
+    return boto3.client(service, endpoint_url=endpoint_url, region_name=region[0] if region else None)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(service: str = "DynamoDB") -> Iterator[None]:
     """Makes an ``EngineError`` of what boto3 raises inside, where no engine stands between."""
     try:
         yield
     except ClientError as error:
         refusal = error.response["Error"]
-        raise EngineError(f"DynamoDB refused a call with {refusal['Code']}: {refusal.get('Message', '')}") from error
+        raise EngineError(f"{service} refused a call with {refusal['Code']}: {refusal.get('Message', '')}") from error
     except BotoCoreError as error:
         raise unreachable(error) from error

@@ -93,7 +93,7 @@ def command(
 
     SOURCE is a file or a folder, s3://BUCKET/PREFIX or one object, or the URL of an SQS queue. It holds parked records,
     or what Lambda leaves of a failed batch: in S3 the records themselves, in a queue only their numbers; these records
-    are read from the stream again, which keeps them for 24 hours.
+    are read from the stream again, which keeps them for 24 hours (Kinesis for as long as it is set to).
 
     Views and index items are led to what their source item says now, so that an old record never sets anything back;
     where source items cannot be read the command stops. Audit rows and "on" handlers replay the record. A parked record
@@ -211,12 +211,15 @@ class _Fetch:
         self._clients: dict[str, Any] = {}
 
     def __call__(self, part: StreamRange) -> Fetched:
+        from streamfold import kinesis_range, stream_range
         from streamfold.cli.clients import explained, make_streams_client
-        from streamfold.stream_range import fetch
 
-        with explained():
+        service, fetch = (
+            ("kinesis", kinesis_range.fetch) if part.is_kinesis else ("dynamodbstreams", stream_range.fetch)
+        )
+        with explained("Kinesis" if part.is_kinesis else "DynamoDB"):
             if part.stream_arn not in self._clients:
-                self._clients[part.stream_arn] = make_streams_client(part.stream_arn, self.endpoint_url)
+                self._clients[part.stream_arn] = make_streams_client(service, part.stream_arn, self.endpoint_url)
             return fetch(self._clients[part.stream_arn], part)
 
 
@@ -247,6 +250,8 @@ def _tells_table(origins: Origins, waiting: Waiting) -> bool:
     try:
         left = left_of(waiting.document or {})
         if isinstance(left, StreamRange):
+            if left.is_kinesis:  # only its records name their tables
+                return False
             origins.table_of(left.stream_arn)
         else:
             records = left.records[:1] if isinstance(left, Delivered) else [] if is_local(left) else [left.record]
