@@ -66,10 +66,11 @@ bench: $(VENV)/.dev ## measure (BENCH_FLAGS=...)
 events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 and Maven)
 	@$(WITH_ENGINE) $(IN_VENV) -m tests.workload.record
 
-template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it
+template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it, and what docs/sources.md makes of it
 	@mkdir -p .aws-sam
 	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml > .aws-sam/expanded.json
-	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json
+	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml docs/sources.md > .aws-sam/kinesis.json
+	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json .aws-sam/kinesis.json
 
 build: $(SAM_VENV)/.sam $(VENV)/.made ## build the Lambda functions into .aws-sam/build
 	@$(SAM_VENV)/bin/sam build --build-in-source

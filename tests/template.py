@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 from streamfold.settings import TABLE_PREFIX, environment_name
+from tests.tools.overlay import overlaid, overlay_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +27,12 @@ _Loader.add_multi_constructor("!", _function)
 def load_template(path=ROOT / "template.yaml"):
     """The template of this project, or of a build of it."""
     return yaml.load(path.read_text("utf-8"), _Loader)
+
+
+def kinesis_template():
+    """The template with what docs/sources.md puts on top of it."""
+    page = (ROOT / "docs/sources.md").read_text("utf-8")
+    return overlaid(load_template(), yaml.load(overlay_text(page), _Loader))
 
 
 def properties(template, name):

@@ -11,7 +11,7 @@ from streamfold.engines import Engine, Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.table import MAIN
-from tests.template import ROOT, load_template, properties, time_to_live_differences
+from tests.template import ROOT, kinesis_template, load_template, properties, time_to_live_differences
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), writes.StateKey("shop", "ORDER#1")
 WRITES = (
@@ -254,3 +254,45 @@ def test_failures_are_private_encrypted_and_kept_shorter_than_claims(template):
 def test_log_is_kept_for_a_while_and_not_for_ever(template):
     assert properties(template, "ProjectorLog")["RetentionInDays"] == 30
     assert properties(template, "Projector")["LoggingConfig"] == {"LogGroup": {"Ref": "ProjectorLog"}}
+
+
+# What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.
+
+
+@pytest.fixture(scope="module")
+def on_kinesis():
+    return kinesis_template()
+
+
+@pytest.fixture(scope="module")
+def kinesis_mapping(on_kinesis):
+    (event,) = properties(on_kinesis, "Projector")["Events"].values()
+    assert event["Type"] == "Kinesis"
+    return event["Properties"]
+
+
+def test_kinesis_gets_changes_of_the_table_in_microseconds(on_kinesis):
+    table = properties(on_kinesis, "Table")
+    assert table["KinesisStreamSpecification"] == {
+        "StreamArn": {"Fn::GetAtt": ["Changes", "Arn"]},
+        "ApproximateCreationDateTimePrecision": "MICROSECOND",
+    }
+    assert table["KeySchema"] == properties(load_template(), "Table")["KeySchema"]
+
+
+def test_failed_record_of_kinesis_fails_alone_and_does_not_stop_its_shard(mapping, kinesis_mapping, on_kinesis):
+    same = mapping.keys() - {"Stream", "MaximumRecordAgeInSeconds"}
+    assert {name: kinesis_mapping[name] for name in same} == {name: mapping[name] for name in same}
+    assert kinesis_mapping["Stream"] == {"Fn::GetAtt": ["Changes", "Arn"]}
+    kept_seconds = properties(on_kinesis, "Changes")["RetentionPeriodHours"] * 60 * 60
+    assert kinesis_mapping["MaximumRecordAgeInSeconds"] <= kept_seconds / 2
+
+
+def test_function_may_read_that_stream_of_kinesis_and_no_other(on_kinesis, statements):
+    policies = properties(on_kinesis, "ProjectorRole")["Policies"]
+    found = {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+    assert found["ReadStream"]["Resource"] == {"Fn::GetAtt": ["Changes", "Arn"]}
+    assert all(action.startswith("kinesis:") for action in found["ReadStream"]["Action"])
+    assert {sid: found[sid] for sid in found if sid != "ReadStream"} == {
+        sid: statements[sid] for sid in statements if sid != "ReadStream"
+    }

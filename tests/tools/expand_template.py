@@ -1,15 +1,17 @@
 """Print a SAM template as CloudFormation will see it, so that cfn-lint can check what SAM makes of it.
 
-  expand_template.py template.yaml [NAME=VALUE ...]
+  expand_template.py template.yaml [page.md] [NAME=VALUE ...]
 
-Offline. The values are the template's parameters; the others keep their defaults. Run it with the Python that has
-aws-sam-translator (make template). cfn-lint alone no longer expands a template, and so misses most mistakes in one.
+Offline. What a page puts on top of the template is then part of it. The values are the template's parameters; the
+others keep their defaults. Run it with the Python that has aws-sam-translator (make template). cfn-lint alone no longer
+expands a template, and so misses most mistakes in one.
 """
 
 import json
 import sys
 from pathlib import Path
 
+from overlay import overlaid, overlay_text
 from samtranslator.parser.parser import Parser
 from samtranslator.public.exceptions import InvalidDocumentException
 from samtranslator.translator.translator import Translator
@@ -51,8 +53,10 @@ def broken_filters(template):
 
 def main(path, *settings):
     template = yaml_parse(Path(path).read_text())
+    for page in [setting for setting in settings if setting.endswith(".md")]:
+        template = overlaid(template, yaml_parse(overlay_text(Path(page).read_text("utf-8"))))
     try:
-        expanded = expand(template, dict(setting.split("=", 1) for setting in settings))
+        expanded = expand(template, dict(setting.split("=", 1) for setting in settings if "=" in setting))
     except ValueError as error:
         return f"{path}: {error}"
     print(json.dumps(expanded, indent=2))
