@@ -1,15 +1,18 @@
-"""The music library: songs found by their ids at other services, and the lengths of albums.
+"""The music library: songs found by their ids at other services and by whom they cover, albums with their songs.
 
 A song that has no ids, or loses one, simply yields fewer rows.
 """
 
 from collections.abc import Iterator
 
-from streamfold import Count, Item, Key, Router, Row, Sum
+from streamfold import Collect, Count, Item, Key, Router, Row, Sum
 
 SONG = Key("song#{artist}#{album}", "{song}")
 EXTERNAL_ID = Key("external#{provider}#{external_id}", "song#{artist}#{album}#{song}")
-ALBUM_LENGTH = Key("albumtotal#{artist}", "{album}")
+COVER = Key("covers#{original_artist}#{original}", "song#{artist}#{album}#{song}")
+ALBUM = Key("album#{artist}", "{album}")
+ALBUM_BY_YEAR = Key("albums#{artist}", "{year:04d}#{album}")
+ALBUM_SONGS = Key("albumsongs#{artist}", "{album}")
 
 router = Router()
 
@@ -20,6 +23,17 @@ def external_ids(song: Item) -> Iterator[Row]:
         yield Row(provider=provider, external_id=external_id, seconds=song["seconds"])
 
 
-@router.view(SONG, into=ALBUM_LENGTH)
-def album_length(song: Item) -> Iterator[Row]:
-    yield Row(seconds=Sum(song["seconds"]), songs=Count())
+@router.index(SONG, into=COVER)  # who covered a song is one query
+def covers(song: Item) -> Iterator[Row]:
+    if original := song.get("covers"):
+        yield Row(original_artist=original["artist"], original=original["song"], seconds=song["seconds"])
+
+
+@router.index(ALBUM, into=ALBUM_BY_YEAR)
+def albums_by_year(album: Item) -> Iterator[Row]:
+    yield Row(year=album["year"], label=album["label"])
+
+
+@router.view(SONG, into=ALBUM_SONGS)
+def album_songs(item: Item, song: str) -> Iterator[Row]:
+    yield Row(titles=Collect(song, into=list), seconds=Sum(item["seconds"]), songs=Count())

@@ -21,6 +21,7 @@ ALL_ORDERS = Key("TOTALS#ALL", "ORDERS")
 router = Router()
 router.audit(ORDER, ORDER_ITEM, redact=["email"])
 router.cascade(ORDER, children=[ORDER_ITEM], name="order_items")  # whoever deletes an order need not know its items
+router.archive(ORDER, to="s3://deleted-orders/shop", name="deleted_orders")  # or as STREAMFOLD_ARCHIVE says
 
 
 @router.view(ORDER_ITEM, into=ORDER_TOTAL)

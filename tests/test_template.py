@@ -120,7 +120,7 @@ def test_function_may_do_exactly_what_the_engine_does(statements, needed, sid, t
     assert statements[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
 
 
-def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_bucket_and_the_log(statements):
+def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_the_log(statements):
     resources = {str(statement["Resource"]) for statement in statements.values()}
     assert resources == {
         str({"Fn::GetAtt": ["Table", "Arn"]}),
@@ -128,6 +128,7 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_bucket_and_th
         str({"Fn::GetAtt": ["StateTable", "Arn"]}),
         str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
         str({"Fn::Sub": "${FailureBucket.Arn}/*"}),
+        str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
         str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
     }
     assert "*" not in str([statement["Action"] for statement in statements.values()])
@@ -225,6 +226,15 @@ def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(templat
     assert statements["KeepFailures"]["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
 
 
+def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_outlives_the_stack(template, statements):
+    variables = properties(template, "Projector")["Environment"]["Variables"]
+    assert variables["STREAMFOLD_ARCHIVE"] == {"Fn::Sub": "s3://${ArchiveBucket}"}
+    assert statements["KeepRemovedItems"]["Action"] == "s3:PutObject"
+    assert template["Resources"]["ArchiveBucket"]["DeletionPolicy"] == "Retain"
+    rules = properties(template, "ArchiveBucket")["LifecycleConfiguration"]["Rules"]
+    assert not any("ExpirationInDays" in rule for rule in rules)
+
+
 def test_function_is_found_and_has_a_build_target(template):
     resource = template["Resources"]["Projector"]
     module, _, name = resource["Properties"]["Handler"].rpartition(".")
@@ -240,12 +250,18 @@ def test_function_has_more_time_than_its_slowest_request(template):
     assert properties(template, "Projector")["Timeout"] >= slowest + Settings().stop_seconds
 
 
-def test_failures_are_private_encrypted_and_kept_shorter_than_claims(template):
-    bucket = properties(template, "FailureBucket")
+@pytest.mark.parametrize("name", ["FailureBucket", "ArchiveBucket"])
+def test_items_in_buckets_are_private_and_encrypted(template, name):
+    bucket = properties(template, name)
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["PublicAccessBlockConfiguration"]) == 4
     assert bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
-    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    (statement,) = properties(template, f"{name}Policy")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": False}})
+
+
+def test_failures_are_kept_shorter_than_claims(template):
+    (rule,) = properties(template, "FailureBucket")["LifecycleConfiguration"]["Rules"]
     assert rule["Status"] == "Enabled"
     record_days = 1
     assert rule["ExpirationInDays"] + record_days < Settings().retention_days

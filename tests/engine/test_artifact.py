@@ -4,14 +4,20 @@ The interpreter finds the built function and the packages of Lambda's own runtim
 the build is missing here as it would be there.
 """
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
 
 import boto3
 import pytest
 
+from handlers.sessions import SESSION
+from handlers.shop import ORDER
 from streamfold.stream import StreamReader
 from tests.commands import EVENTS, ROOT, as_set, embedded_rows
 from tests.template import create_table, load_template, properties
@@ -19,7 +25,8 @@ from tests.workload import sessions
 
 BUILD, RUNTIME = ROOT / ".aws-sam" / "build", ROOT / ".aws-sam" / "runtime"
 TASK = BUILD / "Projector"
-NAMES = {"Table": "shop", "StateTable": "shop-state"}
+NAMES = {"Table": "shop", "StateTable": "shop-state", "FailureBucket": "failures", "ArchiveBucket": "archive"}
+TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
 OWN = ("streamfold", "handlers")
@@ -88,7 +95,10 @@ def _resolved(value):
         return str(value)
     if "Ref" in value:
         return NAMES[value["Ref"]]
-    return value["Fn::Sub"].replace("${FailureBucket}", "failures")
+    text = value["Fn::Sub"]
+    for name, filled in NAMES.items():
+        text = text.replace(f"${{{name}}}", filled)
+    return text
 
 
 def isolated(*arguments):
@@ -102,12 +112,35 @@ def log(tmp_path):
 
 
 @pytest.fixture
-def function(template, log, dynamodb_endpoint, access_key):
+def bucket():
+    """A bucket for a function that only puts: what it was given by path, and the address that it listens at."""
+
+    class Bucket(BaseHTTPRequestHandler):
+        objects: ClassVar = {}
+
+        def do_PUT(self):
+            self.objects[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Bucket.objects, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def function(template, log, dynamodb_endpoint, access_key, bucket):
     with log.open("w") as file:
         function = Function(
             template,
             file,
             AWS_ENDPOINT_URL_DYNAMODB=dynamodb_endpoint,
+            AWS_ENDPOINT_URL_S3=bucket[1],
             AWS_ACCESS_KEY_ID=access_key,
             AWS_SECRET_ACCESS_KEY="secret",
         )
@@ -117,8 +150,8 @@ def function(template, log, dynamodb_endpoint, access_key):
 
 @pytest.fixture
 def tables(template, dynamodb):
-    for resource, name in NAMES.items():
-        create_table(dynamodb, template, resource, name)
+    for resource in TABLES:
+        create_table(dynamodb, template, resource, NAMES[resource])
     return dynamodb
 
 
@@ -173,6 +206,22 @@ def test_items_that_are_written_to_the_table_lead_to_the_rows_of_the_embedded_re
     drain()
 
     assert rows(tables, without=("SESSION#",)) == embedded_rows(out, state=tmp_path / "embedded.db")
+
+
+def test_every_removed_order_and_session_lies_in_the_archive(function, tables, bucket):
+    records = recorded(*EVENTS)
+    function.deliver(records)
+    removed = [record["dynamodb"] for record in records if record["eventName"] == "REMOVE"]
+    expected = {body["SequenceNumber"] for body in removed if is_archived(body["Keys"])}
+    objects, _ = bucket
+    kept = [json.loads(line) for content in objects.values() for line in gzip.decompress(content).splitlines()]
+    assert {line["version"].rpartition("/")[2].lstrip("0") for line in kept} == {n.lstrip("0") for n in expected}
+    assert {path.split("/")[1] for path in objects} == {NAMES["ArchiveBucket"]}
+
+
+def is_archived(keys):
+    names = {name: value["S"] for name, value in keys.items()}
+    return ORDER.match(names) is not None or SESSION.match(names) is not None
 
 
 def test_batch_that_comes_again_changes_nothing(function, tables, drain):

@@ -27,7 +27,8 @@ class Replayed:
 
     def __init__(self, subject, app=app, **settings):
         path = EVENTS / f"{subject}.jsonl"
-        self.records = [json.loads(line)["dynamodb"] for line in path.read_text("utf-8").splitlines()]
+        self.whole_records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        self.records = [record["dynamodb"] for record in self.whole_records]
         self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
         origins, world = Origins(app.source_tables, Settings(), others=app.tables), World(Settings(**settings))
         replay = Replay(app, self.engine, world, origins, put_sources=self.engine.put_sources)

@@ -1,10 +1,12 @@
-"""A music library: songs come and go, their ids at other services are added, changed, moved and removed."""
+"""A music library: songs come and go, some cover others; their ids at other services are added, changed, moved and
+removed.
+"""
 
 from decimal import Decimal
 
 from tests.workload import Workload, change, key, plain
 
-STEPS = 580
+STEPS = 640
 ALBUMS = {
     ("Nina Valo", "Northern Lines"): 2019,
     ("Nina Valo", "Öar"): 2023,
@@ -64,6 +66,10 @@ class Library(Workload):
         label = self.random.choice(("Fjord", "Discos Sur", "夜間"))
         self.table.update_item(**change(self.album_key(album), label=label))
 
+    def correct_year(self):
+        album = self.random.choice(list(ALBUMS))
+        self.table.update_item(**change(self.album_key(album), year=ALBUMS[album] + self.random.randint(-1, 1)))
+
     def add_song(self):
         artist, album = self.random.choice(list(ALBUMS))
         song = f"{self.random.choice(WORDS)} {self.random.choice(WORDS)}"
@@ -93,7 +99,12 @@ class Library(Workload):
             "is_explicit": random.random() < 0.1,
             "lyrics": None,
             "added": self.clock.advance(240),
-        }
+        } | ({"covers": self.any_original()} if self.songs and random.random() < 0.2 else {})
+
+    def any_original(self):
+        """Whose song a cover is: songs of one name on several albums of an artist are one original."""
+        artist, _, song = self.any_song()
+        return {"artist": artist, "song": song}
 
     def remove_song(self):
         name = self.any_song()
@@ -144,6 +155,15 @@ class Library(Workload):
         self.write(name, external_ids=ids)
         self.write(other, external_ids=self.songs[other]["external_ids"] | {provider: moved})
 
+    def credit_original(self):
+        """Says that a song is a cover, or of another song than it was said to be; or that it is none."""
+        name = self.any_song()
+        if "covers" in self.songs[name] and self.random.random() < 0.4:
+            del self.songs[name]["covers"]
+            self.table.update_item(**change(self.song_key(name), remove=["covers"]))
+        else:
+            self.write(name, covers=self.any_original())
+
     def correct_length(self):
         self.write(self.any_song(), seconds=self.random.randint(95, 420))
 
@@ -178,6 +198,7 @@ STEP_WEIGHTS = {
     Library.set_external_id: 18,
     Library.drop_external_id: 9,
     Library.move_external_id: 6,
+    Library.credit_original: 9,
     Library.correct_length: 8,
     Library.same_length: 3,
     Library.credit: 4,
@@ -185,6 +206,7 @@ STEP_WEIGHTS = {
     Library.new_cover: 2,
     Library.count_play: 4,
     Library.rename_label: 2,
+    Library.correct_year: 2,
 }
 
 

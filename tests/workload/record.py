@@ -68,7 +68,8 @@ def fresh_table(resource):
 def with_expiry(line, expired):
     """The line with the service's identity in it, where it tells the removal of an expired item."""
     record = json.loads(line)
-    if record["eventName"] != "REMOVE" or record["dynamodb"]["Keys"]["PK"]["S"] not in expired:
+    keys = record["dynamodb"]["Keys"]
+    if record["eventName"] != "REMOVE" or (keys["PK"]["S"], keys["SK"]["S"]) not in expired:
         return line
     return json.dumps({**record, "userIdentity": EXPIRY}, separators=(",", ":"))
 
