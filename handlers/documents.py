@@ -5,21 +5,18 @@ The writer raises ``revision`` with each edit, on the condition that nobody else
 
 from collections.abc import Iterator
 
-from streamfold import Change, Count, Item, Key, Put, Router, Row, Sum
+from streamfold import Count, Item, Key, Router, Row, Sum
 
 DOCUMENT = Key("DOC#{document_id}", "METADATA")
 DOCUMENT_VERSION = Key("DOC#{document_id}", "V#{revision:04d}")
+LATEST_VERSION = Key("DOC#{document_id}", "LATEST")
 FOLDER = Key("FOLDER#{folder}", "SIZE")
 IN_FOLDER = Key("FOLDER#{folder}", "DOC#{document_id}")
 
 router = Router()
-router.audit(DOCUMENT, redact=["share_token"], name="document_history")
-
-
-@router.on(DOCUMENT, events=["INSERT", "MODIFY"], changed=["revision"], into=DOCUMENT_VERSION)
-def document_versions(change: Change) -> Iterator[Put]:
-    new = change.new
-    yield Put(DOCUMENT_VERSION, revision=new["revision"], title=new["title"], text=new["text"], at=change.at)
+router.audit(
+    DOCUMENT, versions=DOCUMENT_VERSION, latest=LATEST_VERSION, redact=["share_token"], name="document_history"
+)
 
 
 @router.view(DOCUMENT, into=FOLDER)

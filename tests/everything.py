@@ -38,9 +38,12 @@ BAND = Key("BAND#{band}", "TOTAL")
 ALL = Key("ALL", "TOTAL")
 SIGN_INS = Key("SIGNINS#{day}", "TOTAL")
 SEEN = Key("USER#{user}", "SESSION#{session_id}")
+ORDER_VERSION = Key("ORDER#{order_id}", "VERSION#{weight:02d}")
+LATEST_ORDER = Key("ORDER#{order_id}", "LATEST")
 
 router = Router()
-router.audit(ORDER, SESSION, redact=["email"])
+router.audit(ORDER, redact=["email"], versions=ORDER_VERSION, latest=LATEST_ORDER)  # of few numbers, so that they recur
+router.audit(SESSION, name="session_history")
 router.copy(ORDER, SESSION, to=Table("copies"))
 
 

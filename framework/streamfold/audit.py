@@ -1,7 +1,7 @@
 """The history row of a change: a function of the change alone, under a key that contains it."""
 
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -11,6 +11,7 @@ from streamfold.errors import HandlerError
 from streamfold.key import Key
 from streamfold.recorded import Recorded
 from streamfold.route import Fields, Route
+from streamfold.table import Table
 from streamfold.values import CANONICAL, ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.writes import PutRow
 
@@ -40,17 +41,29 @@ Entry = dict[str, Any]
 
 def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
     """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
-    values = {**fields, "item": item_name(change.item), "version": _version(route.recorded, change)}
+    head = {"item": item_name(change.item), **row_head(route.recorded, change)}
+    values = {**fields, "item": head["item"], "version": head["version"]}
     target = _target(route, change)
     table = target.table
-    row = _fitting(route.recorded, change, _head(route.recorded, change, values))
-    if route.recorded.keep_days is not None and table.ttl is not None:
-        row[table.ttl] = int(change.at.timestamp()) + route.recorded.keep_days * SECONDS_A_DAY
+    row = _fitting(route.recorded, change, head) | expiry(route.recorded, change, table)
     own = {name: value for name, value in row.items() if name not in table.attributes}
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
     return PutRow((table.name, *place), own)
+
+
+def own_change(change: Change) -> Change | None:
+    """A change as far as a history tells of it: without derived attributes, and none where nothing else changed."""
+    own = change.without_derived()
+    return None if own is not change and own.event == "MODIFY" and not own.changed else own
+
+
+def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:
+    """The time-to-live attribute of a row of this change, where rows are not kept for good."""
+    if recorded.keep_days is None or table.ttl is None:
+        return {}
+    return {table.ttl: int(change.at.timestamp()) + recorded.keep_days * SECONDS_A_DAY}
 
 
 def _version(recorded: Recorded, change: Change) -> str:
@@ -68,9 +81,9 @@ def _target(route: Route, change: Change) -> Key:
     return target.key
 
 
-def _head(recorded: Recorded, change: Change, values: Fields) -> dict[str, Any]:
-    """What a row says beside the attributes of the item."""
-    head = {"event": change.event, "at": change.at, "item": values["item"], "version": values["version"]}
+def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
+    """What a row says of its change, beside the attributes of the item."""
+    head: dict[str, Any] = {"event": change.event, "at": change.at, "version": _version(recorded, change)}
     if change.expired:
         head["expired"] = True
     if recorded.fields is not None:
@@ -86,22 +99,22 @@ def _head(recorded: Recorded, change: Change, values: Fields) -> dict[str, Any]:
 
 def _fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[str, Any]:
     """The row with as much of the item as fits; ``left_out`` says what does not."""
-    changed = _wanted(recorded, change, change.changed)
+    changed = wanted(recorded, change, change.changed)
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
-        unchanged = _wanted(recorded, change, set(change.new).difference(changed))
+        unchanged = wanted(recorded, change, set(change.new).difference(changed))
     left_out: list[str] = head.pop("left_out", [])
     missing = left_out
     for value_bytes_max, whole, bytes_max in ATTEMPTS:
         missing = left_out if whole or unchanged is None else [*left_out, "unchanged"]
         row = {**head, "left_out": missing} if missing else dict(head)
         row |= _values(recorded, change, changed, unchanged if whole else None, value_bytes_max)
-        if _bytes(row) <= bytes_max:
+        if row_bytes(row) <= bytes_max:
             return row
     return {**head, "left_out": [*missing, "changes"], "changes": {}}
 
 
-def _wanted(recorded: Recorded, change: Change, names: Collection[str]) -> list[str]:
+def wanted(recorded: Recorded, change: Change, names: Iterable[str]) -> list[str]:
     """The attributes to record: those asked for, without the item's key, which is part of the row's."""
     keys = change.table.attributes
     return sorted(name for name in names if name not in keys and (recorded.fields is None or name in recorded.fields))
@@ -131,29 +144,29 @@ def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes
         return {"redacted": list(values)}
     if value_bytes_max is None:
         return dict(values)
-    large = {side: value for side, value in values.items() if not _fits(value, value_bytes_max)}
+    large = {side: value for side, value in values.items() if not fits(value, value_bytes_max)}
     entry: Entry = {side: value for side, value in values.items() if side not in large}
     if large:
-        entry["large"] = {side: _fingerprint(value) for side, value in large.items()}
+        entry["large"] = {side: fingerprint(value) for side, value in large.items()}
     return entry
 
 
-def _fits(value: Any, bytes_max: int) -> bool:
+def fits(value: Any, bytes_max: int, level: int = VALUE_LEVEL) -> bool:
     """Whether a value is small enough, and not nested deeper than a row can hold it."""
     try:
-        return item_bytes({"": encode(value, VALUE_LEVEL)}) <= bytes_max
+        return item_bytes({"": encode(value, level)}) <= bytes_max
     except HandlerError:
         return False
 
 
-def _fingerprint(value: Any) -> dict[str, Any]:
+def fingerprint(value: Any) -> dict[str, Any]:
     """Digest and size of a value: who has the value can tell that it is the one."""
     encoded = encode(value)
     text = b64encode(sha256(CANONICAL.encode(encoded).encode()).digest()).decode().rstrip("=")
     return {"sha256": text, "bytes": item_bytes({"": encoded})}
 
 
-def _bytes(row: Mapping[str, Any]) -> int:
+def row_bytes(row: Mapping[str, Any]) -> int:
     """The size of a row; more than any limit where values are nested too deep for it."""
     try:
         return item_bytes(encode(row)["M"])

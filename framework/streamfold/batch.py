@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.audit import audit_row
+from streamfold.audit import audit_row, own_change
 from streamfold.change import Change, ItemKey
 from streamfold.checks import check_view
 from streamfold.contribution import Contribution
@@ -278,11 +278,9 @@ class Batch:
         for change in work.changes:
             try:
                 check_view(route, change)
-                own = change.without_derived()
-                if own is not change and own.event == "MODIFY" and not own.changed:
-                    continue  # nothing but derived attributes changed, of which a history does not tell
-                row = audit_row(route, own, fields, self.world.settings.audit_key)
-                puts.append(KeyedPut(route, change, row))
+                if (own := own_change(change)) is not None:
+                    row = audit_row(route, own, fields, self.world.settings.audit_key)
+                    puts.append(KeyedPut(route, change, row))
             except Exception as error:  # noqa: BLE001 - fails this record only
                 self._fails(change, route, error)
         return puts

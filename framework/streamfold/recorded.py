@@ -85,21 +85,23 @@ def told(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if fields is None else {**row, **{name: fields[name] for name in NAMED if name in fields}}
 
 
-def refused_target(recorded: Recorded, target: Key) -> str | None:
-    """Why the rows of an audit cannot go to a target, or None where they can."""
+def refused_target(
+    recorded: Recorded, target: Key, names: tuple[str, ...] = ROW_NAMES, option: str = "into"
+) -> str | None:
+    """Why rows of an audit, with attributes of these names, cannot go to a target; None where they can."""
     table = target.table
     if recorded.keep_days is not None and table.ttl is None:
         return (
             f"has keep_days={recorded.keep_days}, but table {table.name!r} declares no time-to-live attribute: "
             f'Table({table.name!r}, ttl="expires"), and switch it on for the real table.'
         )
-    taken = [name for name in table.attributes if name in ROW_NAMES and name not in (NAMED & target.types.keys())]
-    if recorded.keep_days is not None and table.ttl in ROW_NAMES:
+    taken = [name for name in table.attributes if name in names and name not in (NAMED & target.types.keys())]
+    if recorded.keep_days is not None and table.ttl in names:
         taken.append(table.ttl)
     if taken:
         return (
-            f"writes rows with the attributes {', '.join(ROW_NAMES)}, of which {taken[0]!r} is an attribute of table "
-            f"{table.name!r} itself: give the history a table of its own, into=Key(..., table=...)."
+            f"writes rows with the attributes {', '.join(names)}, of which {taken[0]!r} is an attribute of table "
+            f"{table.name!r} itself: give the history a table of its own, {option}=Key(..., table=...)."
         )
     return None
 

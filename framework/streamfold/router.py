@@ -12,6 +12,7 @@ from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.lifecycle import Lifecycle, source_keys
+from streamfold.numbered import numbered_routes
 from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.recorded import checked_recorded, default_target
 from streamfold.route import GROUP, Kind, Route
@@ -146,6 +147,8 @@ class Router(Lifecycle):
         actor: str | None = None,
         unchanged: bool = True,
         keep_days: int | None = None,
+        versions: Key | None = None,
+        latest: Key | None = None,
         name: str = "audit",
         function: str = GROUP,
         on_error: OnError = "retry",
@@ -158,7 +161,9 @@ class Router(Lifecycle):
         ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values,
         ``fields`` the only ones that are recorded. ``actor`` is the attribute in which each writer says who it is. A
         row also holds what its change left alone, unless ``unchanged=False``: each tells the whole item. It expires
-        ``keep_days`` after the change, by the time-to-live attribute of its table. See docs/audit.md.
+        ``keep_days`` after the change, by the time-to-live attribute of its table. ``versions`` is the key of a row for
+        every number that the writer gave the item, in an attribute that it raises with each edit; ``latest`` that of a
+        row that names the newest. See docs/audit.md.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -168,7 +173,9 @@ class Router(Lifecycle):
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        self._add(Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy))
+        route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
+        for each in (route, *numbered_routes(route, versions, latest)):
+            self._add(each)
 
     @overload
     def on(

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from handlers.documents import DOCUMENT, DOCUMENT_VERSION, FOLDER, IN_FOLDER
+from handlers.documents import DOCUMENT, DOCUMENT_VERSION, FOLDER, IN_FOLDER, LATEST_VERSION
 from streamfold import AUDIT
 from tests.systems import Replayed
 
@@ -14,11 +14,31 @@ def shelf():
     return Replayed("documents")
 
 
+def without_token(document):
+    return {name: value for name, value in document.items() if name != "share_token"}
+
+
 def test_every_revision_is_kept_as_it_was_written_last(shelf):
-    texts = {}
+    written = {}
     for (name,), images in shelf.images(DOCUMENT).items():
-        texts |= {(name, image["revision"]): image["text"] for image in images if image}
-    assert {fields: row["text"] for fields, row in shelf.rows(DOCUMENT_VERSION).items()} == texts
+        written |= {(name, image["revision"]): image for image in images if image}
+    kept = shelf.rows(DOCUMENT_VERSION)
+    assert {fields: row["image"] for fields, row in kept.items()} == {
+        fields: without_token(image) for fields, image in written.items()
+    }
+    shared = {fields for fields, image in written.items() if "share_token" in image}
+    assert shared
+    assert {fields for fields, row in kept.items() if "redacted" in row} == shared
+
+
+def test_the_latest_revision_of_a_document_that_is_there_is_named(shelf):
+    kept, named = shelf.rows(DOCUMENT_VERSION), shelf.rows(LATEST_VERSION)
+    documents = shelf.items(DOCUMENT)
+    assert {fields: row["revision"] for fields, row in named.items()} == {
+        fields: document["revision"] for fields, document in documents.items()
+    }
+    for fields, row in named.items():
+        assert kept[tuple(DOCUMENT_VERSION.match(row["key"]).values())]["image"] == without_token(documents[fields])
 
 
 def test_a_folder_is_as_large_as_its_documents(shelf):

@@ -105,6 +105,9 @@ class _Instances(type):
 
 
 class _LaterDatetime(datetime, metaclass=_Instances):
+    def __new__(cls, *parts: Any, **named: Any) -> Any:
+        return cls.__mro__[1](*parts, **named)  # what is made of an item's values is what it always is
+
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         return datetime.now(tz) + timedelta(seconds=SHIFT_SECONDS)
@@ -119,6 +122,9 @@ class _LaterDatetime(datetime, metaclass=_Instances):
 
 
 class _LaterDate(date, metaclass=_Instances):
+    def __new__(cls, *parts: Any, **named: Any) -> Any:
+        return cls.__mro__[1](*parts, **named)
+
     @classmethod
     def today(cls) -> Any:
         return date.today() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ011 - as the original gives it
