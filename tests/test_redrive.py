@@ -529,8 +529,8 @@ class Troubled:
 class LateRedrive:
     """An application whose records are in part given up, and redriven later."""
 
-    def __init__(self, random):
-        self.app, self.random = everything.app, random
+    def __init__(self, random, app=everything.app):
+        self.app, self.random = app, random
         self.engine = EmbeddedEngine(self.app.tables.values(), wanted=self.app.chains)
         self.world = World(Settings())
         self.origins = Origins(self.app.source_tables, Settings())
@@ -569,14 +569,18 @@ class LateRedrive:
         assert trouble or not [each for each in told if each.is_left_over]
         run_chains(self.app, self.engine, self.world)
 
+    def run(self, records):
+        """Takes the records, some of which are redriven in between, and at last all that were given up."""
+        for record in records:
+            self.take(record)
+            if self.random.random() < 0.1:
+                self.redrive_some(0.5, trouble=0.3)
+        self.redrive_some(1)
+
 
 def check_late_redrive(history, random):
     late, records = LateRedrive(random), records_of(history)
-    for record in records:
-        late.take(record)
-        if random.random() < 0.1:
-            late.redrive_some(0.5, trouble=0.3)
-    late.redrive_some(1)
+    late.run(records)
     rows = stored(late.app, late.engine)
     assert rows == model(late.app, records)
     late.redrive_some(0.7)

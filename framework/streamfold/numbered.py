@@ -33,9 +33,8 @@ VALUE_BYTES = (None, ROW_BYTES_MAX, 32 * 1024, 4096, 256)
 them, which is so for every item that is not nearly as large, or as deep, as DynamoDB takes it."""
 VALUE_LEVEL = 2
 """How deep a value lies in its row, where it was at level 1 in the item: below the image."""
-
-Versions = tuple[Key, Key | None]
-"""The key of the version rows, and of the row that names the latest."""
+VERSIONS_FORM, LATEST_FORM = 'Key("DOC#{document_id}", "v{revision:04d}")', 'Key("DOC#{document_id}", "latest")'
+"""What the options look like, for messages."""
 
 
 def numbered_routes(audit: Route, versions: Any, latest: Any) -> tuple[Route, ...]:
@@ -118,7 +117,7 @@ def _place(name: str, versions: Key, fields: Fields, image: Mapping[str, Any]) -
     except KeyValueError as error:
         raise HandlerError(
             f"Audit {name!r} cannot number this version: {error} Let the writer give every edit a value that "
-            f"{versions!r} takes, or give versions= another template and name= another name."
+            f"{versions!r} takes."
         ) from None
 
 
@@ -147,14 +146,13 @@ def _fitting(head: dict[str, Any], key: Mapping[str, Any], values: Mapping[str, 
 
 
 def _check_kinds(who: str, versions: Any, latest: Any) -> None:
-    form = 'Key("DOC#{document_id}", "v{revision:04d}")'
     if versions is None:
         raise DeclarationError(
-            f"{who} has latest={latest!r} without versions=, of which it names the newest: add versions={form}."
+            f"{who} has latest={latest!r} without versions=, whose newest it names: add versions={VERSIONS_FORM}."
         )
-    for option, key, example in (("versions", versions, form), ("latest", latest, form.replace(form[23:-2], "latest"))):
-        if key is not None and not isinstance(key, Key):
-            raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={example}.")
+    for option, key, form in (("versions", versions, VERSIONS_FORM), ("latest", latest, LATEST_FORM)):
+        if not isinstance(key, Key) and (option, key) != ("latest", None):
+            raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={form}.")
 
 
 def _check_versions(who: str, versions: Key, source: Key, recorded: Recorded) -> None:

@@ -4,7 +4,7 @@ import itertools
 import random
 import runpy
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import strategies as st
@@ -93,6 +93,16 @@ def test_handler_that_reads_a_clock_is_named_as_such(clock):
 
     with pytest.raises(NotDeterministic, match=r"Handler 'stamped' \(.*test_check.py:\d+\) .* reads a clock"):
         check(app_with(stamped), {ORDER_ITEM: ITEM})
+
+
+def test_handler_that_makes_a_time_of_an_item_reads_no_clock():
+    def dated(item):
+        made = datetime.fromtimestamp(item["price"], UTC)
+        yield Row(attributes={"sku": "a", "at": made, "day": made.date(), "due": date.fromisoformat("2026-03-01")})
+
+    router = Router()
+    router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "CARD#{sku}"))(dated)
+    assert check(App("planted", routers=[router]), {ORDER_ITEM: ITEM}, histories=5).histories == 5
 
 
 def test_handler_that_draws_at_random_is_named_as_such():
