@@ -1,4 +1,4 @@
-"""Documents: every version kept, every change in a history, and the size of each folder.
+"""Documents: every version kept by its number, every change in a history, and the size of each folder.
 
 The writer raises ``revision`` with each edit, on the condition that nobody else did; the stream keeps the rest.
 """
@@ -9,13 +9,13 @@ from streamfold import Count, Item, Key, Router, Row, Sum
 
 DOCUMENT = Key("DOC#{document_id}", "METADATA")
 DOCUMENT_VERSION = Key("DOC#{document_id}", "V#{revision:04d}")
-LATEST_VERSION = Key("DOC#{document_id}", "LATEST")
+DOCUMENT_LATEST = Key("DOC#{document_id}", "LATEST")
 FOLDER = Key("FOLDER#{folder}", "SIZE")
 IN_FOLDER = Key("FOLDER#{folder}", "DOC#{document_id}")
 
 router = Router()
 router.audit(
-    DOCUMENT, versions=DOCUMENT_VERSION, latest=LATEST_VERSION, redact=["share_token"], name="document_history"
+    DOCUMENT, versions=DOCUMENT_VERSION, latest=DOCUMENT_LATEST, redact=["share_token"], name="document_history"
 )
 
 

@@ -21,6 +21,7 @@ from streamfold.testing.errors import HandlerFails
 from streamfold.testing.histories import Write
 from streamfold.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.world import World
+from tests.counting import CountingEngine
 from tests.histories import EXPIRED, records_of
 from tests.model import stored
 from tests.records import VERSION_PREFIX, change, item, record
@@ -274,6 +275,23 @@ def test_versions_may_have_a_table_whose_key_attribute_is_called_version():
     twin = Twin(app_of(versions=versions, latest=None))
     twin.put(DOCUMENT, document_id="1", attributes={"version": 3})
     assert twin.row(versions, document_id="1", version=3)["image"] == item("DOC#1", version=3)
+
+
+# What it costs
+
+
+@pytest.mark.parametrize(("latest", "units"), [(LATEST, (6, 10)), (None, (4, 8))])
+def test_a_version_costs_what_the_documents_say(latest, units):
+    app = app_of(latest=latest)
+    engine = CountingEngine(MemoryEngine(app.tables.values()))
+    found = []
+    for number, text in enumerate(("x", "x" * 2500), 1):
+        engine.calls.clear()
+        changed = [record(None, item(f"DOC#{number}", revision=1, text=text), number)]
+        assert process_event(app, changed, engine, World(Settings())).failures == []
+        (call,) = engine.named("transact")
+        found.append(call.write_units)
+    assert tuple(found) == units
 
 
 # What cannot be declared

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from handlers.documents import DOCUMENT, DOCUMENT_VERSION, FOLDER, IN_FOLDER, LATEST_VERSION
+from handlers.documents import DOCUMENT, DOCUMENT_LATEST, DOCUMENT_VERSION, FOLDER, IN_FOLDER
 from streamfold import AUDIT
 from tests.systems import Replayed
 
@@ -32,7 +32,7 @@ def test_every_revision_is_kept_as_it_was_written_last(shelf):
 
 
 def test_the_latest_revision_of_a_document_that_is_there_is_named(shelf):
-    kept, named = shelf.rows(DOCUMENT_VERSION), shelf.rows(LATEST_VERSION)
+    kept, named = shelf.rows(DOCUMENT_VERSION), shelf.rows(DOCUMENT_LATEST)
     documents = shelf.items(DOCUMENT)
     assert {fields: row["revision"] for fields, row in named.items()} == {
         fields: document["revision"] for fields, document in documents.items()
