@@ -228,6 +228,7 @@ class Table:
         self.random = random
         self.source = Source()
         self.records = []
+        self.reads = defaultdict(list)
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
@@ -279,17 +280,19 @@ class Table:
 
 
 def act(table, random):
-    """One write of the application."""
+    """One write of the application, which may be of what it read long ago, or read and spoiled."""
     number = random.choice("12")
     what = random.random()
+    if read := table.item(f"ORDER#{number}", "METADATA"):
+        table.reads[f"ORDER#{number}"] += [read, {**read, "total": 99} if "total" in read else read]
     if what < 0.5:
         table.put(f"ORDER#{number}", f"ITEM#{random.choice('abc')}", price=random.randint(0, 9))
     elif what < 0.65:
         table.remove(f"ORDER#{number}", f"ITEM#{random.choice('abc')}")
     elif what < 0.75:
         table.remove(f"ORDER#{number}", "METADATA")
-    elif what < 0.85 and (read := table.item(f"ORDER#{number}", "METADATA")):
-        table.put_back(f"ORDER#{number}", "METADATA", {**read, "total": random.randint(0, 99)}, at="2026-03-02")
+    elif what < 0.85 and (read := random.choice(table.reads[f"ORDER#{number}"] or [None])):
+        table.put_back(f"ORDER#{number}", "METADATA", read, at="2026-03-02")
     else:
         table.put(f"ORDER#{number}", "METADATA", status=random.choice(["open", "paid"]), at="2026-03-01")
 
