@@ -61,6 +61,7 @@ def test_they_are_shown_as_they_are_written():
         (lambda: Max(1.5), "Max(1.5) is ordered by 1.5 of type float, which does not compare"),
         (lambda: Max(1.5), "for a float, Decimal('1.5')."),
         (lambda: Min(None), "Min(None) is ordered by None of type NoneType, which does not compare"),
+        (lambda: Latest(1, by=None), "a date or a time; leave it out for an item without a value."),
         (lambda: Max(True), "Max(True) is ordered by True of type bool, which does not compare"),
         (lambda: Latest(1, by=[1]), "Latest(1, by=[1]) is ordered by [1] of type list, which does not compare"),
         (lambda: Latest(1.5, by=1), "Value 1.5 is a float, which is not exact"),
@@ -162,7 +163,8 @@ KINDS = [
     (Sum(5), Min(5), "as Min of numbers (Min(5)), but handler 'handler' yielded it as Sum"),
     (Average(5), Sum(5), "as Sum (Sum(5)), but handler 'handler' yielded it as Average"),
     (Latest(1, by=1), Latest(1, by="1"), "as Latest of texts (Latest(1, by='1')), but handler 'handler' yielded it as"),
-    (Max(5), Min(5), "one attribute of a target has one kind, whose values compare, from one handler."),
+    (Max(5), Min(5), "whose values compare, from one handler. Give one of them another name."),
+    (Max(5), Max("5"), "whose values compare, from one handler. Convert the values to one type in the handler."),
 ]
 
 

@@ -298,8 +298,13 @@ def test_whether_an_image_has_an_attribute_is_told_without_decoding_it():
 
 
 def test_a_missing_attribute_is_a_key_error_that_names_it():
-    with pytest.raises(KeyError, match="price"):
+    with pytest.raises(KeyError) as caught:
         Image(RAW)["price"]
+    assert str(caught.value) == (
+        "The item has no attribute 'price': yield nothing for such an item, if 'price' in item: ..., or say what "
+        "stands for it, item.get('price', ...)."
+    )
+    assert Image(RAW).get("price", 5) == 5
 
 
 def test_attributes_with_a_reserved_beginning_are_hidden():

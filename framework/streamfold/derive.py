@@ -20,6 +20,8 @@ from streamfold.unique import check_claim, claim_order
 from streamfold.values import HIDDEN, Image, digest, encode, number_text, without_derived
 from streamfold.writes import AddRow, GuardedPut, RowKey, RowWrite
 
+MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier", "invalid format string")
+"""What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
 
@@ -77,9 +79,24 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
                 )
     except DecimalException as error:
         raise inexact(route, error) from error
+    except (TypeError, ValueError) as error:
+        if (misfit := _misformatted(route, error)) is not None:
+            raise misfit from error
+        raise
     except (SystemExit, GeneratorExit) as error:
         raise HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.") from error
     return found
+
+
+def _misformatted(route: Route, error: Exception) -> HandlerError | None:
+    """What is said of a value that has another type than its format is for, ``f"{item['at']:%Y-%m}"``."""
+    if not any(words in str(error) for words in MISFORMATTED):
+        return None
+    return HandlerError(
+        f"Handler {route.name!r} formatted a value that has another type than the format is for ({error}): expected a "
+        "date or a moment for %Y-%m. Dates of an item are text, date.fromisoformat(item[...]); yield nothing for an "
+        "item without one."
+    )
 
 
 def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
@@ -123,7 +140,9 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
             raise HandlerError(
                 f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
             ) from None
-        raise HandlerError(f"{shown(effect)}: {error}") from None
+        lacking = any(given[name] is None for name in template.types if name in given)
+        remedy = " Yield nothing for an item without a value." if lacking else ""
+        raise HandlerError(f"{shown(effect)}: {error}{remedy}") from None
     if keyed:
         check_tenant(target, effect, fields)
     if keyed and target.whole and not isinstance(effect, Add):

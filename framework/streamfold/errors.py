@@ -6,6 +6,7 @@ StreamfoldError
 +-- ManifestError        the application does not fit the state it is run over; nothing was written
 +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
 +-- HandlerError         one handler cannot process one record; only that record is reported
+    +-- AttributeMissing     it read what the item does not have; a KeyError too
 +-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
 +-- ParkingError         the parking place did not take a record: it is reported, and comes again
 +-- PlaceError           a place of failed records cannot be read: the redrive stops, and leaves them there
@@ -68,6 +69,17 @@ class KeyValueError(StreamfoldError, ValueError):
 
 class HandlerError(StreamfoldError):
     """Raised when a handler yields something that cannot be written as declared."""
+
+
+class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
+    """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name."""
+
+    def __str__(self) -> str:
+        (name,) = self.args
+        return (
+            f"The item has no attribute {name!r}: yield nothing for such an item, if {name!r} in item: ..., or say "
+            f"what stands for it, item.get({name!r}, ...)."
+        )
 
 
 class Unprocessable(StreamfoldError):  # noqa: N818 - says what the record is

@@ -243,6 +243,7 @@ def order_text(value: Any, said: str) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str | bytes | date):
         hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
+        hint = "; leave it out for an item without a value" if value is None else hint
         raise HandlerError(
             f"{said} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
             f"number (int or Decimal), text, bytes, a date or a time{hint}."

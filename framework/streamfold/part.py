@@ -89,10 +89,12 @@ def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
         target.shown[name] = Shown(route.name, kind)
     elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
         what = f"{name!r}" if name else "by=" if route.unique else "wins="
+        same = known.handler == route.name and known.kind.split()[0] == kind.split()[0]
+        remedy = "Convert the values to one type in the handler." if same else "Give one of them another name."
         raise HandlerError(
             f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(value)}), but handler "
             f"{known.handler!r} yielded it as {known.kind}: one attribute of a target has one kind, whose values "
-            "compare, from one handler. Give one of them another name."
+            f"compare, from one handler. {remedy}"
         )
 
 

@@ -14,7 +14,7 @@ from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation,
 from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
-from streamfold.errors import HandlerError, RecordError, shown
+from streamfold.errors import AttributeMissing, HandlerError, RecordError, shown
 from streamfold.field import Unreadable, datetime_text
 from streamfold.table import DERIVED, RESERVED_PREFIX
 
@@ -257,9 +257,12 @@ class Image(Mapping[str, Any]):
         decoded = self._decoded
         if name in decoded:
             return decoded[name]
-        tagged = self.raw[name]
+        try:
+            tagged = self.raw[name]
+        except KeyError:
+            raise AttributeMissing(name) from None
         if name.startswith(HIDDEN):
-            raise KeyError(name)
+            raise AttributeMissing(name)
         try:
             if len(tagged) != 1:
                 raise TypeError

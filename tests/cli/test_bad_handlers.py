@@ -6,6 +6,7 @@ import pytest
 
 STATE = ("--state", "state.db")
 APP = """
+from datetime import date
 from decimal import Decimal
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
@@ -27,6 +28,7 @@ app = App("shop", routers=[router])
 VIEW, CARDS = "@router.view(ITEM, into=TOTAL)", "@router.view(ITEM, into=CARD)"
 ON = "@router.on(ITEM, into=TOTAL)"
 DAYS = "@router.view(ITEM, into=Key('DAY#{day}', 'TOTAL'))"
+DATES = "@router.view(ITEM, into=Key('DAY#{day:date}', 'TOTAL'))"
 TAGS = "@router.index(ITEM, into=Key('TAG#{tag}', '{order_id}#{sku}'))"
 MISTAKES = {
     "unknown effect": (
@@ -70,7 +72,41 @@ MISTAKES = {
     "more than 38 digits": (VIEW, "yield Row(price=Sum(10**40 + 1))", "DynamoDB holds 38 digits"),
     "inexact arithmetic": (VIEW, "yield Row(price=Sum(Decimal(1) / 3))", "a number that 38 digits cannot hold exactly"),
     "item over 400 KB": (CARDS, "yield Row(text='x' * 410_000)", "bytes; DynamoDB takes items of 409600 at most."),
-    "missing attribute": (VIEW, "yield Row(total=Sum(item['price']))", "KeyError: 'price'"),
+    "missing attribute": (
+        VIEW,
+        "yield Row(total=Sum(item['price']))",
+        "AttributeMissing: The item has no attribute 'price': yield nothing for such an item",
+    ),
+    "bucket from a missing date": (
+        DATES,
+        "yield Row(day=date.fromisoformat(item['at']), lines=Count())",
+        "AttributeMissing: The item has no attribute 'at': yield nothing for such an item, if 'at' in item: ...",
+    ),
+    "bucket from no date": (
+        DATES,
+        "yield Row(day=item.get('at'), lines=Count())",
+        "of type NoneType, not a date; a moment's day is moment.date(). Yield nothing for an item without a value.",
+    ),
+    "bucket from a date that is none": (
+        DATES,
+        "yield Row(day='soon', lines=Count())",
+        "Value 'soon' cannot be used for {day:date} in template 'DAY#{day:date}': it is not a date like 2026-03-01.",
+    ),
+    "bucket formatted from no date": (
+        DAYS,
+        "yield Row(day=f\"{item.get('at'):%Y-%m}\", lines=Count())",
+        "than the format is for (unsupported format string passed to NoneType.__format__): expected a date or a moment",
+    ),
+    "bucket formatted from text": (
+        DAYS,
+        "yield Row(day=f\"{'2026-03-01':%Y-%m}\", lines=Count())",
+        "Dates of an item are text, date.fromisoformat(item[...]); yield nothing for an item without one.",
+    ),
+    "bucket formatted from a number": (
+        DAYS,
+        'yield Row(day=f"{Decimal(5):%Y-%m}", lines=Count())',
+        "another type than the format is for (invalid format string)",
+    ),
     "changed item": (VIEW, "item['a'] = 1\n    yield", "TypeError: 'Image' object does not support item assignment"),
 }
 

@@ -237,7 +237,7 @@ def test_chain_that_fails_is_told(folder, parked):
     ran = folder.run("redrive", parked, *STATE, "--apply")
 
     assert ran.code == 1
-    assert "Failed: chains: handler 'all_orders', item ORDER#3 / TOTAL: KeyError: 'missing'" in ran.err
+    assert "Failed: chains: handler 'all_orders', item ORDER#3 / TOTAL: AttributeMissing: The item has" in ran.err
 
 
 def test_reasons_are_printed_up_to_as_many(folder, records, parked, monkeypatch):

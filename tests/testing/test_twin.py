@@ -48,7 +48,10 @@ def test_attribute_named_as_a_field_is_given_apart(twin):
 
 
 def test_error_of_a_handler_is_raised_with_its_name_and_item(twin):
-    with pytest.raises(HandlerFails, match=r"handler 'order_total' .*, item ORDER#1 / ITEM#a: KeyError: 'price'"):
+    with pytest.raises(
+        HandlerFails,
+        match=r"handler 'order_total' .*, item ORDER#1 / ITEM#a: AttributeMissing: The item has no attribute 'price'",
+    ):
         twin.put(ORDER_ITEM, order_id="1", sku="a")
 
 
