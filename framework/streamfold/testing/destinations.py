@@ -60,18 +60,20 @@ class FailedBatch:
             "condition": self.condition,
             "approximateInvokeCount": max(1, self.invocations),
         }
+        is_kinesis = self.stream_arn.split(":")[2] == "kinesis"
+        precision = "milliseconds" if is_kinesis else "seconds"
         response = {"statusCode": 200, "executedVersion": "$LATEST", "functionError": self.function_error}
         return {
             "requestContext": context,
             **({"responseContext": response} if self.responded else {}),
             "version": "1.0",
             "timestamp": _moment(self.at, "milliseconds"),
-            "DDBStreamBatchInfo": {
+            "KinesisBatchInfo" if is_kinesis else "DDBStreamBatchInfo": {
                 "shardId": self.shard_id,
                 "startSequenceNumber": self.sequences[0],
                 "endSequenceNumber": self.sequences[1],
-                "approximateArrivalOfFirstRecord": _moment(self.created[0], "seconds"),
-                "approximateArrivalOfLastRecord": _moment(self.created[1], "seconds"),
+                "approximateArrivalOfFirstRecord": _moment(self.created[0], precision),
+                "approximateArrivalOfLastRecord": _moment(self.created[1], precision),
                 "batchSize": self.records,
                 "streamArn": self.stream_arn,
             },

@@ -10,8 +10,9 @@ from uuid import UUID
 from streamfold.change import Change, Origin
 from streamfold.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME, KinesisChange, unwrapped
 from streamfold.testing.choices import Choices
+from streamfold.testing.clock import Clock
 from streamfold.testing.errors import TwinError
-from streamfold.testing.stream import ACCOUNT, REGION, Record
+from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Record, Shard
 
 FIRST = 49_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000
 """Sequence numbers of Kinesis have 56 digits, and gaps."""
@@ -31,13 +32,18 @@ class KinesisTwin:
 
     ``append`` takes the record of a table twin's DynamoDB stream, of which both images are needed, and gives that of
     Kinesis: with the time of the change instead of a sequence number, and binary values encoded twice. ``again`` is a
-    second notice of the same change. ``precision`` is that of the table's destination, which AWS sets to milliseconds
+    second notice of the same change. Both are then in its one shard, which a ``MappingTwin`` reads; ``clock`` is the
+    table's. ``precision`` is that of the table's destination, which AWS sets to milliseconds
     unless told otherwise.
     """
 
-    def __init__(self, name: str = "changes", *, precision: Precision = "MICROSECOND") -> None:
+    def __init__(
+        self, name: str = "changes", *, precision: Precision = "MICROSECOND", clock: Clock | None = None
+    ) -> None:
         self.arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
         self.precision = precision
+        self.clock = clock or Clock()
+        self.shards = [Shard(SHARD, None, 0, HASHES, str(FIRST))]
         self._time = 0
         self._number = 0
 
@@ -74,7 +80,9 @@ class KinesisTwin:
 
     def _wrapped(self, data: Record) -> Record:
         self._number += 1
-        return _record(data, FIRST + self._number * STEP, self.arn)
+        record = _record(data, FIRST + self._number * STEP, self.arn)
+        self.shards[0].records.append(record)
+        return record
 
 
 def piped(record: Record) -> Record:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamfold.testing.filters import Filters
+from streamfold.testing.forms import created_at, filtered_form, lane_key, number_text, sequence_number
 from streamfold.testing.mapping_settings import MappingSettings
-from streamfold.testing.stream import RETENTION_SECONDS, Record, Shard, sequence_of
+from streamfold.testing.stream import RETENTION_SECONDS, Record, Shard
 
 POLLED = "PolledEventCount"
 FILTERED_OUT = "FilteredOutEventCount"
@@ -44,7 +45,7 @@ class Batch:
 
     @property
     def sequences(self) -> list[str]:
-        return [polled.record["dynamodb"]["SequenceNumber"] for polled in self.records]
+        return [number_text(polled.record) for polled in self.records]
 
     @property
     def event(self) -> str:
@@ -123,7 +124,7 @@ class Reader:
     def skip(self) -> None:
         """Leaves out what the shard holds by now: LATEST."""
         if self.shard.records:
-            self.position = sequence_of(self.shard.records[-1])
+            self.position = sequence_number(self.shard.records[-1])
 
     def poll(self, filters: Filters, now: float, metrics: Counter[str]) -> int:
         """Hands new records to the lanes, and returns how many were too old to be read.
@@ -133,13 +134,13 @@ class Reader:
         if self.at_end:
             return 0
         records, expired = self.shard.records, 0
-        for record in islice(records, bisect_right(records, self.position, key=sequence_of), None):
+        for record in islice(records, bisect_right(records, self.position, key=sequence_number), None):
             metrics[POLLED] += 1
-            self.position = sequence_of(record)
-            created = float(record["dynamodb"]["ApproximateCreationDateTime"])
+            self.position = sequence_number(record)
+            created = created_at(record)
             if now - created >= RETENTION_SECONDS:
                 expired += 1
-            elif filters(record):
+            elif filters(filtered_form(record)):
                 self._lane(record).add(Polled(record, self.position, created, TEXT(record)), now)
             else:
                 metrics[FILTERED_OUT] += 1
@@ -165,7 +166,7 @@ class Reader:
     def at_end(self) -> bool:
         """Whether all of the shard was polled."""
         records = self.shard.records
-        return not records or sequence_of(records[-1]) <= self.position
+        return not records or sequence_number(records[-1]) <= self.position
 
     @property
     def busy(self) -> bool:
@@ -173,11 +174,10 @@ class Reader:
         return any(lane.batches or lane.waiting for lane in self.lanes)
 
     def _lane(self, record: Record) -> Lane:
-        """An item's records share a lane: order is kept by partition and sort key (Developer Guide, with-ddb)."""
+        """An item's records share a lane."""
         if len(self.lanes) == 1:
             return self.lanes[0]
-        keys = json.dumps(record["dynamodb"]["Keys"], sort_keys=True)
-        return self.lanes[crc32(keys.encode()) % len(self.lanes)]
+        return self.lanes[crc32(lane_key(record).encode()) % len(self.lanes)]
 
 
 def size_bytes(text: str) -> int:

@@ -18,6 +18,7 @@ from streamfold.testing.destinations import Condition, Destination, FailedBatch
 from streamfold.testing.errors import TwinError
 from streamfold.testing.filters import Filters
 from streamfold.testing.invocations import Context, Died, Discarded, Invocation, Next, Outcome, Throttled
+from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.lanes import Batch, Lane, Reader
 from streamfold.testing.mapping_settings import FOREVER, MappingSettings
 from streamfold.testing.responses import first_failed
@@ -40,6 +41,8 @@ NOT_DELIVERED = "DestinationDeliveryFailures"
 class MappingTwin:
     """Polls a stream and invokes a function, ``function(event, context)``, batch by batch, as Lambda does.
 
+    ``stream`` is one of DynamoDB, ``TableTwin.stream``, or one of Kinesis.
+
     The function may return a partial batch response or raise; one that moves the clock beyond ``timeout_seconds`` has
     timed out, whatever it returns. ``clock`` is the stream's unless given, ``destination`` where discarded batches go.
     Lanes that could run at the same time take turns, or are drawn by ``random``.
@@ -51,7 +54,7 @@ class MappingTwin:
 
     def __init__(
         self,
-        stream: StreamTwin,
+        stream: StreamTwin | KinesisTwin,
         function: Callable[[Any, Context], Any],
         settings: MappingSettings | None = None,
         *,
