@@ -28,9 +28,10 @@ LATEST_NAMES = ("at", "key")
 ROW_BYTES_MAX = ITEM_BYTES_MAX - 8 * 1024
 """What a version row may hold beside its key (3,072 bytes and two names), its owner (2 KB), its version and its time
 to live."""
-VALUE_BYTES = (None, ROW_BYTES_MAX, 32 * 1024, 4096, 256)
+VALUE_BYTES = (None, *(ROW_BYTES_MAX >> halvings for halvings in range(11)))
 """What is tried, until a row fits: the largest value that is written out; larger ones are digest and size. None: all of
-them, which is so for every item that is not nearly as large, or as deep, as DynamoDB takes it."""
+them, which is so for every item that is not nearly as large, or as deep, as DynamoDB takes it. The last, 392 bytes, is
+not much more than digest and size take."""
 VALUE_LEVEL = 2
 """How deep a value lies in its row, where it was at level 1 in the item: below the image."""
 VERSIONS_FORM, LATEST_FORM = 'Key("DOC#{document_id}", "v{revision:04d}")', 'Key("DOC#{document_id}", "latest")'
