@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold import App, Count, Key, Router, Row, Sum, Top
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.process import process_event
@@ -63,6 +63,14 @@ def test_a_transaction_keeps_to_one_shard():
 
 def test_spread_rows_stay_exact_under_faults():
     assert check(app_with(), {ORDER_ITEM: ITEM}, histories=60).histories == 60
+
+
+def leaders(item):
+    yield Row(day=item["day"], leaders=Top(2, by=item["price"], value={"price": item["price"]}))
+
+
+def test_lists_of_spread_rows_stay_exact_under_faults():
+    assert check(app_with(leaders), {ORDER_ITEM: ITEM}, histories=60).histories == 60
 
 
 def test_another_number_of_shards_is_safe_at_any_time():
