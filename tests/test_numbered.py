@@ -214,8 +214,8 @@ def test_a_value_that_is_nested_too_deep_for_a_row_is_recorded_as_its_digest():
         deep = [deep]
     inner, full = document(deep=deep[0], text="x" * (300 * KB)), document(deep=deep, text="x" * (300 * KB))
     assert recorded_row(change(None, inner))["image"] == inner
-    row = recorded_row(change(None, full))
-    assert (list(row["large"]), row["image"]["text"]) == (["deep"], full["text"])
+    row = recorded_row(change(None, {**full, "less": deep[0]}))
+    assert (list(row["large"]), row["image"]["text"], row["image"]["less"]) == (["deep"], full["text"], deep[0])
 
 
 def test_an_item_of_too_many_attributes_leaves_them_out_and_says_so():
@@ -322,6 +322,38 @@ def test_keys_that_cannot_hold_the_rows_are_refused_where_they_are_declared(opti
         app_of(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"versions": Key("DOC#{document_id}", "v")}, "raises with each edit, for example {revision:04d}."),
+        ({"redact": ["revision"]}, "the key of a row would hold the value in clear. Leave one of them out."),
+        (
+            {"latest": Key("DOC#{document_id}", "l{title}")},
+            "each item, which its key alone can tell. Leave the field out.",
+        ),
+        (
+            {"versions": Key("DOC#{document_id}", "v{at}")},
+            "two of them: number versions by an attribute of another name.",
+        ),
+        ({"latest": Key("X#{kind}", "latest")}, "Missing: {document_id}."),
+        ({"versions": None}, 'add versions=Key("DOC#{document_id}", "v{revision:04d}").'),
+    ],
+)
+def test_a_refusal_ends_with_the_remedy(options, remedy):
+    with pytest.raises(DeclarationError, match=re.escape(remedy) + "$"):
+        app_of(**options)
+
+
+def test_all_fields_that_a_key_lacks_are_named_and_all_names_that_are_taken():
+    page = Key("DOC#{document_id}", "PAGE#{page:03d}")
+    with pytest.raises(DeclarationError, match=r"Missing: {document_id}, {page:03d}\.$"):
+        app_of(page, versions=Key("ALL", "{revision:d}"))
+    with pytest.raises(
+        DeclarationError, match="whose rows hold at, key, the table's own attributes and the number, and"
+    ):
+        app_of(versions=Key("DOC#{document_id}", "v{key}"))
+
+
 def test_a_table_that_has_an_attribute_of_the_rows_itself_is_refused():
     table = Table("versions", sort="image")
     with pytest.raises(DeclarationError, match=r"of which 'image' is .*'versions' itself: .* own, versions=Key\("):
@@ -384,6 +416,8 @@ def test_an_item_without_a_number_that_fits_is_refused_with_the_remedy(number, m
     with pytest.raises(HandlerError, match=re.escape(message)) as caught:
         kept(change(None, item("DOC#1", **number)))
     assert str(caught.value).startswith("Audit 'history' ")
+    remedies = (" a value that Key('DOC#{document_id}', 'v{revision:04d}') takes.", " without it hold up no others.")
+    assert str(caught.value).endswith(remedies)
     assert not isinstance(caught.value, KeyValueError)
 
 
