@@ -219,8 +219,11 @@ def test_a_value_that_is_nested_too_deep_for_a_row_is_recorded_as_its_digest():
 
 
 def test_an_item_of_too_many_attributes_leaves_them_out_and_says_so():
-    row = recorded_row(change(None, document(**{f"a{number:05d}": "x" * 20 for number in range(14_900)})))
+    full = document(**{f"a{number:05d}": "x" * 20 for number in range(14_900)})
+    row = recorded_row(change(None, full))
     assert (row["image"], row["left_out"]) == (item("DOC#1"), ["image"])
+    row = recorded_row(change(None, {**full, "by": "x" * 2000}), actor="by")
+    assert (row["image"], row["left_out"]) == (item("DOC#1"), ["actor", "image"])
 
 
 @given(st.lists(st.integers(1, 60 * KB), max_size=12), st.integers(0, 3000))
