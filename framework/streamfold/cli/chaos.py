@@ -58,11 +58,15 @@ class Taken(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What all runs came to. ``clean`` is what is wrong without any fault, and then there are no runs."""
+    """What all runs came to. ``clean`` is what is wrong without any fault, and then there are no runs.
+
+    ``unproved`` names handlers that runs of these records do not prove.
+    """
 
     clean: str | None
     runs: list["Run"]
     shortest: "Shortest | None"
+    unproved: tuple[str, ...] = ()
 
     @property
     def diverged(self) -> list["Run"]:
@@ -190,7 +194,7 @@ def _shown(seeds: Iterable[int], *, shown: bool) -> Iterable[int]:
 def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> Outcome:
     if problem := recording.clean_problem():
         return Outcome(problem, [], None)
-    outcome = Outcome(None, [recording.run(seed, only) for seed in seeds], None)
+    outcome = Outcome(None, [recording.run(seed, only) for seed in seeds], None, recording.unproved)
     return outcome._replace(shortest=recording.shortest(outcome.diverged[0])) if outcome.diverged else outcome
 
 
@@ -219,6 +223,7 @@ def _print_json(outcome: Outcome, taken: Taken, seed: int) -> None:
         "deliveries": sum(run.deliveries for run in outcome.runs),
         "faults": _table(outcome),
         "clean": outcome.clean,
+        "unproved": list(outcome.unproved),
         "diverged": [{"seed": run.seed, "problem": run.problem} for run in outcome.diverged],
         "shortest": shortest and {"problem": shortest.problem, "records": shortest.records, "story": shortest.story},
     }
@@ -241,6 +246,8 @@ def _print(outcome: Outcome, taken: Taken, options: dict[str, Any], faults: str 
     )
     if taken.derived:
         click.echo(f"{taken.derived} records of declared targets were not delivered: their rows are made anew.")
+    for handler in outcome.unproved:
+        click.echo(f"Not proved: {handler}.")
     if outcome.shortest:
         _print_diverged(outcome, outcome.shortest, options, faults)
 

@@ -4,10 +4,11 @@ What is delivered, when and to how many invocations at once is chosen point by p
 late writes land, the rest is delivered, records that were given up are redriven, and the rows have to be right.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from streamfold.chains import run_chains
 from streamfold.change import Change
@@ -25,9 +26,15 @@ from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
+from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import Rows, stored_rows
+from streamfold.testing.oracle import Rows, archived_items, expected_rows, stored_rows
+from streamfold.testing.store import PLACE, Contents, ProofStore
+from streamfold.testing.writers import Lane, Writers, changes_items
 from streamfold.world import World
+
+if TYPE_CHECKING:
+    from streamfold.archive_places import ArchivePlace
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
@@ -40,7 +47,7 @@ DELIVERY = (
     "out-of-time",
     "repair",
 )
-MEANWHILE = ("overlap", "other-shard", "repair")
+MEANWHILE = ("overlap", "other-shard", "repair", "written-meanwhile")
 REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
 END = ("late-writes-land-last", "all-delivered-again")
 REWIND_RECORDS = 3
@@ -53,22 +60,8 @@ ATTEMPTS_MAX = 3
 INVOCATIONS_MAX = 50
 """Invocations per shard after which nothing fails any more."""
 NOW = 1_772_355_600.0
-
-
-@dataclass(slots=True)
-class Lane:
-    """One shard: its changes in order, the place up to which they are through, and those that were given up."""
-
-    name: str
-    changes: Sequence[Change]
-    position: int = 0
-    attempts: int = 0
-    invocations: int = 0
-    given_up: list[Change] = field(default_factory=list)
-
-    @property
-    def done(self) -> bool:
-        return self.position >= len(self.changes)
+ROUNDS_MAX = 50
+"""Times that handlers may write to items whose records were all delivered, before they are taken to go on for ever."""
 
 
 class Driver:
@@ -82,18 +75,25 @@ class Driver:
         actions: int,
         tell: Callable[[str], None] = lambda _: None,
         store: MemoryEngine | None = None,
+        pace: int = 0,
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
-        self.lanes = [
-            Lane(f"shard {number}", arriving(changes, choices)) for number, changes in enumerate(shards, 1) if changes
-        ]
         self.choices = choices
         self.tell = tell
-        self.settings = Settings(chunk_actions=actions)
-        self.store = store or MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.settings = Settings(chunk_actions=actions, archive=PLACE)
+        self.given = [change for changes in shards for change in changes]
+        proof = ProofStore(self.app.tables.values(), self.app.chains)
+        self.store: MemoryEngine = store or proof
+        self.writers: Writers | None = None
+        if store is None and changes_items(self.app):
+            self.lanes = _lanes([], shards)
+            self.writers = Writers(proof, self.lanes, choices, tell, pace)
+        else:
+            self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
         self.store.source_tables.update(self.app.source_tables)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
+        self.places: dict[str, ArchivePlace] = {PLACE: Contents(proof, self.engine.archive)}
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
@@ -110,7 +110,24 @@ class Driver:
         self._settle()
         if self._broken is not None:
             raise self._broken
-        return stored_rows(self.app, self.store.rows.items())
+        rows = stored_rows(self.app, self.store.rows.items()) | archived_items(self.app, self.places[PLACE])
+        return rows | stored_items(self.app, self.writers.store, self.writers.store.told) if self.writers else rows
+
+    @property
+    def told(self) -> Sequence[Change]:
+        """The changes that a run leads to, each once: as they were given, or as the tables of the run tell of them."""
+        return [each.change for each in self.writers.store.told] if self.writers else self.given
+
+    def expected(self) -> Rows:
+        """What the run has to lead to, told after it.
+
+        Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
+        """
+        rows = expected_rows(self.app, self.told)
+        if self.writers is None:
+            return rows
+        check_cascades(self.app, self.writers.store.told)
+        return rows | expected_items(self.app, self.writers.store.told)
 
     def _check(self) -> None:
         """Notes the first invariant that broke; what it was raised inside might take it for an error of its own."""
@@ -122,12 +139,16 @@ class Driver:
     def _invoke(self, lane: Lane) -> None:
         lane.invocations += 1
         how = self.choices.choose("delivery", DELIVERY)
-        if how == "repair":
+        if how == "repair" and lane.position < len(lane.changes):
             self._repair(lane.changes[lane.position])
             if lane.done:  # it was delivered meanwhile
                 return
         size = BATCHES.get(self.choices.choose("batch", tuple(BATCHES)) or "", BATCH_RECORDS)
+        if self.writers:
+            self.writers.write(lane, self.writers.pace or size)
         batch = list(lane.changes[lane.position : lane.position + size])
+        if not batch:  # what was written changed nothing
+            return
         self._write(batch)
         if how == "skipped":
             self._give_up(lane)
@@ -143,7 +164,8 @@ class Driver:
 
     def _write(self, batch: Sequence[Change]) -> None:
         """The table has what its stream delivers; a batch that comes again does not lead it back."""
-        self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
+        if self.writers is None:
+            self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
 
     def _deliver(self, lane: Lane, batch: list[Change], how: str | None) -> int:
         """Delivers a batch, and returns how many of its records are through."""
@@ -187,8 +209,8 @@ class Driver:
             self.settings,
             clock=lambda: NOW,
             pause=lambda _: None,
-            archive=False,
-            cascade=False,  # what it removes depends on when it runs, and a history is written down before
+            places=self.places,
+            cascade=self.writers is not None,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
 
@@ -198,7 +220,8 @@ class Driver:
             return
         others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
         first = len(self._running) == 1 and isinstance(self._running[0], Lane)
-        possible = {"overlap": first, "other-shard": bool(others), "repair": first}
+        waiting = self.writers.waiting if self.writers else []
+        possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
         option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
         if option is None:
             return
@@ -211,8 +234,10 @@ class Driver:
             self._running.append(None)
             self._overtaken = _through(self._batch, self._attempt(self._batch))
             self._running.pop()
-        else:
+        elif option == "repair":
             self._repair(self._batch[0])
+        elif self.writers:
+            self.writers.write(waiting[0], 1)
         self.tell(f"  ) {option} meanwhile")
 
     def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
@@ -238,11 +263,13 @@ class Driver:
         end = self.choices.choose("end", END)
         for lane in self.lanes:
             self._write(lane.changes)
+            if self.writers:
+                self.writers.write(lane, len(lane.waiting))
         self.engine.choices = self.choices = Choices()
         self.handlers.mend()
         if end != "late-writes-land-last":
             self.engine.land_all()
-        rest = [partial(self._process, lane.changes[lane.position :]) for lane in self.lanes]
+        rest = [partial(self._deliver_rest, lane) for lane in self.lanes]
         given_up = [change for lane in self.lanes for change in lane.given_up]
         steps = [*rest, partial(self._redrive, given_up, redrive)]
         for step in reversed(steps) if redrive == "redriven-early" else steps:
@@ -251,6 +278,26 @@ class Driver:
         again = [lane.changes for lane in self.lanes] if end == "all-delivered-again" else []
         for changes in (*again, ()):  # the last are the chains of what landed late
             self._process(changes)
+        self._deliver_what_follows()
+
+    def _deliver_rest(self, lane: Lane) -> None:
+        self._process(lane.rest())
+
+    def _deliver_what_follows(self) -> None:
+        """Delivers the records of what handlers wrote to items, and of what they wrote then, until there are none.
+
+        Raises ``HandlerFails`` where that does not come to an end.
+        """
+        left = [lane for lane in self.lanes if not lane.done]
+        for _ in range(ROUNDS_MAX):
+            if not left:
+                return
+            for lane in left:
+                self._process(lane.rest())
+            left = [lane for lane in self.lanes if not lane.done]
+        item = left[0].changes[-1].item if left else None
+        if item is not None:
+            raise HandlerFails(endless(self.app, item, ROUNDS_MAX))
 
     def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
         """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""
@@ -271,6 +318,13 @@ class Driver:
         for failure in failures or ():
             if not isinstance(failure.error, Held | NotStarted):
                 raise HandlerFails(str(failure)) from failure.error
+
+
+def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Lane]:
+    """A lane for each shard that has changes, which arrived as they are, or wait until the application writes them."""
+    lanes = [Lane(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
+    lanes += [Lane(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
+    return lanes
 
 
 def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:

@@ -21,6 +21,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "put_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
+    "archive": ("applied-twice", *ANSWERS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
@@ -31,6 +32,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
 }
 """The faults of each call of an engine."""
 DESCRIBED = {
+    "archive": "write of an archive's content",
     "page": "read of children",
     "swap_state": "write of the manifest",
     "pending": "read of the stream of derived rows",
@@ -81,6 +83,9 @@ class FaultyEngine:
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
+
+    def archive(self, name: str, content: bytes) -> None:
+        self._call("archive", name, content)
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         name = "read_state" if not consistent else "read_consistently"

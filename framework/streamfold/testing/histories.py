@@ -12,11 +12,13 @@ from streamfold.envelope import KINESIS, STREAM, Origins
 from streamfold.field import Field
 from streamfold.key import Key
 from streamfold.settings import Settings
+from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError
 from streamfold.testing.items import KeyType
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.stream import Record
 from streamfold.testing.table import TableTwin
+from streamfold.values import Image, without_derived
 
 if TYPE_CHECKING:
     from streamfold.app import App
@@ -72,12 +74,13 @@ def shape(key: Key, examples: Iterable[Mapping[str, Any]]) -> Shape:
 
 def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
     """The shapes of source items in recorded changes: a few of their keys, and some of their images."""
-    keys = dict.fromkeys(key for route in app.routes for key in route.sources)
+    keys = item_keys(app)
     fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     for change in changes:
         if change.has_new and change.new and not app.derived(change.item):
-            image = {name: value for name, value in change.new.items() if name not in change.table.attributes}
+            own = Image(without_derived(change.new.raw))
+            image = {name: value for name, value in own.items() if name not in change.table.attributes}
             for key in keys:
                 if key.table == change.table and (found := key.match_values(*change.item[1:])) is not None:
                     _add_new(fields[key], found, ITEMS_MAX)

@@ -111,7 +111,10 @@ def _second_notice(change: Change) -> Change:
     number = int(change.sequence) + 1
     again = _record(json.loads(b64decode(record["kinesis"]["data"])), number, record["eventSourceARN"])
     prefix = change.version_text[: change.version_text.rindex("/") + 1]
-    return KinesisChange(again, data, Origin(change.table, prefix))
+    notice = KinesisChange(again, data, Origin(change.table, prefix))
+    notice.event, notice.version_text = change.event, change.version_text  # as the table found it
+    notice._old, notice._new = change._old, change._new  # noqa: SLF001 - the same
+    return notice
 
 
 def _record(data: Record, number: int, arn: str) -> Record:

@@ -8,19 +8,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from decimal import localcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
+from streamfold.archive import ArchivedItem, read_archive
 from streamfold.change import Change, ItemKey, item_name
 from streamfold.effects import Add, Delete
 from streamfold.engines import StoredItem
 from streamfold.route import Route
 from streamfold.shards import SHARD, shard_of
-from streamfold.table import CONTRIBUTORS
+from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
-from streamfold.values import EXACT, encode, hidden
+from streamfold.values import CANONICAL, EXACT, Image, decode, encode, hidden, without_derived
 from streamfold.writes import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.archive_places import ArchivePlace
 
 Fields = Mapping[str, Any]
 Values = dict[str, Any]
@@ -36,13 +40,9 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
         once = {(change.item, change.identity_text): change for change in changes}
         for change in sorted(once.values(), key=_identity):
             items[change.item] = change.new
-            for route, fields in _routes(app, change.item, "audit", "on", "copy"):
+            for route, fields in routes_for(app, change.item, "audit", "on", "copy", "archive"):
                 _take(route, change, fields, rows)
-        folded = _folded(app, items)
-        for _ in app.chained:  # a chain is no longer than it has readers
-            before, folded = folded, _folded(app, {**items, **folded})
-            if folded == before:
-                break
+        folded = folded_rows(app, items)
     return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
 
 
@@ -56,6 +56,26 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
     return rows
 
 
+def archived_items(app: App, place: "ArchivePlace") -> Rows:
+    """What an archive keeps, as the reader gives it, in the same form; what it gives twice is there twice."""
+    found: Rows = {}
+    for route in app.routes:
+        for kept in read_archive(place, route.name) if route.kind == "archive" else ():
+            key = _kept_key(route.name, kept)
+            found[key if key not in found else (*key[:2], f"{key[2]!r} again")] = _shown(encode(_kept(kept))["M"])
+    return found
+
+
+def folded_rows(app: App, items: Mapping[ItemKey, Mapping[str, Any]]) -> dict[RowKey, Values]:
+    """What views and indexes make of items, and of the rows that they made."""
+    folded = _folded(app, items)
+    for _ in app.chained:  # a chain is no longer than it has readers
+        before, folded = folded, _folded(app, {**items, **folded})
+        if folded == before:
+            break
+    return folded
+
+
 def _identity(change: Change) -> str:
     return change.identity_text
 
@@ -64,9 +84,9 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
     rows: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     unique: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     for item, image in items.items():
-        for route, fields in _routes(app, item, "view", "index") if image else ():
-            effects = _called(route, image, fields, item)
-            for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
+        for route, fields in routes_for(app, item, "view", "index") if image else ():
+            effects = called(route, image, fields, item)
+            for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
                 source = f"{item[0]}|{item_name(item)}"
                 if route.unique:
                     unique[key].append((source, image[route.unique.by] if route.unique.by else "", values))
@@ -77,17 +97,24 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """Adds what one change leads to through an ``audit``, ``on`` or ``copy``."""
+    """Adds what one change leads to through an ``audit``, ``on``, ``copy`` or ``archive``."""
     if route.kind == "audit":
         _audit(route, change, fields, rows)
         return
     if route.kind == "copy":
         _copy(route, change, rows)
         return
+    if route.kind == "archive":
+        if change.event == "REMOVE":
+            kept = ArchivedItem(
+                change.table.name, decode({"M": change.old.raw}), change.identity_text, change.at, change.expired
+            )
+            rows[_kept_key(route.name, kept)] = _kept(kept)
+        return
     if not route.takes(change):
         return
-    effects = _called(route, change, fields, change.item)
-    for effect, (key, values) in zip(effects, _placed(route, effects, fields), strict=True):
+    effects = called(route, change, fields, change.item)
+    for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
         if isinstance(effect, Add):
             row = rows.setdefault(key, {})
             row.update({name: row.get(name, 0) + amount for name, amount in values.items()})
@@ -95,6 +122,15 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
             rows.pop(key, None)
         else:
             rows[key] = values
+
+
+def _kept_key(handler: str, kept: ArchivedItem) -> RowKey:
+    """Where an archived item stands among rows: with its table, as it was, and its version, by which removals differ."""
+    return f"archive {handler}", f"{kept.table} {CANONICAL.encode(encode(kept.item))}", kept.version
+
+
+def _kept(kept: ArchivedItem) -> Values:
+    return {"item": kept.item, "at": kept.at, "expired": kept.expired}
 
 
 def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
@@ -105,8 +141,13 @@ def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
 
 
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """The row of a change whose values are all small; without digests, which need a key."""
-    old, new, recorded = change.old, change.new, route.recorded
+    """The row of a change whose values are all small; without digests, which need a key.
+
+    A history does not tell of attributes that were derived onto the item.
+    """
+    old, new, recorded = Image(without_derived(change.old.raw)), Image(without_derived(change.new.raw)), route.recorded
+    if change.event == "MODIFY" and dict(old) == dict(new) and any(map(bears, (change.old, change.new))):
+        return
     shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
     named = {"item": item_name(change.item), "version": change.identity_among(lambda name: name in shown)}
     row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
@@ -129,6 +170,11 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Valu
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
 
 
+def bears(image: Image) -> bool:
+    """Whether attributes were derived onto an item."""
+    return DERIVED in image.raw
+
+
 def _declared(route: Route, change: Change, ttl: str | None) -> Values:
     """What a row of an audit also holds where the declaration asks for it."""
     recorded = route.recorded
@@ -142,7 +188,7 @@ def _declared(route: Route, change: Change, ttl: str | None) -> Values:
     return found
 
 
-def _routes(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fields]]:
+def routes_for(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fields]]:
     for route in app.routes:
         if route.kind in kinds and not route.external:
             keys = (key for key in route.sources if key.table.name == item[0])
@@ -152,7 +198,7 @@ def _routes(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Field
                 yield route, fields
 
 
-def _called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
+def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
         return list(route.function(subject, **{name: fields[name] for name in route.wants}))
@@ -161,9 +207,9 @@ def _called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[A
         raise HandlerFails(f"handler {route.name!r}, item {name}: {type(error).__name__}: {error}") from error
 
 
-def _placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:
+def placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:
     for effect in effects:
-        target = effect.target or route.into[0]
+        target = effect.target or route.writes[0]
         values = {name: value for name, value in effect.values.items() if name not in target.types}
         shard = {SHARD: shard_of(fields, route.shards)} if route.shards else {}
         key = target.compose({**fields, **shard, **effect.values})

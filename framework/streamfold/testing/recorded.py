@@ -11,14 +11,17 @@ from streamfold.app import App
 from streamfold.change import Change
 from streamfold.testing.check import ACTIONS, RATES, difference_of
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
+from streamfold.testing.coverage import item_keys, unproved
 from streamfold.testing.determinism import NotDeterministic, check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.oracle import expected_rows
 from streamfold.testing.shorten import Budget, shortened
+from streamfold.testing.writers import PACES, changes_items
 
 if TYPE_CHECKING:
     from streamfold.change import ItemKey
+    from streamfold.key import Key
     from streamfold.testing.oracle import Rows
 
 RECORDS_MAX = 100_000
@@ -53,6 +56,7 @@ class Run:
     faults: Counter[str]
     script: Script
     actions: int
+    pace: int
     deliveries: int
     problem: str | None
 
@@ -75,20 +79,31 @@ class Recording:
         self.items = _items(changes)
         self.shards = _shards(self.items)
         self.expected: Rows = {}
+        self.paces = PACES if changes_items(app) else (0,)
 
     @property
     def records(self) -> int:
         return sum(map(len, self.items))
 
+    @property
+    def unproved(self) -> tuple[str, ...]:
+        """The handlers that runs of these records do not prove, each with the reason."""
+        items = [item[0].change.item for item in self.items]
+        return unproved(self.app, [key for key in item_keys(self.app) if any(_is_of(key, item) for item in items)])
+
     def clean_problem(self) -> str | None:
         """Runs without any fault; what is wrong already then: nothing else is worth trying."""
         try:
             check_deterministic(self.app, self._probes())
-            clean = self._driver(self.shards, Choices(), CLEAN_ACTIONS).run()
-        except AssertionError as broken:  # a handler that fails, or is no function; an invariant
+            driver = self._driver(self.shards, Choices(), CLEAN_ACTIONS)
+            clean = driver.run()
+            if driver.writers:
+                self.expected = driver.expected()
+        except AssertionError as broken:  # a handler that fails, or is no function; an invariant; an item that is wrong
             prefix = "" if isinstance(broken, NotDeterministic) else "The clean replay fails: "
             return f"{prefix}{broken}"
-        self.expected = expected_rows(self.app, [placed.change for item in self.items for placed in item])
+        if not driver.writers:
+            self.expected = expected_rows(self.app, [placed.change for item in self.items for placed in item])
         if clean == self.expected:
             return None
         problem = difference_of(self._driver(self.shards, Choices(), CLEAN_ACTIONS), self.expected)
@@ -97,23 +112,23 @@ class Recording:
     def run(self, seed: int, only: Collection[str] | None = None) -> Run:
         """One run under the faults that this seed draws, compared with the clean run."""
         random = Random(seed)  # noqa: S311 - drawn from a seed
-        actions, rate = random.choice(ACTIONS), random.choice(RATES)
+        actions, rate, pace = random.choice(ACTIONS), random.choice(RATES), random.choice(self.paces)
         choices = Drawn(random, rate, only)
-        driver = self._driver(self.shards, choices, actions)
+        driver = self._driver(self.shards, choices, actions, pace=pace)
         problem = difference_of(driver, self.expected)
         faults = Counter(taken.option.partition(" ")[0] for taken in choices.taken)
-        return Run(seed, faults, choices.script, actions, driver.deliveries, problem)
+        return Run(seed, faults, choices.script, actions, pace, driver.deliveries, problem)
 
     def shortest(self, run: Run) -> Shortest:
         """The shortest steps found on which a run that diverged still does."""
 
         def again(items: Sequence[Item], script: Script) -> bool:
-            return self._problem(items, script, run.actions) is not None
+            return self._problem(items, script, run) is not None
 
         budget = Budget(max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records))))
         items, script = shortened(again, self.items, run.script, budget)
         found = Shortest("")
-        found.problem = self._problem(items, script, run.actions, found.story.append) or run.problem or ""
+        found.problem = self._problem(items, script, run, found.story.append) or run.problem or ""
         found.records = [
             f"shard {number}, record {place}: {change.event} {change.name}"
             for number, shard in enumerate(_shards(items), 1)
@@ -122,11 +137,9 @@ class Recording:
         return found
 
     def _problem(
-        self, items: Sequence[Item], script: Script, actions: int, tell: Callable[[str], None] = lambda _: None
+        self, items: Sequence[Item], script: Script, run: Run, tell: Callable[[str], None] = lambda _: None
     ) -> str | None:
-        shards = _shards(items)
-        expected = expected_rows(self.app, [change for shard in shards for change in shard])
-        return difference_of(self._driver(shards, Scripted(script), actions, tell), expected)
+        return difference_of(self._driver(_shards(items), Scripted(script), run.actions, tell, run.pace))
 
     def _driver(
         self,
@@ -134,8 +147,9 @@ class Recording:
         choices: Choices,
         actions: int,
         tell: Callable[[str], None] = lambda _: None,
+        pace: int = 0,
     ) -> Driver:
-        return Driver(self.handlers, shards, choices, actions, tell)
+        return Driver(self.handlers, shards, choices, actions, tell, pace=pace)
 
     def _probes(self) -> Iterator[Change]:
         """Some changes for every set of handlers that takes them."""
@@ -147,6 +161,10 @@ class Recording:
                 seen[names] += 1
                 if seen[names] <= PROBES_MAX:
                     yield change
+
+
+def _is_of(key: "Key", item: "ItemKey") -> bool:
+    return key.table.name == item[0] and key.match_values(*item[1:]) is not None
 
 
 def _items(changes: Iterable[Change]) -> list[Item]:

@@ -34,6 +34,7 @@ def source_of(scenario: Scenario, app: str) -> str:
         f"SCENARIO = Scenario(\n    writes=(\n{writes}\n    ),\n"
         f"    shards={scenario.shards},\n    actions={scenario.actions},\n"
         f"    source={scenario.source!r},\n"
+        f"    pace={scenario.pace},\n"
         f"    script={pformat(dict(scenario.script), width=WIDTH)},\n)\n\n\n"
         f"def test_history_that_diverged():\n    check_scenario({name}, SCENARIO)\n"
     )

@@ -1,0 +1,142 @@
+"""What source items have to be, where handlers write to them: told from the declarations and from who wrote what.
+
+Attributes derived onto items are the fold of what their sources are at the end. A cascade removes what its parent took
+along, and nothing else. Nothing of the framework's way there is used.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import localcontext
+from typing import TYPE_CHECKING, Any
+
+from streamfold.app import App
+from streamfold.change import Change, ItemKey, item_name
+from streamfold.key import Key
+from streamfold.route import Route
+from streamfold.table import DERIVED
+from streamfold.testing.folds import folded_row
+from streamfold.testing.oracle import Fields, Rows, Values, called, folded_rows, placed, routes_for
+from streamfold.testing.store import ProofStore, Told
+from streamfold.values import EXACT, Image, encode, hidden, without_derived
+
+if TYPE_CHECKING:
+    from streamfold.testing.folds import Yielded
+
+Images = Mapping[ItemKey, Mapping[str, Any]]
+ZERO = {"N": "0"}
+
+
+class ItemsWrong(AssertionError):  # noqa: N818 - what it says
+    """A handler removed an item that no declaration removes, or left one that goes with its parent."""
+
+
+def expected_items(app: App, told: Sequence[Told]) -> Rows:
+    """The source items at the end: each as the application wrote it last, and what is derived onto it."""
+    newest = {change.item: change.new for change, _ in told}
+    there = {item for item, image in newest.items() if image}
+    own = {change.item: Image(without_derived(change.new.raw)) for change, is_own in told if is_own}
+    own = {item: image for item, image in own.items() if item in there}
+    with localcontext(EXACT):
+        derived = _derived(app, {**own, **folded_rows(app, newest)})
+        names = attribute_names(app, [change for change, own in told if own])
+        return {item: _shown(image.raw, encode(derived.get(item, {}))["M"], names) for item, image in own.items()}
+
+
+def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> Rows:
+    """The source items of a store, in the same form."""
+    names = attribute_names(app, [change for change, own in told if own])
+    return {item: _shown(without_derived(image), _borne(image), names) for item, image in store.sources()}
+
+
+def check_cascades(app: App, told: Sequence[Told]) -> None:
+    """Raises ``ItemsWrong`` where a handler removed what none of its parents takes along, or left what one does.
+
+    A child that was written while its parent is away may go or stay, because nobody knows what it was meant for.
+    """
+    there: dict[ItemKey, int] = {}
+    gone: dict[ItemKey, int] = {}
+    for place, (change, own) in enumerate(told):
+        if change.new:
+            gone.pop(change.item, None)
+            there[change.item] = place if own else there[change.item]
+            continue
+        if not own and not any(_is_child(app, parent, change.item) for parent in gone):
+            raise ItemsWrong(f"{change.name} was removed by a cascade, though no parent of it was gone")
+        there.pop(change.item, None)
+        gone[change.item] = place
+    for parent, place in gone.items():
+        left = [child for child, written in there.items() if written < place and _is_child(app, parent, child)]
+        if left:
+            raise ItemsWrong(f"{_shown_key(left[0])} is still there, though {_shown_key(parent)} was removed behind it")
+
+
+def endless(app: App, item: ItemKey, rounds: int) -> str:
+    """What to say of handlers that go on writing to an item."""
+    bearing = [route for entry, _ in app.dispatch[item[0]].find(*item[1:]) for route in entry.bears]
+    names = ", ".join(repr(route.name) for route in bearing) or "those that write to it"
+    return (
+        f"handlers {names}, item {_shown_key(item)}: they still wrote to it after {rounds} rounds in which all records "
+        "had been delivered. What they derive has to follow from the item's own attributes alone."
+    )
+
+
+def _derived(app: App, images: Images) -> dict[ItemKey, Values]:
+    """The attributes that handlers derive of these items, by the item that bears them."""
+    given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
+    for item, image in images.items():
+        for route, fields in routes_for(app, item, "attributes") if image else ():
+            for bearer, values, wins in _yielded(route, image, fields, item):
+                given[bearer, route.name].append((f"{item[0]}|{item_name(item)}", wins, values))
+    derived: dict[ItemKey, Values] = defaultdict(dict)
+    for (bearer, _), yielded in given.items():
+        derived[bearer].update(folded_row(yielded))
+    return derived
+
+
+def _yielded(route: Route, image: Any, fields: Fields, item: ItemKey) -> Iterable[tuple[ItemKey, Values, Any]]:
+    effects = called(route, image, fields, item)
+    for effect, (bearer, values) in zip(effects, placed(route, effects, fields), strict=True):
+        yield bearer, values, effect.wins
+
+
+def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
+    """The names of all attributes that handlers derive of any image of these changes, calling each handler with it."""
+    names: set[str] = set()
+    if any(route.kind == "attributes" for route in app.routes):
+        with localcontext(EXACT):
+            for change in changes:
+                image = Image(without_derived(change.new.raw))
+                for values in _derived(app, {change.item: image}).values():
+                    names.update(values)
+    return names
+
+
+def _borne(image: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: image[name] for name in image.get(DERIVED, {}).get("SS", ()) if name in image}
+
+
+def _shown(own: Mapping[str, Any], derived: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """An item as it compares. What the application itself wrote under a derived attribute's name is nobody's business,
+    and a derived 0 is like none.
+    """
+    kept = {name: value for name, value in derived.items() if value != ZERO}
+    shown = {name: value for name, value in own.items() if name not in names and not hidden(name)}
+    return {**shown, **kept, DERIVED: {"SS": sorted(kept)}} if kept else shown
+
+
+def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
+    """Whether a cascade takes one item along with the other."""
+    for route, fields in routes_for(app, parent, "cascade"):
+        for key in route.children:
+            if key.table.name == child[0] and _holds(key, child, fields):
+                return True
+    return False
+
+
+def _holds(key: Key, child: ItemKey, fields: Fields) -> bool:
+    found = key.match_values(*child[1:])
+    return found is not None and all(found[name] == value for name, value in fields.items())
+
+
+def _shown_key(item: ItemKey) -> str:
+    return " / ".join(str(part) for part in item[1:] if part is not None)

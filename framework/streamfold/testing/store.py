@@ -1,0 +1,132 @@
+"""The store of a run: dictionaries, whose source items may be changed by handlers too, and a place for archives.
+
+Attributes are derived onto source items, and cascades remove them, when a run comes to it: what the tables hold, and
+which records they leave, cannot be written down before. So the changes of a history are here what the application
+writes, each over what is there by then, and records come of its writes and of the handlers' alike.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from io import BytesIO
+from typing import IO, NamedTuple
+
+from streamfold.change import BY_OURSELVES, Change, ItemKey
+from streamfold.engines import StoredItem
+from streamfold.engines.memory import NONE, MemoryEngine
+from streamfold.kinesis import KinesisChange
+from streamfold.table import Table
+from streamfold.values import encode, same
+from streamfold.writes import DeleteSource, RowKey, UpdateSource
+
+FOLLOWING_DIGITS = 8
+"""Digits of the number of a handler's write behind the application's last write of the item."""
+BY_HANDLERS = "~"
+"""Begins the end of such a version where records come through Kinesis: behind every digest of the same microsecond."""
+FIRST_SEQUENCE = 9 * 10**39
+"""Sequence numbers of records of what handlers wrote: they have more digits than others, and are no version."""
+PLACE = "file:proof"
+"""What archives of a run are told of their place, which is no folder."""
+
+
+class Told(NamedTuple):
+    """A record of the tables, in the order of all writes, and whether the application wrote (``own``) or a handler."""
+
+    change: Change
+    own: bool
+
+
+class ProofStore(MemoryEngine):
+    """Dictionaries as ever; writes of source items leave records, which ``take`` is given."""
+
+    def __init__(self, tables: Iterable[Table], wanted: Callable[[RowKey], bool] | None = None) -> None:
+        super().__init__(tables, wanted)
+        self.archived: dict[str, bytes] = {}
+        self.told: list[Told] = []
+        self.take: Callable[[Change], None] = lambda _: None
+        self._last: dict[ItemKey, Change] = {}
+
+    def archive(self, name: str, content: bytes) -> None:
+        """Writes a content of an archive."""
+        self.archived[name] = content
+
+    def source(self, item: ItemKey) -> StoredItem | None:
+        """A source item as it is now."""
+        return self._sources.get(item, NONE)[1]
+
+    def sources(self) -> Iterator[tuple[ItemKey, StoredItem]]:
+        """All source items that are there."""
+        return ((key, image) for key, (_, image) in self._sources.items() if image is not None)
+
+    def write_own(self, given: Change, image: StoredItem | None) -> None:
+        """Carries out what the application writes: an item whole, or none any more."""
+        stored, before = self._sources.get(given.item, NONE)
+        version = given.version_text if given.version_text > stored else _following(stored, given)
+        if not _equal(before, image):
+            self._write(given, version, before, image, own=True)
+
+    def _write_source(self, write: DeleteSource | UpdateSource) -> None:
+        stored, before = self._sources[write.key]
+        after: StoredItem | None = None
+        base = stored
+        if isinstance(write, UpdateSource):
+            left = {name: value for name, value in (before or {}).items() if name not in write.removed}
+            after = left | encode(write.values)["M"]
+        else:
+            base = max(stored, write.version)
+        if not _equal(before, after):
+            found = copy(self._last[write.key])
+            found.sequence, found.expired = str(FIRST_SEQUENCE + len(self.told)), False
+            self._write(found, _following(base, found), before, after, own=False)
+
+    def _write(
+        self, given: Change, version: str, before: StoredItem | None, after: StoredItem | None, *, own: bool
+    ) -> None:
+        self._sources[given.item] = (version, after)
+        change = self._last[given.item] = _as_found(given, version, before, after)
+        self.told.append(Told(change, own))
+        self.take(change)
+
+
+class Contents:
+    """The archive of a store as a place: written through ``engine``, which may fail, and read from what is stored."""
+
+    def __init__(self, store: ProofStore, write: Callable[[str, bytes], None]) -> None:
+        self.store = store
+        self.write = write
+
+    def names(self, under: str) -> Iterator[str]:
+        yield from sorted(name for name in self.store.archived if name.startswith(under))
+
+    def folders(self, under: str) -> Iterator[str]:
+        parts = (name.removeprefix(under).partition("/") for name in self.names(under))
+        yield from sorted({first for first, mark, _ in parts if mark})
+
+    def read(self, name: str) -> IO[bytes]:
+        return BytesIO(self.store.archived[name])
+
+    def __str__(self) -> str:
+        return PLACE
+
+
+def _as_found(given: Change, version: str, before: StoredItem | None, after: StoredItem | None) -> Change:
+    """A change as the table finds it: what it was given as, if nobody else has written meanwhile."""
+    event = "REMOVE" if after is None else "MODIFY" if before is not None else "INSERT"
+    known = not given.has_old or _equal(given.old.raw or None, before)
+    if known and (given.event, given.version_text) == (event, version) and _equal(given.new.raw or None, after):
+        return given
+    change = copy(given)
+    change.event, change.version_text = event, version  # type: ignore[assignment]
+    change._old = before if given.has_old else None  # noqa: SLF001 - a copy of its own
+    change._new = after  # noqa: SLF001
+    return change
+
+
+def _following(version: str, change: Change) -> str:
+    """The next version behind one: before any that the application's next write of the item has."""
+    mark = BY_HANDLERS if isinstance(change, KinesisChange) else BY_OURSELVES
+    head, _, number = version.partition(mark)
+    return f"{head}{mark}{int(number or 0) + 1:0{FOLLOWING_DIGITS}d}"
+
+
+def _equal(one: StoredItem | None, other: StoredItem | None) -> bool:
+    return one is other or (one is not None and other is not None and same({"M": one}, {"M": other}))
