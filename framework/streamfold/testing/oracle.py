@@ -125,7 +125,7 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
 
 
 def _kept_key(handler: str, kept: ArchivedItem) -> RowKey:
-    """Where an archived item stands among rows: with its table, as it was, and its version, by which removals differ."""
+    """Where an archived item stands among rows: with its table, as it was; its version tells its removals apart."""
     return f"archive {handler}", f"{kept.table} {CANONICAL.encode(encode(kept.item))}", kept.version
 
 
