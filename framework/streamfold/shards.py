@@ -15,6 +15,8 @@ from streamfold.route import Fields
 
 SHARD = "shard"
 """The field of the target's template that says which of the rows it is."""
+FIELD = f"{{{SHARD}:02d}}"
+"""The field as it is best written: it takes every number of shards, so that another one is no other template."""
 SHARDS_MAX = 100
 """Items that one request reads (API Reference, BatchGetItem): a reader adds a row's shards up at once."""
 
@@ -47,12 +49,11 @@ def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ..
 
 def _check_target(shards: int, target: Key, at: str) -> None:
     field = target.types.get(SHARD)
-    width = len(str(shards - 1))
     if field is None or field.python_type is not int:
-        form = target.partition.text + f"{target.table.delimiter}{{{SHARD}:{width:02d}d}}"
+        form = f"{target.partition.text}{target.table.delimiter}{FIELD}"
         raise DeclarationError(
-            f"The view at {at} has shards={shards}, but {target!r} has no field {{{SHARD}:{width:02d}d}} that tells "
-            f"the rows apart. Give it one, for example in its partition: {form!r}."
+            f"The view at {at} has shards={shards}, but {target!r} has no field {FIELD} that tells the rows apart. "
+            f"Give it one, for example in its partition: {form!r}."
         )
     try:
         field.write(shards - 1)
