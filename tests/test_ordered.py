@@ -66,7 +66,9 @@ def test_they_are_shown_as_they_are_written():
         (lambda: Latest(1, by=[1]), "Latest(1, by=[1]) is ordered by [1] of type list, which does not compare"),
         (lambda: Latest(1.5, by=1), "Value 1.5 is a float, which is not exact"),
         (lambda: Max(datetime(2026, 3, 1)), "it has no time zone"),  # noqa: DTZ001
-        (lambda: Max("x" * ORDER_BYTES_MAX), f"by a value of {ORDER_BYTES_MAX + 1} bytes, {ORDER_BYTES_MAX} at most"),
+        (lambda: Max("x" * (ORDER_BYTES_MAX + 1)), "by a value of 401 bytes, 400 at most: order by the beginning of"),
+        (lambda: Max("a b" * 100), "by a value of 500 bytes, 400 at most (each of its letters up to '$' counts three)"),
+        (lambda: Max(b"x" * 201), "by a value of 402 bytes, 400 at most (each of its bytes counts two): order by"),
         (lambda: Latest("x" * 32_768, by=1), "has a value of 32776 bytes, 32768 at most"),
         (lambda: Top(1, by=1, value="x" * 2048), "has a value of 2056 bytes, 2048 at most"),
         (lambda: Top(0, by=1), f"Top(0, by=1) keeps 0 values: expected a whole number from 1 to {TOP_MAX}."),
@@ -80,6 +82,11 @@ def test_they_are_shown_as_they_are_written():
 def test_what_cannot_be_ordered_or_kept_is_refused_where_it_stands(make, message):
     with pytest.raises(HandlerError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize("value", ["x" * ORDER_BYTES_MAX, "€" * 133, " " * 133, b"x" * 200])
+def test_a_value_that_orders_may_have_the_limit_of_bytes(value):
+    assert len(order_text(value, "").encode()) - len("S") in (ORDER_BYTES_MAX - 1, ORDER_BYTES_MAX)
 
 
 @given(NUMBERS, NUMBERS)
@@ -110,7 +117,7 @@ def test_days_and_bytes_sort():
 def test_keys_of_entries_fit_whatever_the_keys_of_rows_and_sources(letter):
     long = ("main", letter * 680, letter * 340)
     assert len(partition("a" * 64, "h" * 64, letter * 200, long).encode()) <= PARTITION_BYTES_MAX
-    assert len((order_text("x" * (ORDER_BYTES_MAX - 1), "") + "#" + source_text(long)).encode()) <= SORT_BYTES_MAX
+    assert len((order_text("x" * ORDER_BYTES_MAX, "") + "#" + source_text(long)).encode()) <= SORT_BYTES_MAX
 
 
 def test_partitions_of_entries_are_never_the_same_for_two_attributes_or_rows():

@@ -26,7 +26,8 @@ TOP_BYTES_MAX = 2048
 COLLECT_MAX = 500
 """Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
 ORDER_BYTES_MAX = 400
-"""Bytes of a value that orders: it shares a sort key of 1,024 bytes (Developer Guide, Limits) with the source's."""
+"""Bytes of a value that orders, in the text that sorts as it does: it shares a sort key of 1,024 bytes (Developer Guide,
+Limits) with the source's."""
 CLAIMANTS_MAX = 10
 """Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
 VALUE_BYTES_MAX = 32 * 1024
@@ -249,13 +250,15 @@ def order_text(value: Any, said: str) -> str:
             f"number (int or Decimal), text, bytes, a date or a time{hint}."
         )
     ((tag, content),) = encode(value).items()
-    text = tag + (content.translate(ESCAPED) if tag == "S" else sortable(decode({tag: content})))
-    if len(text) * 4 > ORDER_BYTES_MAX and len(text.encode()) > ORDER_BYTES_MAX:
+    text = content.translate(ESCAPED) if tag == "S" else sortable(decode({tag: content}))
+    if len(text) * 4 > ORDER_BYTES_MAX and (size := len(text.encode())) > ORDER_BYTES_MAX:
+        counted = " (each of its bytes counts two)" if tag == "B" else ""
+        counted = " (each of its letters up to '$' counts three)" if tag == "S" and text != content else counted
         raise HandlerError(
-            f"{said} is ordered by a value of {len(text.encode())} bytes, {ORDER_BYTES_MAX} at most: order by the "
-            "beginning of it, or by a digest."
+            f"{said} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the beginning "
+            "of it, or by a digest."
         )
-    return text
+    return tag + text
 
 
 def content_text(value: Any, said: str, bytes_max: int = VALUE_BYTES_MAX) -> str:
