@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Table, Version
-from streamfold.change import ABSENT, Change, Origin, item_name, item_parts
+from streamfold.change import ABSENT, Change, Origin, item_name, item_parts, typed
 from streamfold.errors import ImageError, RecordError
 from streamfold.table import MAIN
 from tests.records import LABEL, VERSION_PREFIX, change, item, record
@@ -234,6 +234,20 @@ def test_the_name_of_an_item_is_never_that_of_another(one, other):
 def test_the_name_of_an_item_tells_its_key_again(partition, sort):
     assert item_parts(item_name(("main", partition, sort))) == [partition, sort]
     assert item_parts(item_name(("main", partition, None))) == [partition]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (("ORDER#1", "METADATA"), "ORDER#1 METADATA"),
+        (("BOOKING#b|9", "INFO"), "'BOOKING#b|9' INFO"),
+        (("100%", "#1"), "100% '#1'"),
+        (("a b", None), "'a b'"),
+        ((7, b"\x00\xff"), "7 00ff"),
+    ],
+)
+def test_a_name_is_shown_as_the_key_that_one_types(key, text):
+    assert typed(item_name(("main", *key))) == text
 
 
 def test_the_name_of_an_item_does_not_depend_on_how_a_number_is_spelled():

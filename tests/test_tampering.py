@@ -140,7 +140,7 @@ def test_without_a_signed_row_there_is_nothing_to_compare():
 
 def test_a_finding_says_what_it_means():
     finding = Finding("ORDER#1|METADATA", "00/label/7", "gap")
-    assert str(finding).startswith("ORDER#1|METADATA  00/label/7  gap: the row does not begin with the item as the row")
+    assert str(finding).startswith("ORDER#1 METADATA  00/label/7  gap: the row does not begin with the item as the row")
 
 
 def test_digests_tell_nothing_of_redacted_values():

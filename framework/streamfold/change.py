@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown
@@ -20,6 +21,8 @@ SEQUENCE_DIGITS_MAX = 40
 SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
+PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
+"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` only begins a comment at the beginning."""
 BY_OURSELVES = "+"
 """Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
 without a stream of its own: behind the version that it follows, before every later one.
@@ -251,6 +254,11 @@ def item_name(item: ItemKey) -> str:
 def item_parts(name: str) -> list[str]:
     """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
     return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
+
+
+def typed(name: str) -> str:
+    """The key of an item's name as it is typed for a command: partition and sort, quoted where a shell needs it."""
+    return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
 
 
 def key_text(value: KeyValue) -> str:

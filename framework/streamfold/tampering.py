@@ -8,6 +8,7 @@ record that comes again days later would make an honest history look forged.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from streamfold.change import typed
 from streamfold.digests import ROW, image_digest, row_digest, same_digest
 from streamfold.values import Image
 
@@ -36,7 +37,7 @@ class Finding(NamedTuple):
     problem: Problem
 
     def __str__(self) -> str:
-        return f"{self.item}  {self.version}  {self.problem}: the row {MEANINGS[self.problem]}"
+        return f"{typed(self.item)}  {self.version}  {self.problem}: the row {MEANINGS[self.problem]}"
 
 
 def findings(

@@ -127,7 +127,7 @@ def test_findings_for_a_person_say_what_they_mean_and_what_cannot_be_found(state
 
     assert ran.code == 1
     finding, summary, not_found = ran.out.splitlines()
-    assert finding.startswith("ORDER#2|METADATA  00/2026-03-01T09:00:00.000/")
+    assert finding.startswith("ORDER#2 METADATA  00/2026-03-01T09:00:00.000/")
     assert "gap: the row does not begin with the item as the row before left it" in finding
     assert summary == "5 items, 19 rows: 1 gap."
     assert not_found.startswith("Not found in this way: rows that are missing at the end of a history")
@@ -173,7 +173,7 @@ def test_without_the_key_nothing_is_checked(state, monkeypatch):
     [
         ((), "Say which histories: PARTITION and SORT of one item, or --all."),
         (("ORDER#1", "METADATA", "--all"), "Say which histories: PARTITION and SORT of one item, or --all."),
-        (("ORDER#9", "METADATA"), "Item ORDER#9|METADATA has no history: nothing was recorded, or all of it is gone."),
+        (("ORDER#9", "METADATA"), "Item ORDER#9 METADATA has no history: nothing was recorded, or all of it is gone."),
         (("ORDER#9", "X"), "No audit records the item ORDER#9 / X: expected PARTITION and SORT of ORDER#{order_id} "),
         (("--all", "--since", "noon"), "--since 'noon' is no time with a time zone: expected for example 2026-03-01T1"),
         (("--all", "--handler", "x"), "--handler 'x' is no audit of 'shop': expected audit, lines."),

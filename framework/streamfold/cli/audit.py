@@ -13,7 +13,7 @@ from time import time as now
 import click
 
 from streamfold.app import App
-from streamfold.change import image_of
+from streamfold.change import image_of, typed
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     Store,
@@ -142,7 +142,7 @@ def _histories(
     found = audited(app, partition, sort, handler)
     rows = rows_of(store, found)
     if not rows:
-        raise SettingsError(f"Item {found.item} has no history: nothing was recorded, or all of it is gone.")
+        raise SettingsError(f"Item {typed(found.item)} has no history: nothing was recorded, or all of it is gone.")
     return [(found, rows)]
 
 
