@@ -22,7 +22,7 @@ SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
 PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
-"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` only begins a comment at the beginning."""
+"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
 BY_OURSELVES = "+"
 """Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
 without a stream of its own: behind the version that it follows, before every later one.

@@ -26,7 +26,7 @@ TOP_BYTES_MAX = 2048
 COLLECT_MAX = 500
 """Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
 ORDER_BYTES_MAX = 400
-"""Bytes of a value that orders, in the text that sorts as it does: it shares a sort key of 1,024 bytes (Developer Guide,
+"""Bytes of a value that orders, as text that sorts as it does: they share a sort key of 1,024 bytes (Developer Guide,
 Limits) with the source's."""
 CLAIMANTS_MAX = 10
 """Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
