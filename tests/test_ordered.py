@@ -165,19 +165,23 @@ def test_two_values_in_one_place_are_refused():
     assert message.replace("last", "top") in refused(Row(top=Top(1, by=1)), Row(top=Top(2, by=1)))
 
 
+CONVERT = "Yield one kind: convert the value, for example Decimal(...) or str(...)."
+RENAME = "Give one of them another name."
 KINDS = [
-    (Max(5), Sum(5), "as Sum (Sum(5)), but handler 'handler' yielded it as Max of numbers"),
-    (Sum(5), Min(5), "as Min of numbers (Min(5)), but handler 'handler' yielded it as Sum"),
-    (Average(5), Sum(5), "as Sum (Sum(5)), but handler 'handler' yielded it as Average"),
-    (Latest(1, by=1), Latest(1, by="1"), "as Latest of texts (Latest(1, by='1')), but handler 'handler' yielded it as"),
-    (Max(5), Min(5), "whose values compare, from one handler. Give one of them another name."),
-    (Max(5), Max("5"), "whose values compare, from one handler. Convert the values to one type in the handler."),
+    (Max(5), Sum(5), "as Sum (Sum(5)), and before as Max of numbers: ", RENAME),
+    (Sum(5), Min(5), "as Min of numbers (Min(5)), and before as Sum: ", RENAME),
+    (Average(5), Sum(5), "as Sum (Sum(5)), and before as Average: ", RENAME),
+    (Latest(1, by=1), Latest(1, by="1"), "as Latest of texts (Latest(1, by='1')), and before as Latest of nu", CONVERT),
+    (Max(5), Min(5), "as Min of numbers (Min(5)), and before as Max of numbers: ", RENAME),
+    (Max(5), Max("5"), "'x' of Key('ORDER#{order_id}', 'TOTAL') as Max of texts (Max('5')), and before as M", CONVERT),
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "message"), KINDS)
-def test_mixed_kinds_and_values_that_do_not_compare_are_refused(one, other, message):
-    assert message in refused(Row(x=one), Row(x=other))
+@pytest.mark.parametrize(("one", "other", "message", "remedy"), KINDS)
+def test_mixed_kinds_and_values_that_do_not_compare_are_refused(one, other, message, remedy):
+    found = refused(Row(x=one), Row(x=other))
+    assert message in found
+    assert found.endswith(f"one attribute of a target has one kind, whose values compare. {remedy}")
 
 
 def test_an_attribute_of_another_handler_cannot_be_ordered_too():
@@ -216,8 +220,8 @@ def test_what_does_not_compare_cannot_win(wins):
 
 def test_plain_attributes_cannot_win_by_values_of_two_types():
     message = refused(Row(name="a", wins=1), Row(name="a", wins="1"))
-    assert "yielded wins= of" in message
-    assert "as Ordered of texts" in message or "texts" in message
+    assert "yielded wins= of Key('ORDER#{order_id}', 'TOTAL') as texts ('1'), and before as numbers: " in message
+    assert message.endswith(CONVERT)
 
 
 def test_an_index_item_has_one_source():

@@ -389,7 +389,7 @@ def test_an_item_that_does_not_say_when_it_came_is_refused(more, message):
 def test_claims_are_not_ordered_by_values_of_two_types():
     users = Users(by="at")
     (failure,) = users.deliver(users.put("0", at=1), users.put("1", at="1"))
-    assert "yielded by= of" in str(failure.error)
+    assert "by='at', which is '1' here and was one of numbers before: values of two types" in str(failure.error)
 
 
 @pytest.mark.parametrize(

@@ -88,19 +88,41 @@ def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
     if known is None:
         target.shown[name] = Shown(route.name, kind)
     elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
-        what = f"{name!r}" if name else "by=" if route.unique else "wins="
-        same = known.handler == route.name and known.kind.split()[0] == kind.split()[0]
-        remedy = "Convert the values to one type in the handler." if same else "Give one of them another name."
-        raise HandlerError(
-            f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(value)}), but handler "
-            f"{known.handler!r} yielded it as {known.kind}: one attribute of a target has one kind, whose values "
-            f"compare, from one handler. {remedy}"
+        raise _another_kind(route, target, name, value, known)
+
+
+def _another_kind(route: Route, target: Target, name: str, value: Any, known: Shown) -> HandlerError:
+    """Why a value of another kind is refused, and what to do about it."""
+    if route.unique is not None and not name:
+        return _another_order(route.name, route.unique.by, value, known)
+    kind, what = _kind(value), repr(name) if name else "wins="
+    it = value if name else value.by
+    said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(it)})"
+    rule = "one attribute of a target has one kind, whose values compare"
+    if known.handler != route.name:
+        return HandlerError(
+            f"{said}, but handler {known.handler!r} yielded it as {known.kind}: {rule}, from one handler. "
+            "Give one of them another name."
         )
+    same = not name or known.kind.partition(" of ")[0] == kind.partition(" of ")[0]
+    convert = "Yield one kind: convert the value, for example Decimal(...) or str(...)."
+    return HandlerError(
+        f"{said}, and before as {known.kind}: {rule}. {convert if same else 'Give one of them another name.'}"
+    )
+
+
+def _another_order(index: str, by: str | None, claim: Ordered, known: Shown) -> HandlerError:
+    return HandlerError(
+        f"Index {index!r} orders those who claim a row by={by!r}, which is {shown(claim.by)} here and was one of "
+        f"{known.kind} before: values of two types do not compare. Give the attribute one type in all items, or name "
+        "another with by=."
+    )
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, Ordered):
-        return f"{type(value).__name__} of {TYPES[value.order[0]]}"
+        of = TYPES[value.order[0]]
+        return of if type(value) is Ordered else f"{type(value).__name__} of {of}"
     if isinstance(value, Aggregate):
         return "Average" if isinstance(value, Average) else "Sum"  # a count is a sum of ones
     return "plain"
