@@ -38,7 +38,16 @@ def test_what_is_no_router_is_refused_with_what_was_expected(router):
         App("shop", routers=[router])
 
 
-@pytest.mark.parametrize("name", ["", "1shop", "a#b", "x" * 65])
+@pytest.mark.parametrize("routers", [Router(), SimpleNamespace(router=Router()), "shop", 5, None])
+def test_routers_that_are_no_list_are_refused_with_the_form(routers):
+    message = re.escape(
+        f"routers={routers!r}: expected a list of Routers, or of modules that have one named 'router', "
+    )
+    with pytest.raises(DeclarationError, match=message + re.escape("routers=[...].")):
+        App("shop", routers=routers)
+
+
+@pytest.mark.parametrize("name", ["", "1shop", "a#b", "x" * 65, 5, None])
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(name):
     with pytest.raises(DeclarationError, match=f"Application name {name!r} cannot be used: expected a letter"):
         App(name, routers=[])
@@ -52,6 +61,19 @@ def test_declarations_of_different_routers_are_checked_together():
 def test_a_retired_name_is_not_used_again():
     with pytest.raises(DeclarationError, match="Handler 'count' is retired and declared: a retired name is not used"):
         App("shop", routers=[router_of(ORDER)], retired=["count"])
+
+
+@pytest.mark.parametrize(
+    ("retired", "message"),
+    [
+        ("count", "retired='count': expected a list of names, [\"count\"]."),
+        (5, "retired=5: expected names of handlers, as text."),
+        (["count", 5], "retired=['count', 5]: expected names of handlers, as text."),
+    ],
+)
+def test_retired_names_that_are_no_list_of_names_are_refused_with_the_form(retired, message):
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        App("shop", routers=[], retired=retired)
 
 
 def test_an_application_knows_its_tables_and_those_that_it_reads():

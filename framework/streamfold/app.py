@@ -14,7 +14,7 @@ from streamfold.key import Key
 from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
-from streamfold.table import MAIN, NAME, Table
+from streamfold.table import MAIN, Table, is_name
 from streamfold.tenants import apart
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ class App:
         *,
         tenant: str | None = None,
     ) -> None:
-        if not NAME.fullmatch(name):
+        if not is_name(name):
             raise DeclarationError(
                 f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or "
                 "'.', 64 at most."
             )
         self.name = name
         self.tenant = tenant
-        routes = checked_routes([route for router in routers for route in _router(router).routes])
+        routes = checked_routes([route for router in _routers(routers) for route in router.routes])
         self.routes = bound(routes if tenant is None else apart(routes, tenant), name)
-        self.retired = frozenset(retired)
+        self.retired = _retired(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
         self.tables = _tables(key for route in self.routes for key in (*route.sources, *route.writes))
@@ -141,6 +141,15 @@ def _tables(keys: Iterable[Key]) -> dict[str, Table]:
     return {key.table.name: key.table for key in keys} or {MAIN.name: MAIN}
 
 
+def _routers(routers: Any) -> list[Router]:
+    if not isinstance(routers, Iterable) or isinstance(routers, str):
+        raise DeclarationError(
+            f"The application has routers={routers!r}: expected a list of Routers, or of modules that have one named "
+            "'router', routers=[...]."
+        )
+    return [_router(router) for router in routers]
+
+
 def _router(router: object) -> Router:
     found = router if isinstance(router, Router) else getattr(router, "router", None)
     if not isinstance(found, Router):
@@ -148,3 +157,11 @@ def _router(router: object) -> Router:
             f"routers= holds {router!r}: expected a Router, or a module that has one named 'router'."
         )
     return found
+
+
+def _retired(names: Any) -> frozenset[str]:
+    if isinstance(names, str):
+        raise DeclarationError(f'The application has retired={names!r}: expected a list of names, ["{names}"].')
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise DeclarationError(f"The application has retired={names!r}: expected names of handlers, as text.")
+    return frozenset(names)

@@ -18,7 +18,7 @@ from streamfold.recorded import checked_recorded, default_target
 from streamfold.route import GROUP, Kind, Route
 from streamfold.shards import checked_shards
 from streamfold.signature import check_generator, check_plain, place, wanted_fields
-from streamfold.table import NAME
+from streamfold.table import is_name
 from streamfold.unique import SUFFIX, OnConflict, checked_unique, conflict_rows
 
 P = ParamSpec("P")
@@ -308,7 +308,7 @@ class Router(Lifecycle):
 
     def _add(self, route: Route) -> None:
         for what, value in (("name", route.name), ("function", route.group)):
-            if not NAME.fullmatch(value):
+            if not is_name(value):
                 raise DeclarationError(
                     f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
                     "letters, digits, '_', '-' or '.', 64 characters at most."
@@ -353,9 +353,11 @@ def _events(events: Collection[Event], at: str, *, expired: bool | None) -> froz
     return frozenset(events)
 
 
-def _names(names: Collection[str], option: str, at: str) -> frozenset[str]:
+def _names(names: Any, option: str, at: str) -> frozenset[str]:
     if isinstance(names, str):
         raise DeclarationError(f'The handler at {at} has {option}={names!r}: expected a list, {option}=["{names}"].')
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise DeclarationError(f"The handler at {at} has {option}={names!r}: expected a list of names, as text.")
     return frozenset(names)
 
 

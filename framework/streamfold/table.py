@@ -34,6 +34,11 @@ PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
 
 
+def is_name(value: object) -> bool:
+    """Whether a value can name an application, a table or a handler."""
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A DynamoDB table, by a logical name.
@@ -54,7 +59,7 @@ class Table:
     region: str | None = None
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not is_name(self.name):
             raise DeclarationError(
                 f"Table name {self.name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', "
                 "64 characters at most. The name is logical; STREAMFOLD_TABLE_<NAME> gives the real one."
