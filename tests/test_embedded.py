@@ -1,7 +1,9 @@
 """The embedded engine's file: what is in it stays, and what is wrong with it is said."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Barrier
 
 import pytest
 
@@ -46,6 +48,36 @@ def test_rows_state_and_stream_are_there_when_the_file_is_opened_again(opened):
     assert rows(again) == ["1"]
     assert again.read_state([CLAIM.key]) == {CLAIM.key: {"ttl": 5}}
     assert [record.record["eventName"] for record in again.pending(10)] == ["INSERT"]
+
+
+def test_a_file_that_many_open_at_once_is_made_by_one_of_them(tmp_path):
+    for number in range(10):
+        start = Barrier(8)
+
+        def opened_at_once(path=tmp_path / f"{number}.db", start=start):
+            start.wait()
+            with closing(EmbeddedEngine([SHOP], path)) as engine:
+                return engine.pending(1)
+
+        with ThreadPoolExecutor(8) as threads:
+            assert [done.result() for done in [threads.submit(opened_at_once) for _ in range(8)]] == [[]] * 8
+
+
+def test_a_file_that_another_process_keeps_locked_is_said_to_be(path, monkeypatch):
+    monkeypatch.setattr(state_file, "LOCK_SECONDS_MAX", 0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SettingsError, match=r"is locked\): another process keeps it locked. Name another"):
+            EmbeddedEngine([SHOP], path)
+
+
+def test_a_file_of_another_program_is_left_as_it_is(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    before = path.read_bytes()
+    with pytest.raises(SettingsError, match="is a SQLite file of another program"):
+        EmbeddedEngine([SHOP], path)
+    assert path.read_bytes() == before
 
 
 def test_record_that_another_process_put_back_is_not_dropped_with_those_that_are_done(opened):

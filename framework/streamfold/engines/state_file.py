@@ -2,19 +2,24 @@
 
 import sqlite3
 from pathlib import Path
+from time import sleep
 
 from streamfold.errors import SettingsError
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
 SCHEMA = """
-CREATE TABLE items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk)) WITHOUT ROWID;
-CREATE TABLE state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk)) WITHOUT ROWID;
-CREATE TABLE stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT);
-CREATE TABLE cursor (sequence INTEGER);
-INSERT INTO cursor VALUES (0);
+CREATE TABLE IF NOT EXISTS
+    items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT);
+CREATE TABLE IF NOT EXISTS cursor (sequence INTEGER);
+INSERT INTO cursor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM cursor);
 """
+"""Of processes that open a new file at once, one makes the tables; the others wait for it, and find them."""
 LOCK_SECONDS_MAX = 10
+SWITCHES_MAX = 200
+SWITCH_PAUSE_SECONDS = 0.05
 
 
 def connect(path: str | Path | None) -> sqlite3.Connection:
@@ -28,19 +33,35 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
             raise
         return connection
     except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+        why = "another process keeps it locked" if busy else "it is no state, or is damaged"
         raise SettingsError(
-            f"State file {path} cannot be opened ({error}): it is no state, or is damaged. Name another with --state."
+            f"State file {path} cannot be opened ({error}): {why}. Name another with --state."
         ) from None
 
 
 def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     """Makes the tables where there are none. Raises ``SettingsError`` for the file of another program."""
-    if path:
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    (identity,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    both = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
+    identity, tables = connection.execute(both).fetchone()
     if identity != APPLICATION_ID and tables:
         raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
+    if path:
+        _write_ahead(connection)
+    connection.execute("PRAGMA synchronous = NORMAL")
     if not tables:
-        connection.executescript(f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
+        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switches a file to its write-ahead log. Beside others that do so too SQLite gives up at once, without waiting
+    ``LOCK_SECONDS_MAX`` (SQLite, "Register A Callback To Handle SQLITE_BUSY Errors": it would be a deadlock).
+    """
+    for left in reversed(range(SWITCHES_MAX)):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or not left:
+                raise
+            sleep(SWITCH_PAUSE_SECONDS)
