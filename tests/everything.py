@@ -181,3 +181,39 @@ def first_of_label(order, order_id):
 
 claimed = App("everything", routers=[claims])
 """Rows that several items may claim."""
+
+items = Router()
+items.cascade(ORDER, children=[ORDER_ITEM])
+items.archive(ORDER, SESSION, to="s3://removed/everything")
+
+
+@items.attributes(ORDER_ITEM, of=ORDER)
+def lines_of_order(item):
+    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count(), dearest=Max(item["price"]))
+
+
+@items.attributes(ORDER)
+def orders_in_work(order):
+    if order["status"] != "cancelled":
+        yield Row(GSI1PK=f"WORK#{order['status']}", GSI1SK=order["customer"])
+
+
+@items.view(ORDER, into=Key("SIZE#{size}", "ORDERS"))
+def sizes(order):
+    yield Row(size="large" if order.get("total", 0) >= 100 else "small", orders=Count())
+
+
+@items.index(ORDER, into=Key("ONLY#{customer}", "ORDER"), unique=True, on_conflict=Key("BOTH#{customer}", "ORDERS"))
+def only_order(order, order_id):
+    yield Row(customer=order["customer"], order=order_id)
+
+
+@items.index(SESSION, into=Key("DEVICES#{devices:d}", "SESSION"), unique=True, by="day", on_conflict="park")
+def first_session(session, session_id):
+    yield Row(devices=session["devices"], session=session_id)
+
+
+kept = App("everything", routers=[items])
+"""What writes to items, removes and keeps them: a model of given records alone cannot tell their rows."""
+whole = App("everything", routers=[router, claims, items])
+"""All of it."""

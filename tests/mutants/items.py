@@ -1,10 +1,11 @@
 """Mutants of unique rows and of attributes that are derived onto items."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import derive, entries
+from streamfold import derive, entries, upkeep
 from streamfold.batch import Batch
 from streamfold.engines import sources
 from streamfold.upkeep import Upkeep
@@ -25,7 +26,7 @@ def _() -> Iterator[None]:
 
 @mutant(
     "items are not looked at when they change themselves",
-    None,
+    "attributes",
     tests=UPKEEP + "TestParent::test_order_that_is_put_without_its_total_or_with_an_old_one_gets_the_right_one",
 )
 def _() -> Iterator[None]:
@@ -35,7 +36,7 @@ def _() -> Iterator[None]:
 
 @mutant(
     "attributes are written over what was not read",
-    None,
+    "attributes",
     tests="tests/test_engines.py::TestEngine::test_attributes_are_not_written_over_what_was_not_read",
 )
 def _() -> Iterator[None]:
@@ -45,7 +46,7 @@ def _() -> Iterator[None]:
 
 @mutant(
     "attributes of a record that comes again are not copied",
-    None,
+    "attributes",
     tests=UPKEEP + "test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end",
 )
 def _() -> Iterator[None]:
@@ -57,6 +58,18 @@ def _() -> Iterator[None]:
         return rows
 
     with patch.object(Batch, "named", without_truths):
+        yield
+
+
+@mutant("attributes that nothing leads to any more stay on the item", "attributes")
+def _() -> Iterator[None]:
+    update = upkeep.update_of
+
+    def without_removals(item: Any, stored: Any, truths: Any) -> Any:
+        found = update(item, stored, truths)
+        return replace(found, removed=()) if found and found.values else None
+
+    with patch.object(upkeep, "update_of", without_removals):
         yield
 
 

@@ -6,13 +6,14 @@ from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from streamfold import archive, children, copies
+from streamfold import archive, children, copies, whole
 from streamfold.children import Cursor
 from streamfold.engines import applied, embedded, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.writes import AbsentSource, DeleteSource
-from tests.mutants.registry import mutant
+from tests.mutants.registry import mutant, on_engines
 
+ARCHIVED = whole._archived
 CHILDREN, ARCHIVE = "tests/test_children.py::", "tests/test_archive.py::"
 
 
@@ -27,7 +28,7 @@ def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
 
 @mutant(
     "children go without a look at their parent",
-    None,
+    "cascade",
     tests=(
         CHILDREN + "test_children_of_an_item_that_exists_again_are_kept_and_counted",
         CHILDREN + "test_the_rest_is_kept_when_the_item_comes_back_between_two_pages",
@@ -49,7 +50,9 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("the cursor of a cascade moves from anywhere", None, tests=CHILDREN + "test_a_page_that_lands_late_is_refused")
+@mutant(
+    "the cursor of a cascade moves from anywhere", "cascade", tests=CHILDREN + "test_a_page_that_lands_late_is_refused"
+)
 def _() -> Iterator[None]:
     with patch.object(applied, "revision_holds", lambda revision, item: True):
         yield
@@ -57,7 +60,7 @@ def _() -> Iterator[None]:
 
 @mutant(
     "a cascade that came to its end begins again",
-    None,
+    "cascade",
     tests=(
         CHILDREN + "test_a_record_that_comes_again_removes_nothing_that_was_written_since",
         CHILDREN + "test_the_rest_is_kept_when_the_item_comes_back_between_two_pages",
@@ -70,6 +73,59 @@ def _() -> Iterator[None]:
         return read(attributes)._replace(done=False)
 
     with patch.object(children.Cursor, "of", never_done):
+        yield
+
+
+@mutant("a cascade ends with its first page", "cascade")
+def _() -> Iterator[None]:
+    page = children.Children._page
+
+    def last(self: Any, removed: Any, cursor: Any) -> Any:
+        return page(self, removed, cursor)[0], Cursor(done=True)
+
+    with patch.object(children, "BYTES_PLANNED_MAX", 0), patch.object(children.Children, "_page", last):
+        yield
+
+
+@mutant("a parent whose cascade failed is acknowledged", "cascade")
+def _() -> Iterator[None]:
+    run = children.Children.run
+
+    def forgetful(self: Any, parents: Any) -> None:
+        run(self, parents)
+        self.failed.clear()
+
+    with patch.object(children.Children, "run", forgetful):
+        yield
+
+
+@mutant("an older copy overwrites a newer one", "copy")
+def _() -> Iterator[None]:
+    with on_engines("row_is_older", lambda older: lambda row, write: True):
+        yield
+
+
+@mutant("a copy that is not taken is acknowledged", "copy")
+def _() -> Iterator[None]:
+    with patch.object(copies.Copies, "_fail", lambda *_: None):
+        yield
+
+
+@mutant("removals that were not stored are acknowledged", "archive")
+def _() -> Iterator[None]:
+    run = archive.Archives.run
+
+    def forgetful(self: Any, archived: Any) -> None:
+        run(self, archived)
+        self.failed.clear()
+
+    with patch.object(archive.Archives, "run", forgetful):
+        yield
+
+
+@mutant("of several removals of an item in a batch the last is archived", "archive")
+def _() -> Iterator[None]:
+    with patch.object(whole, "_archived", lambda route, taken, fails: ARCHIVED(route, taken[-1:], fails)):
         yield
 
 

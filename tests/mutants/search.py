@@ -9,14 +9,16 @@ from contextlib import nullcontext
 from random import Random
 from typing import NamedTuple
 
-from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold import App, Count, Key, Router, Row, Sum, Table
 from streamfold.change import Change
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
+from streamfold.testing.coverage import item_keys
 from streamfold.testing.driver import NOW, Driver
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import changes_of, drawn, shape
 from streamfold.testing.oracle import expected_rows
+from streamfold.testing.writers import drawn_pace
 from tests.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
 
@@ -26,6 +28,9 @@ HISTORIES = 400
 LATE_SECONDS = 14 * 24 * 60 * 60
 KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
 BEST = Key("BEST#{group}", "TOTAL", table=TABLE)
+PART = Key("ITEM#{item_id}", "PART#{part}", table=TABLE)
+COPIES = Table("copies", ttl="expires")
+PARTS = ({"amount": 5}, {"amount": 7})
 
 
 def ledger_app() -> App:
@@ -44,11 +49,57 @@ def ledger_app() -> App:
     return App("mutants", routers=[router])
 
 
-APPS = {"ledger": ledger_app, "claim": claim_app, "row guard": row_guard_app, "keyed put": keyed_put_app}
+def attributes_app() -> App:
+    """Items that bear what is derived of their parts, and of themselves."""
+    router = Router()
+
+    @router.attributes(PART, of=ITEM)
+    def parts(part):
+        yield Row(parts=Count(), total=Sum(part["amount"]))
+
+    @router.attributes(ITEM)
+    def grouped(item):
+        if item["group"] == "x":
+            yield Row(GSI1PK="X", GSI1SK=str(item["amount"]))
+
+    return App("mutants", routers=[router])
+
+
+def cascade_app() -> App:
+    """Items that take their parts along."""
+    router = Router()
+    router.cascade(ITEM, children=[PART])
+    return App("mutants", routers=[router])
+
+
+def archive_app() -> App:
+    """Items that are kept when they are removed."""
+    router = Router()
+    router.archive(ITEM, to="s3://kept/items")
+    return App("mutants", routers=[router])
+
+
+def copy_app() -> App:
+    """Items that are in another table too."""
+    router = Router()
+    router.copy(ITEM, to=COPIES)
+    return App("mutants", routers=[router])
+
+
+APPS = {
+    "ledger": ledger_app,
+    "claim": claim_app,
+    "row guard": row_guard_app,
+    "keyed put": keyed_put_app,
+    "attributes": attributes_app,
+    "cascade": cascade_app,
+    "archive": archive_app,
+    "copy": copy_app,
+}
 
 
 class Killed(NamedTuple):
-    """What noticed a mutant: the rows or an invariant, and in which history."""
+    """What noticed a mutant: the rows, the items or an invariant, and in which history."""
 
     by: str
     history: int
@@ -79,13 +130,15 @@ class LateDriver(Driver):
 def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed | None:
     """The first of so many histories that a mutant does not survive; None when it survives all."""
     app, random = APPS[mutant.guard](), Random(seed)
-    shapes, handlers = [shape(ITEM, IMAGES)], FaultyHandlers(app)
+    examples = {key: found for key, found in ((ITEM, IMAGES), (PART, PARTS)) if key in item_keys(app)}
+    shapes, handlers = [shape(key, found) for key, found in examples.items()], FaultyHandlers(app)
     for number in range(1, histories + 1):
         writes, shards = drawn(random, shapes, CHANGES), random.choice(SHARDS)
         expected = expected_rows(app, [change for shard in changes_of(app, writes, shards) for change in shard])
         choices = Drawn(Random(random.random()), random.choice(RATES), mutant.faults)
         with mutant.made():
-            driver = LateDriver(handlers, changes_of(app, writes, shards), choices, random.choice(ACTIONS))
+            actions, pace = random.choice(ACTIONS), drawn_pace(app, random)
+            driver = LateDriver(handlers, changes_of(app, writes, shards), choices, actions, pace=pace)
             problem = difference_of(driver, expected)
         if problem:
             return Killed(_noticed_by(mutant, problem), number)
@@ -96,6 +149,8 @@ def _noticed_by(mutant: Mutant, problem: str) -> str:
     """What noticed it. A mutant that does not even run is a mistake of its own, and kills itself in vain."""
     if problem.startswith("InvariantBroken"):
         return "an invariant"
+    if problem.startswith("ItemsWrong"):
+        return "the items"
     if problem.startswith("Rows are not"):
         return "the rows"
     raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")

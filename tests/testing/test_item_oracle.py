@@ -211,6 +211,17 @@ def test_children_go_with_their_parent_and_no_other_way(wrong, history, by_handl
         check_cascades(app_with(cascade), changes)
 
 
+def test_child_that_was_written_behind_the_end_of_a_cascade_stays():
+    parent, gone, child, missed = (
+        Told(change(*images, place), place < 4, "R" if place == 4 else "")
+        for place, images in enumerate([(None, PARENT), (PARENT, None), (None, CHILD), (CHILD, None)], 1)
+    )
+    told = [parent, gone, child, missed]
+    check_cascades(app_with(cascade), told, {"R": 3})
+    with pytest.raises(ItemsWrong, match="a cascade that had come to its end before it was written"):
+        check_cascades(app_with(cascade), told, {"R": 2})
+
+
 def test_items_are_as_the_application_wrote_them_with_what_is_derived():
     put = item("ORDER#1", status="open", at="2026-03-01")
     changes = told(change(None, put, 1), change(None, item("ORDER#1", "ITEM#a", price=5), 2))

@@ -30,7 +30,7 @@ def put(store, before, after, sequence):
 
 
 def told(store):
-    return [(each.event, own, each.old.get("total"), each.new.get("total")) for each, own in store.told]
+    return [(each.event, own, each.old.get("total"), each.new.get("total")) for each, own, _ in store.told]
 
 
 def test_what_is_written_as_it_was_given_leaves_the_given_record(store):
@@ -63,7 +63,7 @@ def test_what_handlers_write_is_told_behind_the_write_that_it_follows(store):
         ("REMOVE", False, 1, None),
         ("INSERT", True, None, 2),
     ]
-    versions = [each.version_text for each, _ in store.told]
+    versions = [each.version_text for each, *_ in store.told]
     assert versions == sorted(set(versions))
     assert [BY_OURSELVES in version for version in versions] == [False, True, True, False]
     assert dict(store.sources()) == {KEY: raw(SECOND)}

@@ -26,7 +26,7 @@ from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_rows
 from streamfold.testing.shorten import Budget, shortened
-from streamfold.testing.writers import PACES, changes_items
+from streamfold.testing.writers import drawn_pace
 
 HISTORIES = 500
 CHANGES = 16
@@ -130,9 +130,8 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     check_deterministic(app, _all(changes_of(app, writes or probes)))
     for number in range(histories):
         history = tuple(writes or drawn(random, shapes, changes))
-        scenario = Scenario(history, random.choice(SHARDS), random.choice(ACTIONS), source=source)
-        if changes_items(app):
-            scenario = scenario._replace(pace=random.choice(PACES))
+        shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
+        scenario = Scenario(history, shards, actions, source=source, pace=pace)
         choices = Drawn(random, random.choice(RATES), only)
         _run_and_count(handlers, scenario, choices, proof)
         progress(number + 1)

@@ -7,6 +7,7 @@ along, and nothing else. Nothing of the framework's way there is used.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import localcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
@@ -32,36 +33,39 @@ class ItemsWrong(AssertionError):  # noqa: N818 - what it says
 
 def expected_items(app: App, told: Sequence[Told]) -> Rows:
     """The source items at the end: each as the application wrote it last, and what is derived onto it."""
-    newest = {change.item: change.new for change, _ in told}
+    newest = {change.item: change.new for change, *_ in told}
     there = {item for item, image in newest.items() if image}
-    own = {change.item: Image(without_derived(change.new.raw)) for change, is_own in told if is_own}
+    own = {change.item: Image(without_derived(change.new.raw)) for change, is_own, _ in told if is_own}
     own = {item: image for item, image in own.items() if item in there}
     with localcontext(EXACT):
         derived = _derived(app, {**own, **folded_rows(app, newest)})
-        names = attribute_names(app, [change for change, own in told if own])
+        names = attribute_names(app, [change for change, own, _ in told if own])
         return {item: _shown(image.raw, encode(derived.get(item, {}))["M"], names) for item, image in own.items()}
 
 
 def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> Rows:
     """The source items of a store, in the same form."""
-    names = attribute_names(app, [change for change, own in told if own])
+    names = attribute_names(app, [change for change, own, _ in told if own])
     return {item: _shown(without_derived(image), _borne(image), names) for item, image in store.sources()}
 
 
-def check_cascades(app: App, told: Sequence[Told]) -> None:
+def check_cascades(app: App, told: Sequence[Told], acknowledged: Mapping[str, int] = MappingProxyType({})) -> None:
     """Raises ``ItemsWrong`` where a handler removed what none of its parents takes along, or left what one does.
 
-    A child that was written while its parent is away may go or stay, because nobody knows what it was meant for.
+    A child that was written while its parent is away may go or stay, because nobody knows what it was meant for; but
+    not by a removal that was ``acknowledged`` (by version: when so many records had been told) before it was written.
     """
     there: dict[ItemKey, int] = {}
     gone: dict[ItemKey, int] = {}
-    for place, (change, own) in enumerate(told):
+    for place, (change, own, follows) in enumerate(told):
         if change.new:
             gone.pop(change.item, None)
             there[change.item] = place if own else there[change.item]
             continue
         if not own and not any(_is_child(app, parent, change.item) for parent in gone):
             raise ItemsWrong(f"{change.name} was removed by a cascade, though no parent of it was gone")
+        if not own and there[change.item] >= acknowledged.get(follows, len(told)):
+            raise ItemsWrong(f"{change.name} was removed by a cascade that had come to its end before it was written")
         there.pop(change.item, None)
         gone[change.item] = place
     for parent, place in gone.items():

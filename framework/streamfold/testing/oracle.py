@@ -38,7 +38,7 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
     rows: dict[RowKey, Values] = {}
     with localcontext(EXACT):
         once = {(change.item, change.identity_text): change for change in changes}
-        for change in sorted(once.values(), key=_identity):
+        for change in sorted(once.values(), key=identity):
             items[change.item] = change.new
             for route, fields in routes_for(app, change.item, "audit", "on", "copy", "archive"):
                 _take(route, change, fields, rows)
@@ -76,7 +76,7 @@ def folded_rows(app: App, items: Mapping[ItemKey, Mapping[str, Any]]) -> dict[Ro
     return folded
 
 
-def _identity(change: Change) -> str:
+def identity(change: Change) -> str:
     return change.identity_text
 
 

@@ -17,7 +17,7 @@ from streamfold.testing.driver import Driver
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.oracle import expected_rows
 from streamfold.testing.shorten import Budget, shortened
-from streamfold.testing.writers import PACES, changes_items
+from streamfold.testing.writers import drawn_pace
 
 if TYPE_CHECKING:
     from streamfold.change import ItemKey
@@ -79,7 +79,6 @@ class Recording:
         self.items = _items(changes)
         self.shards = _shards(self.items)
         self.expected: Rows = {}
-        self.paces = PACES if changes_items(app) else (0,)
 
     @property
     def records(self) -> int:
@@ -112,7 +111,7 @@ class Recording:
     def run(self, seed: int, only: Collection[str] | None = None) -> Run:
         """One run under the faults that this seed draws, compared with the clean run."""
         random = Random(seed)  # noqa: S311 - drawn from a seed
-        actions, rate, pace = random.choice(ACTIONS), random.choice(RATES), random.choice(self.paces)
+        actions, rate, pace = random.choice(ACTIONS), random.choice(RATES), drawn_pace(self.app, random)
         choices = Drawn(random, rate, only)
         driver = self._driver(self.shards, choices, actions, pace=pace)
         problem = difference_of(driver, self.expected)

@@ -29,10 +29,14 @@ PLACE = "file:proof"
 
 
 class Told(NamedTuple):
-    """A record of the tables, in the order of all writes, and whether the application wrote (``own``) or a handler."""
+    """A record of the tables, in the order of all writes, and whether the application wrote (``own``) or a handler.
+
+    ``follows`` is the version of the record that led a cascade to a removal.
+    """
 
     change: Change
     own: bool
+    follows: str = ""
 
 
 class ProofStore(MemoryEngine):
@@ -77,6 +81,8 @@ class ProofStore(MemoryEngine):
             found = copy(self._last[write.key])
             found.sequence, found.expired = str(FIRST_SEQUENCE + len(self.told)), False
             self._write(found, _following(base, found), before, after, own=False)
+            if isinstance(write, DeleteSource):
+                self.told[-1] = self.told[-1]._replace(follows=write.version)
 
     def _write(
         self, given: Change, version: str, before: StoredItem | None, after: StoredItem | None, *, own: bool

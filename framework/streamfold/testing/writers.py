@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
 from streamfold.app import App
@@ -29,6 +30,11 @@ PACES = (0, 1, 2, 3, 5)
 def changes_items(app: App) -> bool:
     """Whether an application has handlers that write to source items."""
     return any(route.kind in KINDS for route in app.routes)
+
+
+def drawn_pace(app: App, random: Random) -> int:
+    """One of the paces; of an application whose items nobody else writes to always the same, without drawing."""
+    return random.choice(PACES) if changes_items(app) else 0
 
 
 @dataclass(slots=True, eq=False)
