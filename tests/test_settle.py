@@ -6,6 +6,7 @@ from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, M
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
+from streamfold.parking import FileParking
 from streamfold.process import process_event
 from streamfold.repair import Repair
 from streamfold.settings import Settings
@@ -52,9 +53,9 @@ def yielding(row_of):
     return handler
 
 
-def app_of(handler, into=GAME):
+def app_of(handler, into=GAME, on_error="retry"):
     router = Router()
-    router.view(PLAY, into=into, name="best")(handler)
+    router.view(PLAY, into=into, name="best", on_error=on_error)(handler)
     return App("games", routers=[router])
 
 
@@ -65,8 +66,9 @@ class Died(BaseException):
 class Games:
     """A stream of plays, an application over it, and a store; ``before`` does something before the n-th call of it."""
 
-    def __init__(self, handler=best, engine=None, into=GAME, **source):
-        self.app = app_of(handler, into)
+    def __init__(self, handler=best, engine=None, into=GAME, parking=None, **source):
+        self.app = app_of(handler, into, on_error="park" if parking else "retry")
+        self.parking = parking
         self.engine = engine or MemoryEngine(self.app.tables.values())
         self.source = Source(**source)
         self.calls = []
@@ -79,7 +81,8 @@ class Games:
         return self.source.remove("GAME#a", f"PLAY#{play}")
 
     def deliver(self, *records):
-        return process_event(self.app, list(records), self, World(Settings(), pause=lambda seconds: None)).failures
+        world = World(Settings(), pause=lambda seconds: None, parking=self.parking)
+        return process_event(self.app, list(records), self, world).failures
 
     def row(self):
         return stored(self.app, self.engine).get(BEST)
@@ -261,7 +264,35 @@ def test_a_row_that_others_change_is_read_again_a_bounded_number_of_times(code, 
 def test_what_the_store_will_never_take_is_reported_with_its_reason():
     games = Games(engine=Refusing(app_of(best).tables.values(), Reason(VALIDATION, None, "too large"), 99))
     (failure,) = games.deliver(games.put("x", 7))
-    assert str(failure.error) == "The store refused what row ('GAME#a', 'BEST') shows, ValidationError: too large"
+    assert str(failure.error) == "The store refused what row GAME#a / BEST shows, ValidationError: too large"
+
+
+def outgrown(item, play):
+    yield Row(plays=Count(), **{name: Top(100, by=item["score"], value=name * 1900) for name in "abcd"})
+
+
+def outgrow(**options):
+    """Plays whose lists are together larger than an item may be, and what became of the last batch."""
+    games = Games(outgrown, **options)
+    games.deliver(*(games.put(f"{number:03d}", number) for number in range(50)))
+    before, failures = games.row(), games.deliver(*(games.put(str(number), number) for number in range(50, 60)))
+    assert games.row() == before | {"plays": 60}
+    return failures
+
+
+def test_a_row_that_outgrows_an_item_is_refused_with_what_is_large_in_it():
+    failures = outgrow()
+    message = str(failures[0].error)
+    assert len(failures) == 10
+    assert message.startswith("Row GAME#a / BEST would have 456")
+    assert " bytes with what it shows, 409600 at most: a has 114" in message
+    assert message.endswith("Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows.")
+
+
+def test_the_records_of_a_row_that_outgrows_an_item_are_parked_where_the_handler_says_so(tmp_path):
+    place = tmp_path / "parked.jsonl"
+    assert outgrow(parking=FileParking(str(place))) == []
+    assert len(place.read_text().splitlines()) == 10
 
 
 def counted(handler, *scores):

@@ -1,9 +1,16 @@
 """What a refused row says: whether the write is merely old, or one that the row will never take."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from streamfold.errors import HandlerError
 from streamfold.route import Route
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.writes import AddRow, GuardedPut, Reason, Write
+from streamfold.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
+from streamfold.writes import AddRow, GuardedPut, Reason, RowKey, StateKey, Write
+
+LARGEST_SHOWN = 3
+"""Attributes of a row that is too large which a message names."""
 
 
 def is_stale(write: Write, reason: Reason) -> bool:
@@ -30,7 +37,7 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
     else:
         return not_the_owner(write, reason)
     return HandlerError(
-        f"Handler {route.name!r} {wants} row {_row_name(write)}, which was {was} before: a row is put or added to, "
+        f"Handler {route.name!r} {wants} row {_name(write.key)}, which was {was} before: a row is put or added to, "
         "never both. Give the additions a target of their own."
     )
 
@@ -38,10 +45,26 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
 def not_the_owner(write: Write, reason: Reason) -> HandlerError:
     owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
     return HandlerError(
-        f"Row {_row_name(write)} belongs to {owner}: a row with plain attributes has one source item. Put a field into "
+        f"Row {_name(write.key)} belongs to {owner}: a row with plain attributes has one source item. Put a field into "
         "its template that tells the sources apart."
     )
 
 
-def _row_name(write: Write) -> str:
-    return " / ".join(str(part) for part in write.key[1:] if part is not None)
+def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerError:
+    """Why a row will not show what its entries say: it would be ``after``, which is too large, or what the store says.
+
+    As whatever is refused for good it goes by the policy of the handlers: what they contributed is kept.
+    """
+    sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
+    if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
+        return HandlerError(f"The store refused what row {_name(key)} shows, {reason.code}: {reason.message}")
+    named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
+    largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
+    return HandlerError(
+        f"Row {_name(key)} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: {largest}. Keep fewer "
+        "or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
+    )
+
+
+def _name(key: RowKey | StateKey) -> str:
+    return " / ".join(str(part) for part in key[1:] if part is not None)

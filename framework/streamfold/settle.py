@@ -21,6 +21,7 @@ from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import LedgerItem
 from streamfold.ordered import FORMS, Ordering
 from streamfold.part import PLAIN_ENTRY
+from streamfold.refusals import not_shown
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.table import EDGE, PLACES, PLAIN_NAMES, STAMP
@@ -154,7 +155,7 @@ def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> b
         return True
     reason = next(reason for reason in refused.reasons if reason is not None)
     if reason.code != CONDITION and reason.code not in CONFLICT:
-        raise HandlerError(f"The store refused what row {key[1:]} shows, {reason.code}: {reason.message}")
+        raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return False
 
 
