@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
+from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
@@ -92,9 +92,37 @@ def test_poison_record_fails_alone(app, engine, source):
 def test_failure_names_handler_item_and_error(app, engine, source):
     (failure,) = process(app, engine, source.put("ORDER#1", "ITEM#a", price=13)).failures
 
-    at = app.routes[0].declared_at
-    assert at.startswith(f"{__file__}:")
+    at = f"{__file__}:{checked.__code__.co_firstlineno + 2}"
+    assert (failure.declared_at, failure.raised_at) == (app.routes[0].declared_at, at)
     assert str(failure) == f"handler 'order_total' ({at}), item ORDER#1 / ITEM#a: LookupError: no price 13"
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        ({"price": None}, 4),  # an aggregate refuses it
+        ({}, 4),
+        ({"price": 1, "at": None}, 5),  # what it formats in vain is told by another error
+        ({"price": 1, "at": "2026", "more": {"_sf_n": 1}}, None),  # found after the yield
+    ],
+)
+def test_a_failure_names_the_handler_s_own_line_that_raised(source, item, line):
+    router = Router()
+
+    @router.view(ITEM, into=TOTAL)
+    def totals(item):
+        yield Row(
+            total=Sum(item["price"]),
+            month=Max(f"{item.get('at', ''):4}"),
+            **item.get("more", {}),
+        )
+
+    app = App("shop", routers=[router])
+    (failure,) = process(app, new_engine(app), source.put("ORDER#1", "ITEM#a", **item)).failures
+    first = totals.__code__.co_firstlineno
+    assert failure.declared_at == f"{__file__}:{first}"
+    assert failure.raised_at == (line and f"{__file__}:{first + line - 1}")
+    assert f"({failure.raised_at or failure.declared_at}), item" in str(failure)
 
 
 def test_failure_of_an_error_with_a_long_text_leaves_out_its_middle():

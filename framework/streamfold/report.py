@@ -3,13 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import NamedTuple
 
 from streamfold.errors import shortened
 from streamfold.outcome import Failed, Held, Tallies
+from streamfold.route import Route
 
 ITEM_LENGTH_MAX = 400
 """Letters of an item's key in a message; a key may have 3,072 bytes."""
+CAUSES_MAX = 3
+"""An error that could not be parked, made of what a handler yielded in vain, made of what Python said of it."""
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted apart."""
@@ -19,7 +23,7 @@ class Failure(NamedTuple):
     """A record that could not be processed: its sequence number, item, the handler if it was one, and the error.
 
     ``held`` tells a record that was not attempted because an earlier change of the same item failed, ``declared_at``
-    where the handler stands: ``file:line``.
+    where the handler stands, ``file:line``, and ``raised_at``, likewise, the line of its file that raised, if one did.
     """
 
     sequence: str | None
@@ -28,6 +32,7 @@ class Failure(NamedTuple):
     error: Exception
     held: bool = False
     declared_at: str | None = None
+    raised_at: str | None = None
 
     @property
     def what(self) -> str:
@@ -35,7 +40,8 @@ class Failure(NamedTuple):
         return f"{type(self.error).__name__}: {shortened(str(self.error))}"
 
     def __str__(self) -> str:
-        place = f" ({self.declared_at})" if self.declared_at else ""
+        at = self.raised_at or self.declared_at
+        place = f" ({at})" if at else ""
         who = f"handler {self.handler!r}{place}, " if self.handler else ""
         return f"{who}item {shortened(self.item, ITEM_LENGTH_MAX)}: {self.what}"
 
@@ -92,5 +98,18 @@ def add_failures(report: Report, failed: Iterable[Failed]) -> None:
         if (mark := (id(change), route.name)) not in seen:
             seen.add(mark)
             report.failed[route.name] += 1
-            held = isinstance(error, Held)
-            report.failures.append(Failure(change.sequence, change.name, route.name, error, held, route.declared_at))
+            places = isinstance(error, Held), route.declared_at, _raised_at(route, error)
+            report.failures.append(Failure(change.sequence, change.name, route.name, error, *places))
+
+
+def _raised_at(route: Route, error: BaseException | None) -> str | None:
+    """The line of the handler's file at which an error, or what it was made of, was raised deepest while it ran."""
+    code = getattr(route.function, "__code__", None)
+    for _ in range(CAUSES_MAX):
+        if error is None or code is None:
+            return None
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == code.co_filename]
+        if lines:
+            return f"{code.co_filename}:{lines[-1]}"
+        error = error.__cause__
+    return None

@@ -603,7 +603,7 @@ def test_handler_that_raises_is_shown_with_its_own_frames_the_key_and_the_line(f
 
     assert ran.code == 1
     place = folder.path / "handlers.py"
-    where = f"records.jsonl:2: handler 'order_total' ({place}:13), item ORDER#13 / ITEM#a"
+    where = f"records.jsonl:2: handler 'order_total' ({place}:10), item ORDER#13 / ITEM#a"
     assert ran.err.splitlines() == [
         f"Failed: {where}: ValueError: 13 is not taken",
         f'    {place}:15 in order_total: yield Row(total=Sum(checked(item["price"])))',
@@ -638,7 +638,7 @@ def test_error_that_a_handler_made_without_a_line_of_its_own_names_the_handler(f
 
     assert ran.code == 1
     assert (
-        f"Failed: records.jsonl:1: handler 'order_total' ({folder.path / 'handlers.py'}:10), item ORDER#1 / ITEM#a: "
+        f"Failed: records.jsonl:1: handler 'order_total' ({folder.path / 'handlers.py'}:12), item ORDER#1 / ITEM#a: "
         "HandlerError: Sum('three') is of type str" in ran.err
     )
     assert "handlers.py:12 in order_total" in ran.err

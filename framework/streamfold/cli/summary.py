@@ -83,6 +83,7 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
         "item": failure.item,
         "handler": failure.handler,
         "declared_at": failure.declared_at,
+        "raised_at": failure.raised_at,
         "error": failure.what,
         "held": failure.held,
     }
