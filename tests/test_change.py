@@ -194,7 +194,7 @@ def test_a_change_s_version_is_its_origin_s_prefix_and_its_padded_number():
         ({"Keys": {"PK": {"S": "1"}}}, "A record has the key attributes PK: table 'main' is declared with PK, SK."),
         ({"Keys": {"PK": {"S": "1"}, "SK": {"S": "1", "N": "1"}}}, "{'N': '1', 'S': '1'} is no attribute value: "),
         ({"Keys": {"PK": {"S": "1"}, "SK": {"L": []}}}, "A record has the key value {'L': []}: expected text (S), a "),
-        ({"Keys": {"PK": {"S": "1"}, "SK": {"N": "x"}}}, "{'N': 'x'} is no attribute value: expected one of S N B"),
+        ({"Keys": {"PK": {"S": "1"}, "SK": {"N": "x"}}}, "{'N': 'x'} is no attribute value: its content is no number"),
     ],
 )
 def test_a_malformed_record_is_refused_with_what_was_expected(parts, message):

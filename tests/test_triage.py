@@ -215,7 +215,7 @@ def test_record_that_cannot_be_parked_is_reported_with_both_reasons():
     errors = shop.deliver(shop.put(13))
     assert str(errors["changes"]) == (
         "The record is to be parked (LookupError: no price), but s3://failures/ could not be reached (timed out). "
-        "It comes again."
+        "It is reported instead."
     )
     assert shop.report.parked == {}
     assert all(isinstance(error, ParkingError) for error in errors.values())
@@ -227,7 +227,8 @@ def test_record_without_a_parking_place_is_reported_with_what_to_set():
     errors = shop.deliver(shop.put(13), parking=False)
     assert str(errors["changes"]) == (
         "The record is to be parked (LookupError: no price), but there is no parking place: set STREAMFOLD_PARK "
-        "(s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, or replay --park FILE). It comes again."
+        "(s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, or replay --park FILE). It is reported "
+        "instead."
     )
 
 

@@ -212,8 +212,8 @@ def test_a_value_that_dynamodb_does_not_have_is_refused(value, message):
     assert message in str(caught.value)
 
 
-MALFORMED = [{}, {"Q": "1"}, "text", 5, {"N": "five"}, {"N": ""}, {"N": None}, {"B": "a b"}, {"B": "QQ"}, {"L": ["a"]}]
-MALFORMED += [{"S": "a", "N": "1"}, {"N": "1", "S": "a"}, {"L": [{"S": "a", "NULL": True}]}, {"M": 5}, {"L": 5}]
+MALFORMED = [{}, {"Q": "1"}, "text", 5, {"L": ["a"]}, {"M": 5}, {"L": 5}]
+MALFORMED += [{"S": "a", "N": "1"}, {"N": "1", "S": "a"}, {"L": [{"S": "a", "NULL": True}]}]
 
 
 @pytest.mark.parametrize("value", MALFORMED)
@@ -221,6 +221,27 @@ def test_a_malformed_attribute_value_is_refused_with_what_was_expected(value):
     with pytest.raises(RecordError) as caught:
         decode(value)
     assert "is no attribute value: expected one of S N B BOOL NULL L M SS NS BS with its content" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"N": "abc"}, "no attribute value: its content is no number as text"),
+        ({"N": ""}, "its content is no number as text"),
+        ({"N": None}, "its content is no number as text"),
+        ({"NS": ["1", "x"]}, "its content is no list of numbers as text"),
+        ({"B": "a b"}, "its content is no base64"),
+        ({"BS": ["QQ"]}, "its content is no list of base64"),
+        ({"SS": 5}, "its content is no list of texts"),
+    ],
+)
+def test_an_attribute_value_whose_content_is_not_of_its_type_says_so(value, message):
+    with pytest.raises(RecordError) as caught:
+        decode(value)
+    assert str(caught.value).endswith(f"{message}.")
+    with pytest.raises(RecordError) as caught:
+        Image({"a": value})["a"]
+    assert str(caught.value).endswith(f"{message}.")
 
 
 def test_a_malformed_attribute_is_not_taken_for_one_that_is_missing():

@@ -115,6 +115,6 @@ class Triage:
 
 def _unparked(error: Exception, why: str) -> ParkingError:
     what = f"{type(error).__name__}: {str(error)[:ERROR_LETTERS_MAX]}"
-    unparked = ParkingError(f"The record is to be parked ({what}), but {why.rstrip('.')}. It comes again.")
+    unparked = ParkingError(f"The record is to be parked ({what}), but {why.rstrip('.')}. It is reported instead.")
     unparked.__cause__ = error
     return unparked

@@ -64,7 +64,14 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
         return DECODERS[tag](content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
-    raise RecordError(f"{shown(value)} is no attribute value: expected one of {TAGS} with its content.")
+    raise RecordError(f"{shown(value)} is no attribute value: {_expected(value)}.")
+
+
+def _expected(value: Any) -> str:
+    """What is wrong with an attribute value: its content, where it has one known type, or its form."""
+    tag = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
+    content = CONTENTS.get(tag) if isinstance(tag, str) else None
+    return f"expected one of {TAGS} with its content" if content is None else f"its content is no {content}"
 
 
 def _inside(content: Any, level: int) -> Any:
@@ -92,6 +99,14 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "NS": lambda content: {decode_number(text) for text in content},
     "BS": lambda content: {_decode_binary(text) for text in content},
 }
+CONTENTS = {
+    "N": "number as text",
+    "B": "base64",
+    "SS": "list of texts",
+    "NS": "list of numbers as text",
+    "BS": "list of base64",
+}
+"""What the content of a type is, where another one is noticed."""
 TAGS = "S N B BOOL NULL L M SS NS BS"
 
 
@@ -273,8 +288,7 @@ class Image(Mapping[str, Any]):
             number = decoded[name] = decode_number(tagged["N"])
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
-                f"Attribute {name!r} is {shown(tagged)}, which is no attribute value: expected one of "
-                f'{TAGS} with its content, for example {{"N": "5"}}.'
+                f"Attribute {name!r} is {shown(tagged)}, which is no attribute value: {_expected(tagged)}."
             ) from None
         return number
 
