@@ -21,7 +21,7 @@ from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.errors import TwinError
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shape
+from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_rows
@@ -158,7 +158,7 @@ def _shapes(app: App, items: Mapping[Key, Any], recorded: str | Path | None) -> 
             )
     if not items:
         raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
-    return accepted(app, [shape(key, _examples(given)) for key, given in items.items()])
+    return accepted(app, shapes_of({key: _examples(given) for key, given in items.items()}))
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:

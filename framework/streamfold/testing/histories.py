@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import product
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.change import TIME_TO_LIVE
@@ -37,6 +38,8 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
 }
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
 """What a drawn write does: six puts to two removals keep most items alive."""
+Known = Mapping[tuple[str, str], Sequence[Any]]
+"""Values of fields, by name and type."""
 
 
 class Write(NamedTuple):
@@ -61,12 +64,30 @@ class Shape(NamedTuple):
     items: Sequence[Mapping[str, Any]]
 
 
-def shape(key: Key, examples: Iterable[Mapping[str, Any]]) -> Shape:
-    """The shape of a key's items after examples: attributes, and fields of the key by name if they matter."""
+def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
+    """The shapes of several keys' items after examples; what one says of a field's values holds for all that have it,
+    so that the items of an order are items of orders that there are.
+    """
+    known: dict[tuple[str, str], list[Any]] = {}
+    for key, examples in given.items():
+        for name, field in key.types.items():
+            known.setdefault((name, field.spec), []).extend(each[name] for each in examples if name in each)
+    return [shape(key, examples, known) for key, examples in given.items()]
+
+
+def shape(
+    key: Key,
+    examples: Iterable[Mapping[str, Any]],
+    known: Known = MappingProxyType({}),
+) -> Shape:
+    """The shape of a key's items after examples: attributes, and fields of the key by name if they matter.
+
+    ``known`` has values of fields, by name and type, for those that the examples do not give.
+    """
     examples = list(examples)
     if not examples:
         raise TwinError(f"{key!r} has no example of an item: give one, {{{key!r}: {{'price': 3}}}}.")
-    values = {name: _field_values(field, examples) for name, field in key.types.items()}
+    values = {name: _field_values(field, examples, known) for name, field in key.types.items()}
     fields = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())][:ITEMS_MAX]
     items = [{name: value for name, value in example.items() if name not in key.types} for example in examples]
     return Shape(key, fields, _varied(items))
@@ -93,8 +114,9 @@ def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: 
         found.append(one)
 
 
-def _field_values(field: Field, examples: Sequence[Mapping[str, Any]]) -> list[Any]:
-    given = list(dict.fromkeys(example[field.name] for example in examples if field.name in example))
+def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: Known) -> list[Any]:
+    own = [example[field.name] for example in examples if field.name in example]
+    given = list(dict.fromkeys(own or known.get((field.name, field.spec), ())))
     usual = TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
     return (given + [value for value in usual if value not in given])[: max(2, len(given))]
 

@@ -1,0 +1,38 @@
+"""What histories are drawn from: items of keys that belong together meet in them."""
+
+from streamfold import App, Count, Key, Router, Row
+from streamfold.testing.histories import recorded_shapes, shapes_of
+from tests.records import change, item
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+NUMBERED = Key("NUMBERED#{order_id:d}", "METADATA")
+
+
+def fields_of(shapes, key):
+    return next(list(shape.fields) for shape in shapes if shape.key == key)
+
+
+def test_what_one_example_says_of_a_field_holds_for_all_keys_that_have_it():
+    shapes = shapes_of({ORDER: [{"order_id": "A"}, {"order_id": "B"}], ORDER_ITEM: [{"price": 1}]})
+    assert fields_of(shapes, ORDER) == [{"order_id": "A"}, {"order_id": "B"}]
+    assert [fields["order_id"] for fields in fields_of(shapes, ORDER_ITEM)] == ["A", "A", "B", "B"]
+
+
+def test_fields_of_another_type_and_examples_of_its_own_come_first():
+    shapes = shapes_of({ORDER: [{"order_id": "A"}], ORDER_ITEM: [{"order_id": "C"}], NUMBERED: [{}]})
+    assert fields_of(shapes, ORDER) == [{"order_id": "A"}, {"order_id": "1"}]
+    assert [fields["order_id"] for fields in fields_of(shapes, ORDER_ITEM)] == ["C", "C", "1", "1"]
+    assert fields_of(shapes, NUMBERED) == [{"order_id": 1}, {"order_id": 2}]
+
+
+def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
+    router = Router()
+
+    @router.attributes(ORDER_ITEM, of=ORDER)
+    def lines(item):
+        yield Row(lines=Count())
+
+    recorded = item("ORDER#1", status="open", lines=2, _sf_a={"lines"})
+    (shape,) = recorded_shapes(App("shop", routers=[router]), [change(None, recorded)])
+    assert (shape.key, shape.items) == (ORDER, [{"status": "open"}])
