@@ -937,9 +937,9 @@ class MissingTablesContract:
             CALLS[call](engine)
         assert not isinstance(raised.value, EngineUnavailable)
         assert str(raised.value) == (
-            "A table is missing: one of real-shop, real-plain, real-numbered, real-binary, shop-state does not exist "
-            "in this account and region. Create it (replay --create-tables does on a loopback endpoint), or name the "
-            "real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+            "Tables are missing: real-shop, real-plain, real-numbered, real-binary, shop-state do not exist in this "
+            "account and region. Create what is missing (replay --create-tables does on a loopback endpoint), or name "
+            "the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
         )
 
 

@@ -4,7 +4,7 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
 
 from streamfold.engines import dynamodb, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
@@ -101,6 +101,21 @@ def test_cancelled_transaction_without_a_reason_has_an_unknown_outcome(more):
 def test_failure_inside_the_service_has_an_unknown_outcome(writes, trouble):
     with pytest.raises(EngineUnavailable):
         engine(trouble).transact(writes, 0)
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ([{}, error("ResourceNotFoundException")], "A table is missing: state does not exist in this account"),
+        ([error("ResourceNotFoundException")], "Tables are missing: real-shop, state do not exist in this account"),
+        ([error("AccessDeniedException")], "A table is missing: one of real-shop, state does not exist in this"),
+        ([NoCredentialsError()], "A table is missing: one of real-shop, state does not exist in this account"),
+        ([{}], "A table is missing: one of real-shop, state does not exist in this account and region. Create"),
+    ],
+)
+def test_a_table_that_is_missing_is_named_where_it_can_be_told(described, message):
+    with pytest.raises(EngineError, match=message):
+        engine(error("ResourceNotFoundException"), *described).transact(CLAIMS, 0)
 
 
 def test_call_that_is_not_allowed_stops_the_run():

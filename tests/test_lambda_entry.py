@@ -149,7 +149,7 @@ def test_what_was_done_before_the_time_ran_out_stays_and_the_rest_is_reported(ap
 
 def test_a_missing_table_fails_the_invocation_and_says_which(app, client):
     client.delete_table(TableName="state")
-    with pytest.raises(EngineError, match="A table is missing: one of main, state"):
+    with pytest.raises(EngineError, match="A table is missing: state does not exist"):
         Function(app, QUIET, client)(event(Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
 
 

@@ -252,7 +252,7 @@ def test_event_that_is_no_batch_of_records_fails_the_invocation(function, tables
 def test_missing_table_fails_the_invocation_and_names_it(function):
     answer = function(json.loads(SMALL.read_text("utf-8")))
     assert answer["errorType"] == "EngineError"
-    assert "A table is missing: one of shop, shop-state" in answer["errorMessage"]
+    assert "Tables are missing: shop, shop-state do not exist" in answer["errorMessage"]
 
 
 def test_log_tells_counts_and_metrics_and_nothing_of_what_items_hold(function, tables, log):

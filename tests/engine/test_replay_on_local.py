@@ -332,13 +332,13 @@ def test_older_records_put_no_source_item_over_a_newer_one(local, tmp_path):
 
 def test_missing_tables_are_named_with_the_remedy(local, small):
     ran = local.replay(small, code=2)
-    assert f"Error: A table is missing: one of {TABLE}, {STATE} does not exist" in ran.err
+    assert f"Error: Tables are missing: {TABLE}, {STATE} do not exist" in ran.err
     assert "--create-tables" in ran.err
 
 
 def test_missing_state_table_alone_is_reported_and_nothing_is_written(local, small):
     create_table(local.client, TEMPLATE, "Table", TABLE)
-    assert "A table is missing" in local.replay(small, code=2).err
+    assert f"A table is missing: {STATE} does not exist" in local.replay(small, code=2).err
     assert local.stream_records() == []
 
 
@@ -346,7 +346,7 @@ def test_missing_state_table_alone_is_reported_and_nothing_is_written(local, sma
 def test_show_of_a_missing_table_says_so(local, arguments):
     ran = local.show(*arguments)
     assert ran.code == 2
-    assert "Error: A table is missing" in ran.err
+    assert f"Error: Tables are missing: {TABLE}, {STATE} do not exist" in ran.err
 
 
 def test_dry_run_creates_no_table_and_writes_nothing(local, small):

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.change import ItemKey
 from streamfold.engines import Entries, Page, StoredItem
-from streamfold.engines.dynamodb_client import make_client, unreachable
+from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.key import KeyValue
@@ -351,12 +351,8 @@ class DynamoEngine:
         return EngineError(f"DynamoDB refused the call with {code}: {message}")
 
     def _missing(self) -> EngineError:
-        names = dict.fromkeys([*(name for _, name in self.requests.tables.values()), self.requests.state_table])
-        return EngineError(
-            f"A table is missing: one of {', '.join(names)} does not exist in this account and region. Create it "
-            "(replay --create-tables does on a loopback endpoint), or name the real one: --table logical=real, "
-            "STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
-        )
+        tables = self.requests.tables.items()
+        return missing_tables({real: self._client((name, "", None)) for name, (_, real) in tables})
 
 
 def _reason(reason: Mapping[str, Any]) -> Reason | None:

@@ -1,11 +1,13 @@
 """The low-level DynamoDB client: its time-outs, and what it means when no answer came."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
+    ClientError,
     ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
@@ -52,3 +54,28 @@ def unreachable(error: Exception) -> EngineError:
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
+
+
+def missing_tables(clients: Mapping[str, Any]) -> EngineError:
+    """What to say where DynamoDB knows a table not, and does not say which: those of these, each with its client, that
+    are not there. Where it may not be asked (dynamodb:DescribeTable) or all are there by now, it is one of them.
+    """
+    missing = [name for name, client in clients.items() if _is_missing(client, name)]
+    which = missing[0] if missing else f"one of {', '.join(clients)}"
+    what = f"A table is missing: {which} does not exist"
+    if len(missing) > 1:
+        what = f"Tables are missing: {', '.join(missing)} do not exist"
+    return EngineError(
+        f"{what} in this account and region. Create what is missing (replay --create-tables does on a loopback "
+        "endpoint), or name the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
+    )
+
+
+def _is_missing(client: Any, table: str) -> bool:
+    try:
+        client.describe_table(TableName=table)
+    except ClientError as error:
+        return bool(error.response["Error"]["Code"] == "ResourceNotFoundException")
+    except BotoCoreError:
+        return False
+    return False
