@@ -1,7 +1,7 @@
 """The command line: ``streamfold`` and ``python -m streamfold``.
 
-Exit codes: 0 all went well; 1 something was reported (failed records, bad lines, chains not run); 2 it did not run, or
-not to its end, because an option, the application, the state or the store is wrong.
+Exit codes: 0 all went well; 1 something was reported (records that failed or were parked, bad lines, chains not run);
+2 it did not run, or not to its end, because an option, the application, the state or the store is wrong.
 """
 
 import os
@@ -49,7 +49,7 @@ def cli() -> None:
     \b
     Exit codes:
       0  all went well
-      1  something was reported: failed records, bad lines, chains that did not run
+      1  something was reported: records that failed or were parked, bad lines, chains that did not run
       2  it did not run, or not to its end: an option, the application, the state or the store is wrong
     """
 
