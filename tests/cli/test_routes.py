@@ -152,6 +152,31 @@ def test_sort_key_alone_is_refused(folder):
     assert "--key" in ran.err
 
 
+def test_templates_of_another_table_that_a_partition_alone_begins_like_are_named_with_what_is_missing(folder):
+    ran = folder.run("routes", "--key", "ORDER#000012")
+
+    assert ran.out == (
+        "It begins most like ORDER#{number:06d} / METADATA, ORDER#{number:06d} / ITEM#{sku}, which have a sort key: "
+        "give it behind, --key PARTITION SORT.\nNo route takes this key.\n"
+    )
+
+
+def test_templates_that_have_no_sort_key_are_named_to_a_key_with_one(folder):
+    folder.app(
+        APP.replace(
+            'Key("{id:number}", table=DEVICES)',
+            'Key("DEVICE#{id}", table=Table("devices", partition="id", sort=None))',
+        )
+    )
+
+    ran = folder.run("routes", "--key", "DEVICE#1", "X")
+
+    assert ran.out == (
+        "It begins most like devices: DEVICE#{id}, which has no sort key: give its partition alone, --key PARTITION.\n"
+        "No route takes this key.\n"
+    )
+
+
 def test_partition_alone_is_refused_where_every_table_has_a_sort_key(folder):
     folder.app(APP.partition('@router.view(Key("{id:number}"')[0] + 'app = App("shop", routers=[router])\n')
 

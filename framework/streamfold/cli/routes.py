@@ -91,7 +91,7 @@ def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -
     found = [line for table in tables for line in _explained(app, table, (partition, sort))]
     taken = any("handlers" in value for value, _ in found)
     if not found:
-        nearest, text = _nearest([key for key in _sources(app) if key.table in tables], (partition, sort))
+        nearest, text = _nearest(_sources(app), (partition, sort))
         found = [({"nearest": nearest}, text)]
     for value, text in found:
         click.echo(as_json(value) if json_output else text)
@@ -104,15 +104,28 @@ def _sources(app: App) -> list[Key]:
 
 
 def _nearest(keys: list[Key], texts: tuple[str, str | None]) -> tuple[list[str], str]:
-    """The templates that a key begins like; where it begins like none, those that there are."""
+    """The templates that a key begins like; where it begins like none, those that there are.
+
+    A sort key that is missing, or one too many, is said where no template of the same form is as near.
+    """
+    fitting = [key for key in keys if (key.sort is None) == (texts[1] is None)]
     likeness = {key: _common(key, texts) for key in keys}
     most = max(likeness.values(), default=(0, 0))
-    near = [_place(key) for key in keys if likeness[key] == most][:NEAREST_MAX] if most > (0, 0) else []
+    like = [key for key in keys if likeness[key] == most] if most > (0, 0) else []
+    near = [key for key in like if key in fitting] or like
     if near:
-        return near, f"It begins most like {', '.join(near)}."
-    places = [_place(key) for key in keys]
+        places = list(map(_place, near[:NEAREST_MAX]))
+        return places, f"It begins most like {', '.join(places)}{'' if near[0] in fitting else _lacking(near)}."
+    places = [_place(key) for key in fitting]
     shown = ", ".join(places[:TEMPLATES_SHOWN_MAX]) + (", ..." if len(places) > TEMPLATES_SHOWN_MAX else "")
     return [], f"It begins like none of the templates {shown}."
+
+
+def _lacking(near: list[Key]) -> str:
+    have = "have" if len(near) > 1 else "has"
+    if near[0].sort is None:
+        return f", which {have} no sort key: give its partition alone, --key PARTITION"
+    return f", which {have} a sort key: give it behind, --key PARTITION SORT"
 
 
 def _common(key: Key, texts: tuple[str, str | None]) -> tuple[int, int]:
