@@ -108,6 +108,20 @@ def test_key_that_matches_is_json_with_fields(folder):
     }
 
 
+@pytest.mark.parametrize(("columns", "whole"), [(None, True), ("40", False)])
+def test_what_goes_to_a_file_is_as_wide_as_it_is_unless_a_width_is_asked_for(folder, monkeypatch, columns, whole):
+    name = "orders_by_the_day_on_which_they_were_placed_and_paid"
+    folder.app(APP.replace("order_total", name))
+    monkeypatch.delenv("COLUMNS")
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+
+    lines = folder.run("routes").out.splitlines()
+
+    place = "ORDER#{number:06d} / ITEM#{sku}"
+    assert any(place in line and name in line for line in lines) == whole
+
+
 def test_field_of_the_nearest_template_that_does_not_match_is_named(folder):
     ran = folder.run("routes", "--key", "ORDER#12", "ITEM#a")
 

@@ -1,14 +1,21 @@
-"""Tables on a terminal."""
+"""Tables on a terminal, or in a file."""
 
+import os
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table as Grid
 
+COLUMNS_IN_FILES = 10_000
+"""How wide a table in a file or a pipe may be: neither has a width, and what is folded cannot be searched."""
+
 
 def make_console() -> Console:
     """A console that prints text as it is: brackets and colons in data are no markup."""
-    return Console(markup=False, emoji=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = COLUMNS_IN_FILES
+    return console
 
 
 def print_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
