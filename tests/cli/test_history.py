@@ -156,6 +156,29 @@ def test_an_application_without_an_audit_is_told_how_to_declare_one(folder):
     assert (ran.code, ran.err) == (2, "Error: Application 'shop' has no audit: declare one, router.audit(ORDER).\n")
 
 
+def test_texts_that_look_like_something_else_are_quoted(state, source):
+    values = {"absent": "", "empty": None, "flag": True, "number": 5, "word": "nothing", "count": "5", "edge": " a"}
+    values |= {"list": ["", None, "a"], "mark": "(redacted)", "plain": "a b"}
+    state.run("replay", state.records(source.put("ORDER#7", **values)), *STATE)
+
+    ran = state.run("history", "ORDER#7", *ORDER[1:])
+
+    lines = {line.strip().split("  ")[-1].strip() for line in ran.out.splitlines()}
+    expected = {
+        'absent: nothing -> ""',
+        'count: nothing -> "5"',
+        'edge: nothing -> " a"',
+        "empty: nothing -> null",
+        "flag: nothing -> true",
+        'list: nothing -> ["", null, a]',
+        'mark: nothing -> "(redacted)"',
+        "number: nothing -> 5",
+        "plain: nothing -> a b",
+        'word: nothing -> "nothing"',
+    }
+    assert expected <= lines
+
+
 def test_control_characters_do_not_reach_the_terminal(state, source):
     state.run("replay", state.records(source.put("ORDER#7", note="a\x1b[2Jb")), *STATE)
 

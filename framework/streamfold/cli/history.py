@@ -15,7 +15,7 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
-from streamfold.cli.rows import text
+from streamfold.cli.rows import name_text, text
 from streamfold.past import Past, item_as_of
 from streamfold.values import encode, to_json
 
@@ -72,7 +72,7 @@ def command(
 
 
 def _print(rows: list[Row]) -> None:
-    lines = ((text(row["at"]), _event(row), text(row.get("actor", "")), _changes(row)) for row in rows)
+    lines = ((name_text(row["at"]), _event(row), name_text(row.get("actor", "")), _changes(row)) for row in rows)
     if any("actor" in row for row in rows):
         print_grid(("at", "event", "actor", "changes"), lines)
     else:
@@ -85,7 +85,7 @@ def _event(row: Row) -> str:
 
 def _changes(row: Row) -> str:
     """A line for each attribute that changed."""
-    lines = [f"{text(name)}: {_difference(entry)}" for name, entry in sorted(row["changes"].items())]
+    lines = [f"{name_text(name)}: {_difference(entry)}" for name, entry in sorted(row["changes"].items())]
     return "\n".join([*lines, *(["(attributes did not fit the row)"] if "changes" in row.get("left_out", ()) else [])])
 
 
@@ -118,7 +118,7 @@ def _print_past(past: Past) -> None:
     values = {name: text(value) for name, value in past.item.items()}
     values |= dict.fromkeys(past.redacted, "(redacted)")
     values |= {name: _large(value) for name, value in past.large.items()}
-    print_grid(("attribute", "value"), [(text(name), value) for name, value in values.items()])
+    print_grid(("attribute", "value"), [(name_text(name), value) for name, value in values.items()])
     if past.fields is not None:
         click.echo(f"Of its attributes, only {', '.join(past.fields)} are recorded.", err=True)
     if not past.whole:

@@ -1,5 +1,6 @@
 """Stored items as a command prints them: as their readers see them, or raw."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ SAMPLE_ROWS_MAX = 100
 SCANNED_ITEMS_MAX = 2000
 """Items looked at for samples in a store that cannot seek by prefix."""
 TEXT_LENGTH_MAX = 60
+WORDS = {None: "null", True: "true", False: "false"}
+LIKE_ANOTHER = re.compile(r"|null|true|false|nothing|\(redacted\)|-?[0-9.]+(E[-+]?[0-9]+)?|\s.*|.*\s", re.DOTALL)
+"""Text that would be taken for another value, or for what a history says where there is none."""
 CHANGED = {"old", "new"}
 """The sides of an attribute's change in a history row."""
 
@@ -65,9 +69,19 @@ def items_near(engine: Engine, target: Key) -> Iterator[StoredItem]:
     return engine.items(target.table)
 
 
+def name_text(value: Any) -> str:
+    """A name or a key for a person: what ``text`` gives, never quoted."""
+    return _printable(str(value))
+
+
 def text(value: Any) -> str:
-    """A value for a person: without quotes and types, and without the middle of what is long."""
-    plain = _plain(value)
+    """A value for a person: without types, without the middle of what is long, and without quotes but for text that
+    looks like something else.
+    """
+    return _printable(_plain(value))
+
+
+def _printable(plain: str) -> str:
     if not plain.isprintable():
         plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
     return shortened(plain, TEXT_LENGTH_MAX)
@@ -83,7 +97,9 @@ def _plain(value: Any) -> str:
     if isinstance(value, list | set):
         members = sorted(value, key=str) if isinstance(value, set) else value
         return f"[{', '.join(map(_plain, members))}]"
-    return str(value)
+    if isinstance(value, str):
+        return f'"{value}"' if LIKE_ANOTHER.fullmatch(value) else value
+    return WORDS.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
 
 
 def _is_sides(value: Any) -> bool:
@@ -94,7 +110,7 @@ def print_items(table: Table, items: Iterable[StoredItem], known: Collection[str
     """A table of keys and attributes, but for those that are ``known``."""
     names = table.attributes
     left_out = {*names, *known}
-    rows = ([*(text(decode(item[name])) for name in names), _attributes(left_out, item)] for item in items)
+    rows = ([*(name_text(decode(item[name])) for name in names), _attributes(left_out, item)] for item in items)
     print_grid([*names, "attributes"], rows)
 
 
