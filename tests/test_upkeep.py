@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from streamfold import App, Count, Key, Max, Router, Row, Sum
+from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.process import process_event
@@ -347,3 +348,50 @@ def check_history(app, seed):
             names = ("total", "lines", "highest", "GSI1PK", "GSI1SK")
             assert {name: found[name] for name in names if name in found} == derived
             assert found.get(DERIVED, set()) == set(derived)
+
+
+def test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be(app):
+    twin = Twin(app)
+    order(twin)
+    line(twin, "a", 5)
+    read = the_order(twin)
+    twin.put(ORDER, order_id="1", status="paid", at="2026-03-01", GSI1PK=read["GSI1PK"], GSI1SK=read["GSI1SK"])
+    assert the_order(twin).keys() == {"PK", "SK", "status", "at", "total", "lines", "highest"}
+    twin.delete(ORDER_ITEM, order_id="1", sku="a")
+    twin.put(ORDER, order_id="1", status="paid", at="2026-03-01", total=read["total"])
+    assert the_order(twin).keys() == {"PK", "SK", "status", "at"}
+
+
+def test_another_process_knows_it_too(app):
+    twin = Twin(app)
+    line(twin, "a", 5)
+    twin.delete(ORDER_ITEM, order_id="1", sku="a")
+    later = Twin(App("shop", routers=[declare()]))
+    later.engine = twin.engine
+    order(later, total=5)
+    assert "total" not in the_order(later)
+
+
+@pytest.mark.parametrize("batch_records", [1, 2, 100])
+def test_what_happens_to_an_item_is_what_its_writer_does(batch_records):
+    router, external = declare(), []
+    changes = Key("CHANGES#{order_id}", "COUNT")
+
+    @router.on(ORDER, into=changes)
+    def count_changes(change):
+        yield Add(changes, n=1, seen=len(change.new))
+
+    @router.on(ORDER, events=["MODIFY"], external=True)
+    def mail(change):
+        external.append(change.changed)
+
+    app, source = App("shop", routers=[router]), Source()
+    engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
+    records = [source.put("ORDER#1", "METADATA", status="open", at="1")]
+    engine.put_sources([(("main", "ORDER#1", "METADATA"), records[0]["dynamodb"]["NewImage"], "1")])
+    records += [source.put("ORDER#1", f"ITEM#{sku}", price=1) for sku in "abcd"]
+    for start in range(0, len(records), batch_records):
+        assert app.process({"Records": records[start : start + batch_records]}, engine=engine, external=True) == []
+    key = ("main", "CHANGES#1", "COUNT")
+    assert engine.read_rows([key])[key]["n"] == 1
+    assert external == []

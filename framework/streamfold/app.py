@@ -19,6 +19,7 @@ from streamfold.tenants import apart
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
+    from streamfold.kinds import Known
     from streamfold.report import Failure
     from streamfold.writes import RowKey
 
@@ -63,7 +64,7 @@ class App:
         self._targets = {
             name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()
         }
-        self.checked_engines: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+        self.checked_engines: WeakKeyDictionary[Any, Known] = WeakKeyDictionary()
 
     def known(self, table: str) -> Dispatch:
         """All keys of a table, sources and targets, to tell which key a value misses by one field."""

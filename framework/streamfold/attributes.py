@@ -11,16 +11,15 @@ from typing import Any
 
 from streamfold.errors import DeclarationError
 from streamfold.route import Route
-from streamfold.truth import Truth
-
-MARK = "@"
-"""Begins a derived attribute's name in its truth: the state table's own attributes have other names."""
+from streamfold.truth import MARK, Truth
 
 
 def bound(routes: Iterable[Route], application: str) -> tuple[Route, ...]:
     """The routes, those that derive attributes with the place of their truth."""
     return tuple(
-        route if route.kind != "attributes" else replace(route, truth=Truth(application, route.name, route.writes[0]))
+        replace(route, truth=Truth(application, route.name, route.writes[0], route.targets[0].shown))
+        if route.kind == "attributes"
+        else route
         for route in routes
     )
 

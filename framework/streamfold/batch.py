@@ -291,12 +291,13 @@ class Batch:
         for index, change in enumerate(work.changes):
             try:
                 check_view(route, change)
-                if not route.takes(change):
+                own = own_change(change)  # how often derived attributes change depends on batches
+                if own is None or not route.takes(own):
                     continue
                 if route.external:
-                    self._note_external(route, change, fields)
+                    self._note_external(route, own, fields)
                     continue
-                rows = effects(route, change, fields)
+                rows = effects(route, own, fields)
                 if rows:
                     units.append(
                         claim_unit(

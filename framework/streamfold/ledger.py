@@ -144,6 +144,10 @@ def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 
 
+def kinds_key(application: str) -> StateKey:
+    return StateKey(f"kinds#{application}", NO_SORT)
+
+
 def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
     table, partition, sort = item
     pk = f"{prefix}#{table}#{_text(partition)}"

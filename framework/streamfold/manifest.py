@@ -9,7 +9,8 @@ from typing import Any
 from streamfold.engines import Engine
 from streamfold.envelope import described
 from streamfold.errors import ManifestError
-from streamfold.ledger import manifest_key
+from streamfold.key import Key
+from streamfold.ledger import kinds_key, manifest_key
 from streamfold.route import Route
 
 ROUNDS_MAX = 8
@@ -27,27 +28,30 @@ def check_manifest(
     sources: Mapping[str, str] = MappingProxyType({}),
     epoch: int = 0,
     write: bool = True,
-) -> None:
+) -> Mapping[str, Any]:
     """Compares the application with the state's manifest and adds what is new to it.
+
+    Returns what the state's item of attributes says (``streamfold.kinds``), which is read beside it.
 
     ``sources`` are source kinds by table, as far as records were seen, and ``epoch`` the setting of that name.
     Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and
     when a table has another source kind and the epoch is not higher.
     """
-    key = manifest_key(application)
+    key, beside = manifest_key(application), kinds_key(application)
     current = _entries(routes)
     for _ in range(ROUNDS_MAX):
-        found = engine.read_state([key]).get(key, {})
+        read = engine.read_state([key, beside])
+        found = read.get(key, {})
         known: dict[str, Entry] = json.loads(found.get("handlers", "{}"))
         known_tables: dict[str, Entry] = json.loads(found.get("tables", "{}"))
         _compare(known, current, retired)
         merged = {name: entry for name, entry in {**known, **current}.items() if name not in retired}
         tables = _tables(known_tables, sources, epoch)
         if (merged == known and tables == known_tables) or not write:
-            return
+            return read.get(beside, {})
         attributes = {"handlers": json.dumps(merged, sort_keys=True), "tables": json.dumps(tables, sort_keys=True)}
         if engine.swap_state(key, attributes, int(found.get("r", 0))):
-            return
+            return read.get(beside, {})
     raise ManifestError(
         f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
     )
@@ -63,9 +67,9 @@ def _entry(route: Route) -> Entry:
     return {
         "kind": "external" if route.external else "unique index" if route.unique else route.kind,
         "group": route.group,
-        "sources": [_place(key) for key in route.sources],
-        "targets": [_place(key) for key in route.writes],
-        "contested": [_place(target.key) for target in route.targets if target.contested],
+        "sources": [place_of(key) for key in route.sources],
+        "targets": [place_of(key) for key in route.writes],
+        "contested": [place_of(target.key) for target in route.targets if target.contested],
     }
 
 
@@ -85,7 +89,8 @@ def _tables(known: Mapping[str, Entry], sources: Mapping[str, str], epoch: int) 
     return tables
 
 
-def _place(key: Any) -> str:
+def place_of(key: Key) -> str:
+    """A key as a state names it: its table and its templates."""
     return f"{key.table.name}: {key.template}"
 
 

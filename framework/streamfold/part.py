@@ -9,7 +9,7 @@ from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
-from streamfold.route import Route, Shown, Target
+from streamfold.route import PLAIN_KIND, Route, Shown, Target
 from streamfold.values import DIGITS_MAX, digest, encode, number_text
 from streamfold.writes import RowKey
 
@@ -85,7 +85,7 @@ def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
     """Refuses an attribute that is made of something else than it was before, by this handler or by another."""
     kind = _kind(value)
     known = target.shown.get(name)
-    if known is None:
+    if known is None or (known.kind != kind and known == (route.name, kind.partition(" ")[0])):
         target.shown[name] = Shown(route.name, kind)
     elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
         raise _another_kind(route, target, name, value, known)
@@ -125,7 +125,7 @@ def _kind(value: Any) -> str:
         return of if type(value) is Ordered else f"{type(value).__name__} of {of}"
     if isinstance(value, Aggregate):
         return "Average" if isinstance(value, Average) else "Sum"  # a count is a sum of ones
-    return "plain"
+    return PLAIN_KIND
 
 
 def _not_whole(route: Route, target: Target, name: str) -> HandlerError:

@@ -15,6 +15,7 @@ from streamfold.copies import Copies
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord, number_of, records_of
 from streamfold.errors import RecordError, SettingsError
+from streamfold.kinds import Known, keep_kinds, learned
 from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
 from streamfold.outcome import Failed
@@ -65,11 +66,12 @@ def process_changes(
 
     ``sources`` are the source kinds of tables as far as they were seen; the state's manifest holds them to it.
     """
-    check_application(app, engine, world.settings, sources)
+    known = check_application(app, engine, world.settings, sources)
     with localcontext(EXACT):
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
+        keep_kinds(app.name, app.routes, app.retired, engine, known)
         outcome = Committer(
             engine,
             CommitWorld(
@@ -147,17 +149,22 @@ def check_application(
     sources: Mapping[str, str] = MappingProxyType({}),
     *,
     write: bool = True,
-) -> None:
+) -> Known:
     """Checks that the application fits the settings and the state and, with ``write``, notes it in the state.
 
-    Raises ``SettingsError`` and ``ManifestError``.
+    Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
     """
     _check_handlers(app, settings)
-    checked = app.checked_engines.get(engine)
-    if checked is None or not sources.items() <= checked.items():
-        check_manifest(app.name, app.routes, app.retired, engine, sources=sources, epoch=settings.epoch, write=write)
+    known = app.checked_engines.get(engine)
+    if known is None or not sources.items() <= known.sources.items():
+        kinds = check_manifest(
+            app.name, app.routes, app.retired, engine, sources=sources, epoch=settings.epoch, write=write
+        )
+        known = known or learned(kinds, app.routes, app.retired)
         if write:
-            app.checked_engines[engine] = {**(checked or {}), **sources}
+            app.checked_engines[engine] = known
+            known.sources |= sources
+    return known
 
 
 def _check_handlers(app: App, settings: Settings) -> None:

@@ -28,11 +28,23 @@ GROUP = "main"
 """The group of handlers that name none."""
 
 
+PLAIN_KIND = "plain"
+"""The kind of an attribute that is no aggregate."""
+
+
 class Shown(NamedTuple):
-    """What an attribute was made of when it was first yielded, and by which handler."""
+    """What an attribute was made of when it was first yielded, and by which handler.
+
+    ``kind`` is the aggregate and the type of its values, ``Max of numbers``; as a state knows it, the aggregate alone:
+    one bad record must not say for good of which type the values are.
+    """
 
     handler: str
     kind: str
+
+    @property
+    def made(self) -> str:
+        return self.kind.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)

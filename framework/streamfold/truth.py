@@ -1,5 +1,6 @@
 """The place of derived attributes before they are copied onto their items."""
 
+from collections.abc import Collection
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,12 +17,25 @@ def is_truth(place: tuple[KeyValue | None, ...]) -> bool:
     return place[0] == STATE.name
 
 
+MARK = "@"
+"""Begins a derived attribute's name in its truth: the state table's own attributes have other names."""
+
+
 class Truth(NamedTuple):
-    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``."""
+    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``.
+
+    ``shown`` are the attributes of all handlers of such items that are known, as they are named there.
+    """
 
     application: str
     handler: str
     of: Key
+    shown: Collection[str] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """The attributes that are known to be derived onto some item."""
+        return {name.removeprefix(MARK) for name in self.shown}
 
     def row(self, values: KeyValues) -> "RowKey":
         """The row of an item with these key values."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamfold.app import App
-from streamfold.attributes import MARK
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -18,7 +17,7 @@ from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.settle import Cause
 from streamfold.table import CONTRIBUTORS, DERIVED
-from streamfold.truth import Truth
+from streamfold.truth import MARK, Truth
 from streamfold.values import encode, hidden, same
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, RowKey, UpdateSource
@@ -102,7 +101,7 @@ def _round(
     any_refused = False
     for item, truths in bearers.items():
         try:
-            update = update_of(item, items.get(item), [rows.get(truth.row(item[1:])) for truth in truths])
+            update = update_of(item, items.get(item), truths, [rows.get(truth.row(item[1:])) for truth in truths])
             if update is not None:
                 any_refused |= _refused(engine, update)
                 again[item] = truths
@@ -122,17 +121,20 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     return True
 
 
-def update_of(item: ItemKey, stored: Item | None, truths: Sequence[Item | None]) -> UpdateSource | None:
+def update_of(
+    item: ItemKey, stored: Item | None, truths: Sequence[Truth], rows: Sequence[Item | None]
+) -> UpdateSource | None:
     """What brings an item's derived attributes up to date; None where it has them, or is not there.
 
+    An attribute of a name that is derived elsewhere is none of the writer's: it put it back without ``_sf_a``.
     Raises ``HandlerError`` where two handlers derive one attribute.
     """
     if stored is None:
         return None
-    wanted = _wanted(item, truths)
+    wanted = _wanted(item, rows)
     if wanted:
         wanted[DERIVED] = set(wanted)
-    gone = {DERIVED, *stored.get(DERIVED, ())}
+    gone = {DERIVED, *stored.get(DERIVED, ())}.union(*(truth.names for truth in truths))
     removed = tuple(sorted(name for name in gone if name in stored and name not in wanted))
     values = {name: value for name, value in wanted.items() if name not in stored or not _equal(value, stored[name])}
     if not values and not removed:

@@ -89,7 +89,7 @@ def test_source_items_are_shown_when_asked_for(state):
 def test_state_items_are_shown_when_asked_for(state):
     items = lines(state.run("show", *STATE, "--state-items", "--json"))
 
-    assert [item["pk"]["S"].partition("#")[0] for item in items] == ["ledger", "ledger", "ledger", "manifest"]
+    assert [item["pk"]["S"].partition("#")[0] for item in items] == ["kinds", *["ledger"] * 3, "manifest"]
 
 
 def test_one_partition_of_the_state_items_is_shown(state):

@@ -1,0 +1,100 @@
+"""What a state knows of the attributes of its rows: of which handler they are, and how they are made.
+
+Stored rows and contributions were made so. A process that starts anew, with other code or with other records first,
+then refuses what does not go with them, one handler's record at a time; by itself it knows only what it saw.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from streamfold.engines import Engine
+from streamfold.ledger import kinds_key
+from streamfold.manifest import place_of
+from streamfold.route import PLAIN_KIND, Route, Shown, Target
+
+ROUNDS_MAX = 8
+NAMES_MAX = 500
+"""Attributes that are remembered, of about 100 bytes each, in an item that is read at every start. A handler that makes
+up names as it goes may have more; what is beyond, each process knows for itself."""
+
+Kinds = dict[tuple[str, str], Shown]
+"""What attributes are made of, by the place of their target and their name."""
+
+
+class Named(NamedTuple):
+    """An attribute as it is stored."""
+
+    place: str
+    name: str
+    handler: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Known:
+    """What a process knows a state to hold: source kinds by table, and attributes as of a revision.
+
+    ``seen``: how many attributes the process itself had seen when it last compared.
+    """
+
+    sources: dict[str, str] = field(default_factory=dict)
+    kinds: Kinds = field(default_factory=dict)
+    revision: int = 0
+    seen: int = 0
+
+    def read(self, item: Mapping[str, Any], retired: frozenset[str]) -> None:
+        """Takes what the state's item says, but for what retired handlers have left."""
+        stored = (Named(*each) for each in json.loads(item.get("kinds", "[]")))
+        self.kinds = {
+            (each.place, each.name): Shown(each.handler, each.kind) for each in stored if each.handler not in retired
+        }
+        self.revision = int(item.get("r", 0))
+
+
+def learned(item: Mapping[str, Any], routes: Sequence[Route], retired: frozenset[str]) -> Known:
+    """What the item of a state says, told to the targets of an application."""
+    known = Known()
+    known.read(item, retired)
+    targets = _targets(routes)
+    for (place, name), shown in known.kinds.items():
+        if place in targets:
+            targets[place].shown.setdefault(name, shown)
+    return known
+
+
+def keep_kinds(
+    application: str, routes: Sequence[Route], retired: frozenset[str], engine: Engine, known: Known
+) -> None:
+    """Notes in the state what is new, before it holds anything made so; what others overtake is noted another time."""
+    targets = _targets(routes)
+    seen = sum(len(target.shown) for target in targets.values())
+    if seen == known.seen:
+        return
+    found, key = _found(targets), kinds_key(application)
+    for _ in range(ROUNDS_MAX):
+        if found.keys() <= known.kinds.keys() or len(known.kinds) >= NAMES_MAX:
+            break
+        merged = dict(islice((known.kinds | found | known.kinds).items(), NAMES_MAX))
+        text = json.dumps(sorted(Named(*name, *shown) for name, shown in merged.items()))
+        if engine.swap_state(key, {"kinds": text}, known.revision):
+            known.kinds, known.revision = merged, known.revision + 1
+        else:
+            known.read(engine.read_state([key]).get(key, {}), retired)
+    known.seen = seen
+
+
+def _targets(routes: Sequence[Route]) -> Mapping[str, Target]:
+    return {place_of(target.key): target for route in routes if route.ledger for target in route.targets}
+
+
+def _found(targets: Mapping[str, Target]) -> Kinds:
+    """What was seen of attributes that are not put whole: those of another kind would be mixed with what is stored."""
+    return {
+        (place, name): Shown(shown.handler, shown.made)
+        for place, target in targets.items()
+        for name, shown in target.shown.items()
+        if shown.kind != PLAIN_KIND or not target.whole
+    }

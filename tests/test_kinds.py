@@ -1,0 +1,167 @@
+"""What a state knows of its rows' attributes: a new process does not make them of something else."""
+
+import pytest
+
+from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
+from streamfold.engines.memory import MemoryEngine
+from streamfold.kinds import NAMES_MAX
+from streamfold.ledger import kinds_key
+from streamfold.process import process_event
+from streamfold.settings import Settings
+from streamfold.world import World
+from tests.source import Source
+
+PLAY = Key("GAME#{game}", "PLAY#{play}")
+STATS = Key("GAME#{game}", "STATS")
+KINDS = {
+    "sum": lambda play: {"m": Sum(play["v"])},
+    "max": lambda play: {"m": Max(play["v"])},
+    "min": lambda play: {"m": Min(play["v"])},
+    "latest": lambda play: {"m": Latest(play["v"], by=play["v"])},
+    "top": lambda play: {"m": Top(2, by=play["v"])},
+    "distinct": lambda play: {"m": Distinct(play["v"])},
+    "collect": lambda play: {"m": Collect(play["v"])},
+    "won": lambda play: {"m": play["v"], "wins": play["v"]},
+    "average of another name": lambda play: {"n": Average(play["v"])},
+}
+
+
+def app_of(*makes, name="plays", **options):
+    """A new process's application: views that make the same row, each as one of these says."""
+    router = Router()
+    for number, make in enumerate(makes):
+        router.view(PLAY, into=STATS, name=f"{name}_{number}" if number else name)(handler(make))
+    return App("games", routers=[router], **options)
+
+
+def handler(make):
+    def stats(play):
+        yield Row(**make(play))
+
+    return stats
+
+
+class State:
+    """A store that outlives the processes that write to it."""
+
+    def __init__(self, app):
+        self.engine = MemoryEngine(app.tables.values())
+        self.source = Source()
+
+    def process(self, app, *changes):
+        """What the handlers could not do with these changes, as a process of this application."""
+        report = process_event(app, list(changes), self.engine, World(Settings()))
+        return [str(failure.error) for failure in report.failures]
+
+    def play(self, number, value):
+        return self.source.put("GAME#chess", f"PLAY#{number}", v=value)
+
+    def row(self):
+        key = ("main", "GAME#chess", "STATS")
+        return self.engine.read_rows([key]).get(key)
+
+    def kinds(self):
+        key = kinds_key("games")
+        return self.engine.read_state([key]).get(key)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *((kind, "sum") for kind in KINDS if kind not in ("sum", "average of another name")),
+        *(("sum", kind) for kind in KINDS if kind not in ("sum", "average of another name")),
+        ("max", "min"),
+        ("top", "collect"),
+    ],
+)
+def test_an_attribute_that_is_made_otherwise_than_what_is_stored_is_refused(before, after):
+    one, other = app_of(KINDS[before]), app_of(KINDS[after])
+    state = State(one)
+    assert state.process(one, state.play(1, 10), state.play(2, 20)) == []
+    shown = state.row()
+    (error,) = state.process(other, state.play(1, 11))
+    assert "one attribute of a target has one kind" in error
+    assert state.row() == shown
+
+
+def test_it_is_taken_under_another_name():
+    one, other = app_of(KINDS["max"]), app_of(KINDS["average of another name"])
+    state = State(one)
+    state.process(one, state.play(1, 10), state.play(2, 20))
+    assert state.process(other, state.play(1, 11), state.play(2, 20), state.play(2, 25)) == []
+    row = state.row()
+    assert (row["n_sum"], row["n_count"]) == (36, 2)
+    assert "m" not in row
+
+
+def test_a_second_handler_of_an_attribute_is_refused_in_another_process_too():
+    both = app_of(KINDS["max"], KINDS["max"])
+    one = app_of(KINDS["max"])
+    state = State(one)
+    assert state.process(one, state.play(1, 9)) == []
+    (error,) = state.process(both, state.play(2, 3))
+    assert "handler 'plays' yielded it as Max" in error
+
+
+def test_values_of_another_type_are_refused_by_the_process_that_saw_the_first_and_by_no_other():
+    app = app_of(KINDS["max"])
+    state = State(app)
+    assert state.process(app, state.play(1, "nine")) == []
+    assert "Convert the values" in state.process(app, state.play(2, 9))[0]
+    assert state.process(app_of(KINDS["max"]), state.play(1, 8), state.play(2, 9)) == []
+    assert state.row()["m"] == 9
+
+
+def test_a_retired_handlers_attributes_are_free():
+    one = app_of(KINDS["max"])
+    state = State(one)
+    state.process(one, state.play(1, 9))
+    other = app_of(KINDS["sum"], name="visits", retired=["plays"])
+    assert state.process(other, state.play(2, 3)) == []
+
+
+def test_what_is_known_is_noted_once_and_read_with_the_manifest():
+    app = app_of(KINDS["max"])
+    state = State(app)
+    calls = []
+    for name in ("read_state", "swap_state"):
+        method = getattr(state.engine, name)
+        setattr(
+            state.engine,
+            name,
+            lambda *given, name=name, method=method, **more: calls.append(name) or method(*given, **more),
+        )
+    for number in range(3):
+        state.process(app, state.play(number, number))
+    assert calls == ["read_state", "swap_state", "swap_state"]
+    assert state.kinds()["kinds"] == '[["main: GAME#{game} / STATS", "m", "plays", "Max"]]'
+
+
+def test_processes_that_learn_at_the_same_time_note_what_each_has_seen():
+    app = app_of(KINDS["max"])
+    state = State(app)
+    state.process(app, state.play(1, 1))
+    late = app_of(lambda play: {"other": Max(play["v"])}, name="plays")
+    swap = state.engine.swap_state
+
+    def overtaken(*given):
+        state.engine.swap_state = swap
+        early = app_of(lambda play: {"third": Max(play["v"])}, name="plays")
+        assert state.process(early, state.play(3, 1)) == []
+        return swap(*given)
+
+    state.engine.swap_state = overtaken
+    assert state.process(late, state.play(2, 1)) == []
+    assert [name for name in ("m", "other", "third") if f'"{name}"' in state.kinds()["kinds"]] == [
+        "m",
+        "other",
+        "third",
+    ]
+
+
+def test_a_handler_that_makes_up_names_is_remembered_up_to_a_bound():
+    app = app_of(lambda play: {f"on_{play['v']}": Count()})
+    state = State(app)
+    for start in range(0, NAMES_MAX + 200, 100):
+        assert state.process(app, *(state.play(number, number) for number in range(start, start + 100))) == []
+    assert state.kinds()["kinds"].count("plays") == NAMES_MAX
