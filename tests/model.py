@@ -7,9 +7,10 @@ from streamfold.values import decode
 
 
 def model(app, records):
-    """The rows that records have to lead to, as ``{(table, partition, sort): attributes}``."""
+    """The rows that records have to lead to, as ``{(table, partition, sort): attributes}``; archives hold no rows."""
     origins = Origins(app.source_tables, Settings(), others=app.tables)
-    return decoded(expected_rows(app, map(origins.change, records)))
+    expected = expected_rows(app, map(origins.change, records))
+    return decoded({key: row for key, row in expected.items() if key[0] in app.tables})
 
 
 def stored(app, engine):

@@ -93,7 +93,7 @@ def _targets(routes: Sequence[Route]) -> Mapping[str, Target]:
 def _found(targets: Mapping[str, Target]) -> Kinds:
     """What was seen of attributes that are not put whole: those of another kind would be mixed with what is stored."""
     return {
-        (place, name): Shown(shown.handler, shown.made)
+        (place, name): shown.known
         for place, target in targets.items()
         for name, shown in target.shown.items()
         if shown.kind != PLAIN_KIND or not target.whole

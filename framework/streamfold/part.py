@@ -9,15 +9,12 @@ from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
-from streamfold.route import PLAIN_KIND, Route, Shown, Target
+from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
 from streamfold.values import DIGITS_MAX, digest, encode, number_text
 from streamfold.writes import RowKey
 
 PLAIN_ENTRY = ""
 """Stands for the name of an attribute where entries hold all plain attributes of a row."""
-
-ADDED = ("Sum", "Average")
-"""Kinds that several handlers may add to one attribute."""
 
 
 def part_of(
@@ -83,11 +80,11 @@ def _as_one(route: Route, target: Target, plain: Mapping[str, Any], ordering: Or
 
 def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
     """Refuses an attribute that is made of something else than it was before, by this handler or by another."""
-    kind = _kind(value)
+    yielded = Shown(route.name, _kind(value))
     known = target.shown.get(name)
-    if known is None or (known.kind != kind and known == (route.name, kind.partition(" ")[0])):
-        target.shown[name] = Shown(route.name, kind)
-    elif known.kind != kind or (known.handler != route.name and kind not in ADDED):
+    if known is None or known == yielded.known:
+        target.shown[name] = yielded
+    elif known.kind != yielded.kind or (known.handler != route.name and yielded.kind not in ADDED_KINDS):
         raise _another_kind(route, target, name, value, known)
 
 

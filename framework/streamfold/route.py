@@ -28,23 +28,24 @@ GROUP = "main"
 """The group of handlers that name none."""
 
 
-PLAIN_KIND = "plain"
-"""The kind of an attribute that is no aggregate."""
+PLAIN_KIND, ADDED_KINDS, ORDERED_KIND = "plain", ("Sum", "Average"), "Max, Top or the like"
+"""What an attribute may be made of: a value, amounts that are added up, by several handlers too, or ordered entries."""
 
 
 class Shown(NamedTuple):
     """What an attribute was made of when it was first yielded, and by which handler.
 
-    ``kind`` is the aggregate and the type of its values, ``Max of numbers``; as a state knows it, the aggregate alone:
-    one bad record must not say for good of which type the values are.
+    ``kind`` is the aggregate and the type of its values, ``Max of numbers``. A state knows only which of the three it
+    is: one that orders may follow another, and one bad record must not say for good of which type values are.
     """
 
     handler: str
     kind: str
 
     @property
-    def made(self) -> str:
-        return self.kind.partition(" ")[0]
+    def known(self) -> "Shown":
+        """What a state knows of it."""
+        return self if self.kind in (PLAIN_KIND, *ADDED_KINDS) else self._replace(kind=ORDERED_KIND)
 
 
 @dataclass(frozen=True, slots=True)
