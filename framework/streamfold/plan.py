@@ -1,6 +1,6 @@
 """The plan of a batch: units of work, each behind its guard, merged per row and cut into transactions.
 
-A plan is a value: it can be printed, compared and carried out by ``commit``. A *unit* is what succeeds or fails as one:
+A plan is a value: it can be compared, and carried out by ``commit``. A *unit* is what succeeds or fails as one:
 the step of one source item through the ledger, or one change's effects behind a claim.
 """
 
@@ -71,9 +71,6 @@ class Copied(NamedTuple):
     changes: tuple[Change, ...]
     row: GuardedPut
 
-    def __str__(self) -> str:
-        return f"copy {self.row}"
-
 
 class Removed(NamedTuple):
     """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
@@ -106,9 +103,6 @@ class Plan(NamedTuple):
     chunks: tuple[Chunk, ...]
     puts: tuple[KeyedPut, ...]
     whole: tuple[Whole, ...] = ()
-
-    def __str__(self) -> str:
-        return "\n".join(_lines(self))
 
 
 def ledger_unit(
@@ -272,14 +266,3 @@ def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     if isinstance(one, GuardedPut) and isinstance(other, GuardedPut) and one.owner == other.owner:
         return max(one, other, key=lambda put: put.version)
     return None
-
-
-def _lines(plan: Plan) -> Iterator[str]:
-    for number, chunk in enumerate(plan.chunks, 1):
-        yield f"transaction {number}: {len(chunk.units)} units, {len(chunk.writes)} writes"
-        for write in chunk.writes:
-            yield f"  {write}"
-    for put in plan.puts:
-        yield f"put {put.row}"
-    for each in plan.whole:
-        yield str(each)

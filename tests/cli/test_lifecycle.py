@@ -95,7 +95,7 @@ def test_a_dry_run_names_the_items_whose_children_would_go_and_the_copies(shop, 
     records = shop.records(source.put("ORDER#1"), source.remove("ORDER#1"))
     ran = shop.run("replay", records, "--dry-run")
     assert "remove the children of ORDER#1 / METADATA" in ran.out
-    assert "copy GuardedPut(key=('copies', 'ORDER#1', 'METADATA'), attributes=None" in ran.out
+    assert "copy: remove copies: ORDER#1 / METADATA, if older\n" in ran.out
 
 
 def test_routes_shows_what_a_cascade_removes_and_where_copies_go(shop):

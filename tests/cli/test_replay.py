@@ -688,7 +688,7 @@ def test_dry_run_prints_the_writes_and_makes_none(folder, source):
     ran = folder.run("replay", "records.jsonl", *STATE, "--dry-run")
 
     assert ran.code == 0
-    assert "AddRow(key=('main', 'ORDER#1', 'TOTAL'), amounts={'total': 5}, contributors=1, " in ran.out
+    assert "  add to ORDER#1 / TOTAL: total +5, contributors +1\n" in ran.out
     assert "Dry run: 1 records would make 2 writes in 1 transactions; nothing was written" in ran.out
     assert not (folder.path / "state.db").exists()
 

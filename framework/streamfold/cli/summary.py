@@ -8,6 +8,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.grids import print_grid
+from streamfold.cli.plans import chunk_lines, plan_lines, whole_line, write_line
 from streamfold.cli.rows import print_items, samples
 from streamfold.engines import Engine
 from streamfold.plan import Plan
@@ -70,8 +71,8 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
 
 def print_plan_json(plan: Plan) -> None:
     """The plan of one batch, as one JSON object."""
-    transactions = [[str(write) for write in chunk.writes] for chunk in plan.chunks]
-    puts, whole = [str(put.row) for put in plan.puts], [str(each) for each in plan.whole]
+    transactions = [chunk_lines(chunk) for chunk in plan.chunks]
+    puts, whole = [write_line(put.row) for put in plan.puts], list(map(whole_line, plan.whole))
     click.echo(to_json({"transactions": transactions, "puts": puts, "whole": whole}))
 
 
@@ -108,8 +109,8 @@ def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice, ro
 
 def print_plan(plan: Plan) -> None:
     """The plan of one batch."""
-    if text := str(plan):
-        click.echo(text)
+    for line in plan_lines(plan):
+        click.echo(line)
 
 
 def print_dry_run(summary: Summary) -> None:

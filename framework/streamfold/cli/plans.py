@@ -1,0 +1,94 @@
+"""A plan as a person reads it: one line a write, with the row, the condition and what changes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from streamfold.cli.rows import name_text, text
+from streamfold.plan import Chunk, Copied, Plan, Whole
+from streamfold.table import MAIN
+from streamfold.values import hidden
+from streamfold.writes import (
+    AddRow,
+    Claim,
+    DeleteRow,
+    DeleteState,
+    GuardedPut,
+    LedgerWrite,
+    PutRow,
+    PutState,
+    RowKey,
+    StateKey,
+    Write,
+)
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The plan of one batch, line by line."""
+    for number, chunk in enumerate(plan.chunks, 1):
+        units, writes = len(chunk.units), len(chunk.writes)
+        yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
+        yield from (f"  {line}" for line in chunk_lines(chunk))
+    yield from (write_line(put.row) for put in plan.puts)
+    yield from map(whole_line, plan.whole)
+
+
+def chunk_lines(chunk: Chunk) -> list[str]:
+    """The writes of one transaction."""
+    return list(map(write_line, chunk.writes))
+
+
+def whole_line(whole: Whole) -> str:
+    """What becomes of a whole item."""
+    return f"copy: {write_line(whole.row)}" if isinstance(whole, Copied) else str(whole)
+
+
+def write_line(write: Write) -> str:
+    """One write, with the condition that it is made on."""
+    match write:
+        case LedgerWrite():
+            return f"guard {_state(write.key)}, if as before: {', '.join(part.handler for part in write.parts)}"
+        case Claim():
+            return f"guard {_state(write.key)}, if there is none"
+        case AddRow():
+            return f"add to {_row(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
+        case PutRow():
+            return f"put {_row(write.key)}{_owned(write.owner)}: {_attributes(write.attributes)}"
+        case DeleteRow():
+            return f"remove {_row(write.key)}{_owned(write.owner)}"
+        case GuardedPut():
+            return _guarded(write)
+        case PutState():
+            return f"put state {_state(write.key)}"
+        case DeleteState():
+            return f"remove state {_state(write.key)}"
+    raise AssertionError(write)  # a plan has no others: they come after it, from what is found
+
+
+def _guarded(write: GuardedPut) -> str:
+    condition = f"{_row(write.key)}, if older{_owned(write.owner)}"
+    return f"remove {condition}" if write.attributes is None else f"put {condition}: {_attributes(write.attributes)}"
+
+
+def _added(write: AddRow) -> str:
+    changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
+    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.moved]
+    changes += [f"contributors {write.contributors:+}"] if write.contributors else []
+    return ", ".join(changes)
+
+
+def _owned(owner: str | None) -> str:
+    return ", if it is no other item's" if owner else ""
+
+
+def _attributes(attributes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name_text(name)}={text(value)}" for name, value in attributes.items() if not hidden(name))
+
+
+def _row(key: RowKey) -> str:
+    table, *values = key
+    name = " / ".join(name_text(value) for value in values if value is not None)
+    return name if table == MAIN.name else f"{table}: {name}"
+
+
+def _state(key: StateKey) -> str:
+    return " / ".join(map(name_text, key))
