@@ -65,8 +65,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     update = upkeep.update_of
 
-    def without_removals(item: Any, stored: Any, truths: Any) -> Any:
-        found = update(item, stored, truths)
+    def without_removals(*arguments: Any) -> Any:
+        found = update(*arguments)
         return replace(found, removed=()) if found and found.values else None
 
     with patch.object(upkeep, "update_of", without_removals):

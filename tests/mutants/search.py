@@ -17,7 +17,7 @@ from streamfold.testing.coverage import item_keys
 from streamfold.testing.driver import NOW, Driver
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import changes_of, drawn, shape
-from streamfold.testing.oracle import expected_rows
+from streamfold.testing.oracle import expected_all
 from streamfold.testing.writers import drawn_pace
 from tests.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
@@ -134,7 +134,7 @@ def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed 
     shapes, handlers = [shape(key, found) for key, found in examples.items()], FaultyHandlers(app)
     for number in range(1, histories + 1):
         writes, shards = drawn(random, shapes, CHANGES), random.choice(SHARDS)
-        expected = expected_rows(app, [change for shard in changes_of(app, writes, shards) for change in shard])
+        expected = expected_all(app, [change for shard in changes_of(app, writes, shards) for change in shard])
         choices = Drawn(Random(random.random()), random.choice(RATES), mutant.faults)
         with mutant.made():
             actions, pace = random.choice(ACTIONS), drawn_pace(app, random)

@@ -24,7 +24,7 @@ from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
-from streamfold.testing.oracle import Rows, expected_rows
+from streamfold.testing.oracle import Rows, expected_all
 from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
 
@@ -182,7 +182,7 @@ def _examples(given: Any) -> list[Mapping[str, Any]]:
 
 def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof) -> None:
     driver = _driver(handlers, scenario, choices)
-    expected = expected_rows(handlers.app, driver.given)  # raises where a handler cannot take an item
+    expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
     attribute_names(handlers.app, driver.given)  # likewise
     problem = difference_of(driver, expected)
     proof.histories += 1

@@ -28,7 +28,7 @@ from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import Rows, archived_items, expected_rows, identity, stored_rows
+from streamfold.testing.oracle import Rows, archived_items, expected_all, identity, stored_rows
 from streamfold.testing.store import PLACE, Contents, ProofStore
 from streamfold.testing.writers import Lane, Writers, changes_items
 from streamfold.world import World
@@ -124,7 +124,7 @@ class Driver:
 
         Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
         """
-        rows = expected_rows(self.app, self.told)
+        rows = expected_all(self.app, self.told)
         if self.writers is None:
             return rows
         check_cascades(self.app, self.writers.store.told, self._acknowledged)

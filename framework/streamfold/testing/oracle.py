@@ -5,7 +5,7 @@ change once. Nothing of the planner, the ledger or a store is used: two pages th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import localcontext
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
         once = {(change.item, change.identity_text): change for change in changes}
         for change in sorted(once.values(), key=identity):
             items[change.item] = change.new
-            for route, fields in routes_for(app, change.item, "audit", "on", "copy", "archive"):
+            for route, fields in routes_for(app, change.item, "audit", "on", "copy"):
                 _take(route, change, fields, rows)
         folded = folded_rows(app, items)
     return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
@@ -54,6 +54,23 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
             names = app.tables[key[0]].attributes
             rows[key] = _shown({name: value for name, value in item.items() if name not in names})
     return rows
+
+
+def expected_all(app: App, changes: Sequence[Change]) -> Rows:
+    """The rows after these changes, and what archives keep then, which stands beside them under keys of its own."""
+    return expected_rows(app, changes) | _removed_items(app, changes)
+
+
+def _removed_items(app: App, changes: Iterable[Change]) -> Rows:
+    """The items that archives have to keep: each removed item as it was."""
+    kept: Rows = {}
+    archives = any(route.kind == "archive" for route in app.routes)
+    for change in changes if archives else ():
+        for route, _ in routes_for(app, change.item, "archive") if change.event == "REMOVE" else ():
+            item = decode({"M": change.old.raw})
+            found = ArchivedItem(change.table.name, item, change.identity_text, change.at, change.expired)
+            kept[_kept_key(route.name, found)] = _shown(encode(_kept(found))["M"])
+    return kept
 
 
 def archived_items(app: App, place: "ArchivePlace") -> Rows:
@@ -97,19 +114,12 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """Adds what one change leads to through an ``audit``, ``on``, ``copy`` or ``archive``."""
+    """Adds what one change leads to through an ``audit``, ``on`` or ``copy``."""
     if route.kind == "audit":
         _audit(route, change, fields, rows)
         return
     if route.kind == "copy":
         _copy(route, change, rows)
-        return
-    if route.kind == "archive":
-        if change.event == "REMOVE":
-            kept = ArchivedItem(
-                change.table.name, decode({"M": change.old.raw}), change.identity_text, change.at, change.expired
-            )
-            rows[_kept_key(route.name, kept)] = _kept(kept)
         return
     if not route.takes(change):
         return

@@ -15,7 +15,7 @@ from streamfold.testing.coverage import item_keys, unproved
 from streamfold.testing.determinism import NotDeterministic, check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.oracle import expected_rows
+from streamfold.testing.oracle import expected_all
 from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
 
@@ -102,7 +102,7 @@ class Recording:
             prefix = "" if isinstance(broken, NotDeterministic) else "The clean replay fails: "
             return f"{prefix}{broken}"
         if not driver.writers:
-            self.expected = expected_rows(self.app, [placed.change for item in self.items for placed in item])
+            self.expected = expected_all(self.app, [placed.change for item in self.items for placed in item])
         if clean == self.expected:
             return None
         problem = difference_of(self._driver(self.shards, Choices(), CLEAN_ACTIONS), self.expected)
