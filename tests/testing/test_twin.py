@@ -1,9 +1,12 @@
 """Single steps of an application over tables in process."""
 
+import re
+
 import pytest
 
 from streamfold import App, Key, Router, Row, Sum, Table
 from streamfold.testing import HandlerFails, Twin
+from streamfold.testing.errors import TwinError
 from tests.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
 
 ITEM = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}
@@ -72,6 +75,22 @@ ORDER = Key("ORDER#{order_id}", "METADATA")
 cascading = Router()
 cascading.cascade(ORDER, children=[ORDER_ITEM])
 cascading.view(ORDER_ITEM, into=ORDER_TOTAL)(order_total)
+
+
+@pytest.mark.parametrize("key", [Key("FOO", "BAR"), Key("ORDER#{order_id}", "TOTALS"), ORDER_ITEM])
+def test_rows_of_a_key_that_no_handler_writes_are_refused_with_those_that_some_write(twin, key):
+    message = f"No handler of 'everything' writes rows of {key!r}: expected one of "
+    for read in (lambda: twin.rows(key), lambda: twin.row(key, **dict.fromkeys(key.fields, "1"))):
+        with pytest.raises(TwinError, match=re.escape(message)) as caught:
+            read()
+    assert f" {ORDER_TOTAL!r}, " in str(caught.value)
+    assert str(caught.value).endswith("Items that were put are in twin.tables.")
+
+
+def test_rows_are_read_by_a_narrower_or_a_wider_key_than_the_target_s_too(twin):
+    twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
+    assert twin.row(Key("ORDER#1", "TOTAL"))["total"] == 6
+    assert len(twin.rows(Key("ORDER#{order}", "{rest:rest}"))) == 1
 
 
 def test_children_of_a_removed_item_go_with_it_and_come_again():

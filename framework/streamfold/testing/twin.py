@@ -11,7 +11,7 @@ from streamfold.read import rows as present
 from streamfold.replay import newest_sources
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
-from streamfold.testing.errors import HandlerFails
+from streamfold.testing.errors import HandlerFails, TwinError
 from streamfold.testing.histories import Write, carry_out, key_types
 from streamfold.testing.table import TableTwin
 from streamfold.values import decode
@@ -35,6 +35,8 @@ class Twin:
         self.engine = MemoryEngine(app.tables.values(), app.chains)
         self._cascades = any(route.kind == "cascade" for route in app.routes)
         self._keeps_sources = self._cascades or any(route.kind == "attributes" for route in app.routes)
+        kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
+        self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
         self.tables = {
             name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
@@ -60,14 +62,25 @@ class Twin:
         self._write(Write(key, fields, None, expired=True))
 
     def rows(self, key: Key) -> list[dict[str, Any]]:
-        """The derived rows of a target, sorted by key: plain items, as a reader with boto3 sees them."""
+        """The derived rows of a target, sorted by key: plain items, as a reader with boto3 sees them.
+
+        Raises ``TwinError`` for a key of which no handler writes rows: there would never be any.
+        """
+        self._check_kept(key)
         items = (decode({"M": item}) for item in self.engine.items(self.app.tables[key.table.name]))
         return [row for row in present(items) if key.match(row) is not None]
 
     def row(self, key: Key, /, **fields: Any) -> dict[str, Any] | None:
-        """One derived row, or None."""
+        """One derived row, or None. Raises as ``rows``."""
         wanted = key.key(**fields)
         return next((row for row in self.rows(key) if wanted.items() <= row.items()), None)
+
+    def _check_kept(self, key: Key) -> None:
+        if not any(known.contains(key) or key.contains(known) for known in self._kept):
+            raise TwinError(
+                f"No handler of {self.app.name!r} writes rows of {key!r}: expected one of "
+                f"{', '.join(map(repr, self._kept)) or 'none'}. Items that were put are in twin.tables."
+            )
 
     def _write(self, write: Write) -> None:
         self.clock.advance(1)
