@@ -7,10 +7,9 @@ from streamfold.values import decode
 
 
 def model(app, records):
-    """The rows that records have to lead to, as ``{(table, partition, sort): attributes}``; archives hold no rows."""
+    """The rows that records have to lead to, as ``{(table, partition, sort): attributes}``."""
     origins = Origins(app.source_tables, Settings(), others=app.tables)
-    expected = expected_rows(app, map(origins.change, records))
-    return decoded({key: row for key, row in expected.items() if key[0] in app.tables})
+    return decoded(expected_rows(app, map(origins.change, records)))
 
 
 def stored(app, engine):

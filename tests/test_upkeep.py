@@ -12,7 +12,7 @@ from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.table import DERIVED, STATE
-from streamfold.testing import Twin
+from streamfold.testing import Twin, check
 from streamfold.values import decode, encode
 from streamfold.world import World
 from streamfold.writes import CONDITION, AddRow, Reason, Refused, UpdateSource
@@ -181,6 +181,17 @@ def test_attributes_do_not_follow_from_themselves():
     order(twin)
     order(twin, note="again")
     assert the_order(twin)["n"] == 1
+
+
+def test_an_on_handler_beside_attributes_is_proved():
+    router, changes = declare(), Key("CHANGES#{order_id}", "COUNT")
+
+    @router.on(ORDER, into=changes)
+    def count_changes(change):
+        yield Add(changes, n=1, totals=int("total" in change.new))
+
+    app = App("shop", routers=[router])
+    check(app, {ORDER: {"status": "open", "at": "2026-03-01"}, ORDER_ITEM: {"price": 5}}, histories=30)
 
 
 class Disturbed(MemoryEngine):

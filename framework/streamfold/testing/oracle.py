@@ -121,9 +121,9 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
     if route.kind == "copy":
         _copy(route, change, rows)
         return
-    if not route.takes(change):
+    if is_ours(change) or not route.takes(change.without_derived()):
         return
-    effects = called(route, change, fields, change.item)
+    effects = called(route, change.without_derived(), fields, change.item)
     for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
         if isinstance(effect, Add):
             row = rows.setdefault(key, {})
@@ -155,9 +155,9 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Valu
 
     A history does not tell of attributes that were derived onto the item.
     """
-    old, new, recorded = Image(without_derived(change.old.raw)), Image(without_derived(change.new.raw)), route.recorded
-    if change.event == "MODIFY" and dict(old) == dict(new) and any(map(bears, (change.old, change.new))):
+    if is_ours(change):
         return
+    old, new, recorded = Image(without_derived(change.old.raw)), Image(without_derived(change.new.raw)), route.recorded
     shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
     named = {"item": item_name(change.item), "version": change.identity_among(lambda name: name in shown)}
     row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
@@ -180,9 +180,13 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Valu
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
 
 
-def bears(image: Image) -> bool:
-    """Whether attributes were derived onto an item."""
-    return DERIVED in image.raw
+def is_ours(change: Change) -> bool:
+    """Whether nothing but attributes that were derived onto the item changed."""
+    if change.event != "MODIFY" or not (change.has_old and change.has_new):
+        return False
+    images = [change.old.raw, change.new.raw]
+    one, other = (dict(Image(without_derived(image))) for image in images)
+    return one == other and any(DERIVED in image for image in images)
 
 
 def _declared(route: Route, change: Change, ttl: str | None) -> Values:
