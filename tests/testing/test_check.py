@@ -85,6 +85,9 @@ def test_only_the_named_faults_are_injected(app):
         lambda: int(time.time()),
         lambda: int(datetime.now(UTC).timestamp()),
         lambda: datetime.now(UTC).year,
+        lambda: int(time.strftime("%Y")),
+        lambda: time.localtime().tm_year,
+        lambda: len(time.ctime()) + time.gmtime().tm_year,
     ],
 )
 def test_handler_that_reads_a_clock_is_named_as_such(clock):
@@ -111,6 +114,60 @@ def test_handler_that_draws_at_random_is_named_as_such():
 
     with pytest.raises(NotDeterministic, match=r"'lottery'.*called twice it gives two things"):
         check(app_with(lottery), {ORDER_ITEM: ITEM})
+
+
+KEPT = {}
+
+
+def kept_in_its_module(item, order_id):
+    yield Row(total=Sum(KEPT.setdefault(order_id, item["price"])))
+
+
+def seen_by_a_function():
+    seen = set()
+
+    def first_only(item, order_id):
+        if order_id not in seen:
+            seen.add(order_id)
+            yield Row(total=Count())
+
+    return first_only
+
+
+@pytest.mark.parametrize("handler", [kept_in_its_module, seen_by_a_function()], ids=["module", "closure"])
+def test_handler_that_gives_the_same_again_because_it_remembers_is_named_as_such(handler):
+    KEPT.clear()
+    with pytest.raises(NotDeterministic, match="it remembers other calls"):
+        check(app_with(handler), {ORDER_ITEM: ITEM})
+
+
+def test_tables_of_constants_are_no_memory(app):
+    prices = {"a": [1, 2], "b": [3]}
+
+    def priced(item):
+        yield Row(total=Sum(sum(prices["a"])))
+
+    assert check(app_with(priced), {ORDER_ITEM: ITEM}, histories=3).histories == 3
+
+
+def test_handler_that_goes_by_the_order_of_a_set_is_named_as_such():
+    def listed(item, sku):
+        yield Row(tags=",".join(item["tags"]))
+
+    router = Router()
+    router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "TAGS#{sku}"))(listed)
+    with pytest.raises(NotDeterministic, match="it goes by the order of a set"):
+        check(App("planted", routers=[router]), {ORDER_ITEM: {**ITEM, "tags": {"red", "green", "blue"}}})
+
+
+def test_handler_that_sorts_a_set_is_taken():
+    def listed(item, sku):
+        yield Row(tags=",".join(sorted(item["tags"])), held=item["tags"])
+
+    router = Router()
+    router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "TAGS#{sku}"))(listed)
+    items = {ORDER_ITEM: {**ITEM, "tags": {"red", "green", "blue"}}}
+    assert check(App("planted", routers=[router]), items, histories=3).histories == 3
 
 
 def test_handler_that_remembers_is_named_as_such():

@@ -25,6 +25,7 @@ from streamfold.testing.histories import Shape, Write, accepted, changes_of, dra
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_all
+from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
 
@@ -125,15 +126,15 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     shapes = [] if writes is not None else _shapes(app, items or {}, recorded)
     keys = {each.key for each in (writes or shapes)}
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys)), Random(seed)  # noqa: S311 - a seed
-    begin = time.perf_counter()
+    begin, remembered = time.perf_counter(), Remembered(app)
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    check_deterministic(app, _all(changes_of(app, writes or probes)))
+    check_deterministic(app, _all(changes_of(app, writes or probes)), remembered)
     for number in range(histories):
         history = tuple(writes or drawn(random, shapes, changes))
         shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
         scenario = Scenario(history, shards, actions, source=source, pace=pace)
         choices = Drawn(random, random.choice(RATES), only)
-        _run_and_count(handlers, scenario, choices, proof)
+        _run_and_count(handlers, scenario, choices, proof, remembered)
         progress(number + 1)
     proof.seconds = time.perf_counter() - begin
     return proof
@@ -180,7 +181,9 @@ def _examples(given: Any) -> list[Mapping[str, Any]]:
     return list(given)
 
 
-def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof) -> None:
+def _run_and_count(
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof, remembered: Remembered
+) -> None:
     driver = _driver(handlers, scenario, choices)
     expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
     attribute_names(handlers.app, driver.given)  # likewise
@@ -189,6 +192,8 @@ def _run_and_count(handlers: FaultyHandlers, scenario: Scenario, choices: Choice
     proof.changes += len(driver.told)
     proof.deliveries += driver.deliveries
     proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
+    if problem or proof.histories == 1:
+        check_deterministic(handlers.declared, driver.given, remembered)  # now that handlers have seen other items
     if problem:
         raise _shortest(handlers, scenario._replace(script=choices.script), problem, proof.seed)
 

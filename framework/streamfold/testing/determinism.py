@@ -12,27 +12,35 @@ from unittest.mock import patch
 from streamfold.app import App
 from streamfold.change import Change
 from streamfold.route import Route
+from streamfold.testing.remembered import Remembered
+from streamfold.testing.sets import with_sets_reversed
 
 SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
 """More than a year and not a whole number of hours: whatever is read of a clock differs."""
+SETS = "it goes by the order of a set, which every process has another of"
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
+"""Those that tell a time that they are given, and the clock's where they are given none."""
 
 
 class NotDeterministic(AssertionError):  # noqa: N818 - what it says
     """A handler gave two things for one input: it reads a clock, draws at random, or remembers something."""
 
 
-def check_deterministic(app: App, changes: Iterable[Change]) -> None:
-    """Calls every handler on these changes, again, and more than a year later. Raises ``NotDeterministic``."""
+def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> None:
+    """Calls every handler on these changes, again, and more than a year later. Raises ``NotDeterministic``.
+
+    ``remembered`` is what the handlers could reach before any of them was called.
+    """
     for change in changes:
         for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:]):
             for route in entry.routes:
                 if route.function is not None and not route.external:
                     for subject in [image for image in (change.old, change.new) if image] if route.ledger else [change]:
-                        _check(route, subject, {name: fields[name] for name in route.wants}, change)
+                        _check(route, subject, {name: fields[name] for name in route.wants}, change, remembered)
 
 
-def _check(route: Route, subject: Any, fields: dict[str, Any], change: Change) -> None:
+def _check(route: Route, subject: Any, fields: dict[str, Any], change: Change, remembered: Remembered) -> None:
     function = route.function
     assert function is not None
     first = _given(function, subject, fields)
@@ -40,16 +48,23 @@ def _check(route: Route, subject: Any, fields: dict[str, Any], change: Change) -
         return
     if _given(function, subject, fields) != first:
         raise NotDeterministic(_message(route, change, "called twice it gives two things"))
+    if _given(function, with_sets_reversed(subject), fields) != first:
+        raise NotDeterministic(_message(route, change, SETS))
+    with remembered.forgotten() as forgot:
+        if forgot and _given(function, subject, fields) != first:
+            raise NotDeterministic(
+                _message(route, change, "it remembers other calls: a new process gives another thing")
+            )
     with _later(function):
         later = _given(function, subject, fields)
     if later != first:
         raise NotDeterministic(_message(route, change, "it reads a clock: a year later it gives another thing"))
 
 
-def _given(function: Callable[..., Any], subject: Any, fields: dict[str, Any]) -> list[str] | None:
-    """What a handler yields, in words; None where it raises, which is no matter of time."""
+def _given(function: Callable[..., Any], subject: Any, fields: dict[str, Any]) -> list[Any] | None:
+    """What a handler yields; None where it raises, which is no matter of time."""
     try:
-        return [repr(effect) for effect in function(subject, **fields)]
+        return list(function(subject, **fields))
     except Exception:  # noqa: BLE001 - said elsewhere, with the item
         return None
 
@@ -58,7 +73,7 @@ def _message(route: Route, change: Change, what: str) -> str:
     return (
         f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
         "A redelivery would then write something else than the first delivery. Take times from the item, or from "
-        "change.at; take ids from the key."
+        "change.at; take ids from the key; keep nothing between calls; sort what comes out of a set."
     )
 
 
@@ -67,7 +82,8 @@ def _later(function: Callable[..., Any]) -> Iterator[None]:
     """Shifts every clock that the handler's package can see."""
     with ExitStack() as stack:
         shifted = {getattr(time, name): _shifted_clock(name) for name in CLOCKS}
-        for name in CLOCKS:
+        shifted |= {getattr(time, name): _shifted_told(name) for name in CLOCKS_TOLD}
+        for name in (*CLOCKS, *CLOCKS_TOLD):
             stack.enter_context(patch.object(time, name, shifted[getattr(time, name)]))
         for module in _modules_near(function):
             for name, value in list(vars(module).items()):
@@ -95,6 +111,19 @@ def _replacement(value: Any, shifted: dict[Any, Any]) -> Any:
 def _shifted_clock(name: str) -> Callable[[], float]:
     clock, shift = getattr(time, name), SHIFT_SECONDS * (1_000_000_000 if name.endswith("_ns") else 1)
     return lambda: clock() + shift
+
+
+def _shifted_told(name: str) -> Callable[..., Any]:
+    tell, now, localtime = getattr(time, name), time.time, time.localtime
+    wanted = 2 if name == "strftime" else 1
+
+    def told(*given: Any) -> Any:
+        if len(given) == wanted:
+            return tell(*given)
+        seconds = now() + SHIFT_SECONDS
+        return tell(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
+
+    return told
 
 
 class _Instances(type):

@@ -19,9 +19,10 @@ class InjectedError(Exception):
 
 
 class FaultyHandlers:
-    """Decides at each call of a handler whether it raises. ``app`` is the application with these handlers."""
+    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers."""
 
     def __init__(self, app: App) -> None:
+        self.declared = app
         self.app = with_functions(app, self._wrapped)
         self.once: set[str] = set()
         self.always: set[str] = set()

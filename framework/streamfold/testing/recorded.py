@@ -16,6 +16,7 @@ from streamfold.testing.determinism import NotDeterministic, check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.oracle import expected_all
+from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
 
@@ -93,7 +94,7 @@ class Recording:
     def clean_problem(self) -> str | None:
         """Runs without any fault; what is wrong already then: nothing else is worth trying."""
         try:
-            check_deterministic(self.app, self._probes())
+            check_deterministic(self.app, self._probes(), Remembered(self.app))
             driver = self._driver(self.shards, Choices(), CLEAN_ACTIONS)
             clean = driver.run()
             if driver.writers:
