@@ -104,3 +104,16 @@ def test_children_of_a_removed_item_go_with_it_and_come_again():
     assert [item["PK"] for item in twin.tables["main"].items()] == ["ORDER#2"]
     twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
     assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 6
+
+
+def test_a_conflict_that_would_be_parked_is_shown_by_the_row():
+    router, email = Router(), Key("EMAIL#{email}", "USER")
+
+    @router.index(ORDER, into=email, unique=True, on_conflict="park")
+    def by_email(order, order_id):
+        yield Row(email=order["email"], order_id=order_id)
+
+    twin = Twin(App("shop", routers=[router]))
+    for order_id in "12":
+        twin.put(ORDER, order_id=order_id, email="a@example.com")
+    assert twin.row(email, email="a@example.com")["conflict"] == [{"order_id": "2"}]

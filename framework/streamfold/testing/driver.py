@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from streamfold.chains import run_chains
 from streamfold.change import Change
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, ParkingError
+from streamfold.errors import EngineUnavailable
 from streamfold.ledger import BEFORE_ALL
 from streamfold.outcome import Held, NotStarted
 from streamfold.process import process_changes
@@ -23,7 +23,7 @@ from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.faults import FaultyEngine
-from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.handlers import FaultyHandlers, tells_of_conflict
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
@@ -326,16 +326,8 @@ class Driver:
     def _process(self, changes: Sequence[Change]) -> None:
         failures = self._attempt(changes)
         for failure in failures or ():
-            if not isinstance(failure.error, Held | NotStarted) and not self._tells_of_conflict(failure):
+            if not isinstance(failure.error, Held | NotStarted) and not tells_of_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
-
-    def _tells_of_conflict(self, failure: Failure) -> bool:
-        """Whether a record is to be parked for a conflict of a unique index, which a proof has no place for.
-
-        What the index shows is right none the less, and is compared.
-        """
-        parking = {route.name for route in self.app.routes if route.parks_conflicts}
-        return failure.handler in parking and isinstance(failure.error, ParkingError)
 
 
 def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Lane]:

@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 
 from streamfold.app import App
 from streamfold.change import Change
+from streamfold.errors import ParkingError
+from streamfold.report import Failure
 from streamfold.route import Dispatch, Route, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always")
@@ -86,3 +88,12 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
     }
     twin.checked_engines = WeakKeyDictionary()
     return twin
+
+
+def tells_of_conflict(app: App, failure: Failure) -> bool:
+    """Whether a record is to be parked for a conflict of a unique index, for which a rehearsal has no place.
+
+    What the index shows is right none the less.
+    """
+    parking = {route.name for route in app.routes if route.parks_conflicts}
+    return failure.handler in parking and isinstance(failure.error, ParkingError)

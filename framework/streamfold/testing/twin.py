@@ -12,6 +12,7 @@ from streamfold.replay import newest_sources
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails, TwinError
+from streamfold.testing.handlers import tells_of_conflict
 from streamfold.testing.histories import Write, carry_out, key_types
 from streamfold.testing.table import TableTwin
 from streamfold.values import decode
@@ -90,7 +91,8 @@ class Twin:
         if self._keeps_sources:
             self.engine.put_sources(newest_sources([self._origins.change(record)]))
         for failure in self.app.process([record], engine=self.engine, settings=Settings()):
-            raise HandlerFails(str(failure)) from failure.error
+            if not tells_of_conflict(self.app, failure):
+                raise HandlerFails(str(failure)) from failure.error
         if self._cascades:
             self._remove_children()
 
