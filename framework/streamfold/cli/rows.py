@@ -99,7 +99,7 @@ def _plain(value: Any) -> str:
         return f"[{', '.join(map(_plain, members))}]"
     if isinstance(value, str):
         return f'"{value}"' if LIKE_ANOTHER.fullmatch(value) else value
-    return WORDS.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+    return WORDS[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _is_sides(value: Any) -> bool:

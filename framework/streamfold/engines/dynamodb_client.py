@@ -57,8 +57,9 @@ def unreachable(error: Exception) -> EngineError:
 
 
 def missing_tables(clients: Mapping[str, Any]) -> EngineError:
-    """What to say where DynamoDB knows a table not, and does not say which: those of these, each with its client, that
-    are not there. Where it may not be asked (dynamodb:DescribeTable) or all are there by now, it is one of them.
+    """The error for a table that DynamoDB does not have, out of these, each with its client: it does not say which.
+
+    Named are those that are not there; all, where it may not be asked (dynamodb:DescribeTable) or has them by now.
     """
     missing = [name for name, client in clients.items() if _is_missing(client, name)]
     which = missing[0] if missing else f"one of {', '.join(clients)}"
