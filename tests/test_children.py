@@ -304,6 +304,16 @@ def test_children_of_children_go_through_the_stream():
         assert engine.left() == ["LINE#000002#a"]
 
 
+def test_a_removal_that_a_later_one_of_its_batch_stood_for_removes_nothing_when_it_comes_again_alone(app, engine):
+    engine.put(*items_of(3))
+    again = record(None, item("ORDER#1"), 6)
+    play(app, engine, removal(5), again, removal(7))
+    assert engine.left() == []
+    engine.put(*items_of(2), version="v9")
+    assert not play(app, engine, removal(5)).failures
+    assert len(engine.left()) == 2
+
+
 def test_the_place_is_kept_in_the_state_and_expires(app, engine):
     engine.put(*items_of(3))
     play(app, engine, removal())

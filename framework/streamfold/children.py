@@ -79,6 +79,7 @@ class Children:
         for removed in parents:
             try:
                 self._remove(removed)
+                self._end_earlier(removed)
             except (EngineUnavailable, HandlerError, NotStarted) as error:
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
                 self.failed += [failed for failed in failures if failed is not None]
@@ -112,6 +113,16 @@ class Children:
             f"{PAGES_MAX} pages of children were removed; the cascade goes on when the record comes again."
         )
 
+    def _end_earlier(self, removed: Removed) -> None:
+        """Ends the cascades of removals that a later one of the same batch stands for: they may come again alone."""
+        for change in removed.changes[:-1]:
+            place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
+            self._end(place, self._cursor(place))
+
+    def _end(self, place: StateKey, cursor: Cursor) -> None:
+        if not cursor.done:  # refused where another invocation moved on: that one decides
+            send(self.engine, [Cursor(done=True).write(place, cursor.revision)], self.world)
+
     def _cursor(self, place: StateKey) -> Cursor:
         return Cursor.of(self.engine.read_state([place], consistent=True).get(place))
 
@@ -122,8 +133,7 @@ class Children:
         """The parent exists again: what is left of its children stays, whoever brings the record again."""
         self.kept[removed.route.name] += 1
         self._tallies(removed).unchanged += 1
-        end = Cursor(done=True).write(place, cursor.revision)
-        send(self.engine, [end], self.world)  # refused where another invocation moved on: that one decides
+        self._end(place, cursor)
 
     def _page(self, removed: Removed, cursor: Cursor) -> tuple[list[DeleteSource], Cursor]:
         """The children behind a cursor that fit one transaction, and where the cursor is behind them."""
