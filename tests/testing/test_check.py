@@ -160,12 +160,13 @@ def test_handler_that_goes_by_the_order_of_a_set_is_named_as_such():
         check(App("planted", routers=[router]), {ORDER_ITEM: {**ITEM, "tags": {"red", "green", "blue"}}})
 
 
-def test_handler_that_sorts_a_set_is_taken():
-    def listed(item, sku):
-        yield Row(tags=",".join(sorted(item["tags"])), held=item["tags"])
+def test_handler_that_sorts_a_set_or_yields_a_row_for_each_of_its_members_is_taken():
+    def listed(item):
+        for tag in item["tags"]:
+            yield Row(tag=tag, all=",".join(sorted(item["tags"])), held=item["tags"])
 
     router = Router()
-    router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "TAGS#{sku}"))(listed)
+    router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "TAG#{tag}#{sku}"))(listed)
     items = {ORDER_ITEM: {**ITEM, "tags": {"red", "green", "blue"}}}
     assert check(App("planted", routers=[router]), items, histories=3).histories == 3
 
