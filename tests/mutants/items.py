@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import derive, entries, upkeep
+from streamfold import batch, derive, entries, process, upkeep
 from streamfold.batch import Batch
 from streamfold.engines import sources
+from streamfold.kinds import Known
+from streamfold.truth import Truth
 from streamfold.upkeep import Upkeep
 from tests.mutants.registry import mutant
 
@@ -80,4 +82,44 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(derive, "without_derived", lambda raw: raw):
+        yield
+
+
+@mutant(
+    "a process does not learn what attributes are made of",
+    None,
+    tests="tests/test_kinds.py::test_a_second_handler_of_an_attribute_is_refused_in_another_process_too",
+)
+def _() -> Iterator[None]:
+    with patch.object(process, "learned", lambda *_: Known()):
+        yield
+
+
+@mutant(
+    "what attributes are made of is not noted",
+    None,
+    tests="tests/test_kinds.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
+)
+def _() -> Iterator[None]:
+    with patch.object(process, "keep_kinds", lambda *_: None):
+        yield
+
+
+@mutant(
+    "on handlers take derived attributes for changes of their own",
+    None,
+    tests=UPKEEP + "test_what_happens_to_an_item_is_what_its_writer_does",
+)
+def _() -> Iterator[None]:
+    with patch.object(batch, "own_change", lambda change: change):
+        yield
+
+
+@mutant(
+    "a derived name that is put back without its mark is the writer's",
+    None,
+    tests=UPKEEP + "test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be",
+)
+def _() -> Iterator[None]:
+    with patch.object(Truth, "names", frozenset()):
         yield
