@@ -38,7 +38,7 @@ def check_histories(count, seed):
 
 
 def test_handlers_hold_under_every_fault():
-    check_histories(12, seed=1)
+    check_histories(8, seed=1)
 
 
 @pytest.mark.ci
