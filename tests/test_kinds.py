@@ -4,9 +4,11 @@ import pytest
 
 from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import EngineUnavailable
 from streamfold.kinds import NAMES_MAX
 from streamfold.ledger import kinds_key
 from streamfold.process import process_event
+from streamfold.repair import Repair
 from streamfold.settings import Settings
 from streamfold.world import World
 from tests.source import Source
@@ -113,7 +115,7 @@ def large_and_small():
 
     @router.view(PLAY, into=STATS)
     def small(play):
-        if play["v"] <= 5:
+        if 0 < play["v"] <= 5:
             yield Row(m=Max(play["v"]))
 
     return App("games", routers=[router])
@@ -124,6 +126,68 @@ def test_a_second_handler_of_an_attribute_is_refused_in_another_process_too():
     assert state.process(large_and_small(), state.play(1, 9)) == []
     (error,) = state.process(large_and_small(), state.play(2, 3))
     assert "but handler 'large' yielded it as Max, Top or the like" in error
+
+
+def test_it_is_refused_in_a_process_that_began_before_the_first_was_noted():
+    one, other = large_and_small(), large_and_small()
+    state = State(one)
+    for app in (one, other):
+        assert state.process(app, state.play(0, 0)) == []
+    assert state.process(one, state.play(1, 9)) == []
+    (error,) = state.process(other, state.play(2, 3))
+    assert "but handler 'large' yielded it as Max, Top or the like" in error
+    assert (state.row()["m"], state.row()["_sf_n"]) == (9, 1)
+
+
+def test_what_was_refused_does_not_say_what_is_taken():
+    app = app_of(lambda play: {"m": play["v"] and Sum(play["v"])})
+    state = State(app)
+    assert "plain attribute 'm'" in state.process(app, state.play(1, 0))[0]
+    assert state.process(app, state.play(2, 3)) == []
+    assert state.row()["m"] == 3
+
+
+def test_an_average_is_known_by_the_numbers_that_it_keeps():
+    one, other = app_of(lambda play: {"m": Average(play["v"])}), app_of(lambda play: {"m_sum": Max(play["v"])})
+    state = State(one)
+    assert state.process(one, state.play(1, 3)) == []
+    assert "yielded 'm_sum'" in state.process(other, state.play(2, 4))[0]
+
+
+def test_an_application_goes_by_the_state_that_it_is_run_over():
+    app = app_of(lambda play: {"m": (Sum if play["v"] > 5 else Max)(play["v"])})
+    sums, greatest = State(app), State(app)
+    other = app_of(KINDS["max"])
+    assert greatest.process(other, greatest.play(1, 3)) == []
+    assert sums.process(app, sums.play(1, 10)) == []
+    assert "before as Max, Top or the like" in greatest.process(app, greatest.play(2, 10))[0]
+
+
+def test_a_repair_notes_what_it_writes():
+    one, other = app_of(KINDS["max"]), app_of(KINDS["sum"])
+    state = State(one)
+    record = state.play(1, 10)
+    state.engine.put_sources([(("main", "GAME#chess", "PLAY#1"), record["dynamodb"]["NewImage"], "1")])
+    (repaired,) = Repair(one, state.engine, World(Settings())).item(("main", "GAME#chess", "PLAY#1"))
+    assert repaired.error is None
+    assert "one attribute of a target has one kind" in state.process(other, state.play(2, 3))[0]
+
+
+def test_a_store_that_does_not_take_it_now_is_asked_again():
+    app = app_of(KINDS["max"])
+    state = State(app)
+    swap, tries = state.engine.swap_state, []
+
+    def refusing(key, *given):
+        if key == kinds_key("games") and len(tries) < 2:
+            tries.append(key)
+            raise EngineUnavailable("not now")
+        return swap(key, *given)
+
+    state.engine.swap_state = refusing
+    for number in range(3):
+        assert state.process(app, state.play(number, number)) == []
+    assert "ordered" in state.kinds()["kinds"]
 
 
 def test_values_of_another_type_are_refused_by_the_process_that_saw_the_first_and_by_no_other():
@@ -157,7 +221,7 @@ def test_what_is_known_is_noted_once_and_read_with_the_manifest():
     for number in range(3):
         state.process(app, state.play(number, number))
     assert calls == ["read_state", "swap_state", "swap_state"]
-    assert state.kinds()["kinds"] == '[["main: GAME#{game} / STATS", "m", "plays", "Max, Top or the like"]]'
+    assert state.kinds()["kinds"] == '[["main: GAME#{game} / STATS", "m", "plays", "ordered"]]'
 
 
 def test_processes_that_learn_at_the_same_time_note_what_each_has_seen():

@@ -170,7 +170,6 @@ RENAME = "Give one of them another name."
 KINDS = [
     (Max(5), Sum(5), "as Sum (Sum(5)), and before as Max of numbers: ", RENAME),
     (Sum(5), Min(5), "as Min of numbers (Min(5)), and before as Sum: ", RENAME),
-    (Average(5), Sum(5), "as Sum (Sum(5)), and before as Average: ", RENAME),
     (Latest(1, by=1), Latest(1, by="1"), "as Latest of texts (Latest(1, by='1')), and before as Latest of nu", CONVERT),
     (Max(5), Min(5), "as Min of numbers (Min(5)), and before as Max of numbers: ", RENAME),
     (Max(5), Max("5"), "'x' of Key('ORDER#{order_id}', 'TOTAL') as Max of texts (Max('5')), and before as M", CONVERT),

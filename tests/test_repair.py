@@ -8,7 +8,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger import ledger_key
-from streamfold.process import process_event
+from streamfold.process import check_application, process_event
 from streamfold.repair import ROUNDS_MAX, Repair
 from streamfold.settings import Settings
 from streamfold.table import CONTRIBUTORS
@@ -53,6 +53,8 @@ class Shop:
         self.calls = []
         self.pauses = []
         self.world = World(Settings(), pause=self.pauses.append)
+        check_application(self.app, self, Settings())
+        self.calls.clear()
 
     def __getattr__(self, name):
         def call(*arguments, **more):
@@ -208,7 +210,8 @@ def test_record_that_lands_behind_the_reads_sends_the_repair_back_to_its_first_r
 
     shop.before["transact"] = another_record
     shop.repair(handlers=["group_total"])
-    assert shop.calls == ["read_state", "read_source", "transact", "read_state", "read_source", "transact"]
+    assert shop.calls.count("transact") == 2
+    assert shop.calls[-3:] == ["read_state", "read_source", "transact"]
     assert shop.rows().items() >= group("y", 7).items()
 
 

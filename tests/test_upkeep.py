@@ -12,7 +12,7 @@ from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.table import DERIVED, STATE
-from streamfold.testing import Twin, check
+from streamfold.testing import HandlerFails, Twin, check
 from streamfold.values import decode, encode
 from streamfold.world import World
 from streamfold.writes import CONDITION, AddRow, Reason, Refused, UpdateSource
@@ -361,26 +361,50 @@ def check_history(app, seed):
             assert found.get(DERIVED, set()) == set(derived)
 
 
-def test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be(app):
-    twin = Twin(app)
+def test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be(twin):
     order(twin)
     line(twin, "a", 5)
     read = the_order(twin)
     twin.put(ORDER, order_id="1", status="paid", at="2026-03-01", GSI1PK=read["GSI1PK"], GSI1SK=read["GSI1SK"])
     assert the_order(twin).keys() == {"PK", "SK", "status", "at", "total", "lines", "highest"}
-    twin.delete(ORDER_ITEM, order_id="1", sku="a")
-    twin.put(ORDER, order_id="1", status="paid", at="2026-03-01", total=read["total"])
-    assert the_order(twin).keys() == {"PK", "SK", "status", "at"}
 
 
-def test_another_process_knows_it_too(app):
-    twin = Twin(app)
+def test_attributes_of_a_writer_stay_whatever_is_derived_onto_other_items(twin):
+    order(twin)
     line(twin, "a", 5)
-    twin.delete(ORDER_ITEM, order_id="1", sku="a")
-    later = Twin(App("shop", routers=[declare()]))
-    later.engine = twin.engine
-    order(later, total=5)
-    assert "total" not in the_order(later)
+    for note in "xy":
+        twin.put(ORDER, order_id="2", status="paid", at="1", GSI1PK="PAID", total=100, note=note)
+    stored = twin.row(ORDER, order_id="2")
+    assert (stored["GSI1PK"], stored["total"]) == ("PAID", 100)
+
+
+def test_attributes_of_a_writer_stay_where_a_handler_that_yields_them_is_refused():
+    router = Router()
+
+    @router.attributes(ORDER_ITEM, of=ORDER)
+    def refused(item):
+        yield Row(status=item["price"], total=Sum(item["price"]))
+
+    twin = Twin(App("shop", routers=[router]))
+    order(twin)
+    with pytest.raises(HandlerFails, match="plain attribute 'status'"):
+        line(twin, "a", 5)
+    order(twin, note="again")
+    assert the_order(twin)["status"] == "open"
+
+
+def test_a_total_that_comes_and_goes_unmarked_is_no_change_of_the_writer():
+    router, changes = declare(), Key("CHANGES#{order_id}", "COUNT")
+
+    @router.on(ORDER, into=changes)
+    def count_changes(change):
+        yield Add(changes, n=1)
+
+    twin = Twin(App("shop", routers=[router]))
+    order(twin)
+    line(twin, "a", 5)
+    order(twin, total=5)
+    assert twin.row(changes, order_id="1")["n"] == 1
 
 
 @pytest.mark.parametrize("batch_records", [1, 2, 100])

@@ -17,9 +17,7 @@ from streamfold.truth import MARK, Truth
 def bound(routes: Iterable[Route], application: str) -> tuple[Route, ...]:
     """The routes, those that derive attributes with the place of their truth."""
     return tuple(
-        replace(route, truth=Truth(application, route.name, route.writes[0], route.targets[0].shown))
-        if route.kind == "attributes"
-        else route
+        route if route.kind != "attributes" else replace(route, truth=Truth(application, route.name, route.writes[0]))
         for route in routes
     )
 

@@ -291,7 +291,7 @@ class Batch:
         for index, change in enumerate(work.changes):
             try:
                 check_view(route, change)
-                own = own_change(change)  # how often derived attributes change depends on batches
+                own = change.as_written()
                 if own is None or not route.takes(own):
                     continue
                 if route.external:
@@ -359,7 +359,8 @@ def _images(changes: Sequence[Change]) -> Iterator[Image]:
 
 def _may_take(route: Route, change: Change) -> bool:
     try:
-        return route.takes(change)
+        own = change.as_written()
+        return own is not None and route.takes(own)
     except RecordError:  # an image that cannot be read: the handler would have failed on it
         return True
 

@@ -12,7 +12,18 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError, shown
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, DERIVED, Table
-from streamfold.values import AttributeValue, Image, RawImage, decode, hidden, number_text, same, without_derived
+from streamfold.values import (
+    AttributeValue,
+    Image,
+    RawImage,
+    decode,
+    derived_names,
+    hidden,
+    number_text,
+    same,
+    without,
+    without_derived,
+)
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -205,6 +216,20 @@ class Change:
         images = (self._old, self._new)
         own._old, own._new = (image and without_derived(_raw(image)) for image in images)  # noqa: SLF001 - of its own
         return own
+
+    def as_written(self) -> "Change | None":
+        """The change as its writer made it: None where it is known that nothing but derived attributes changed.
+
+        What one image says was derived was so in the other too: a writer may put it back without saying so, and how
+        often the framework then corrects it depends on batches.
+        """
+        images = _raw(self._old), _raw(self._new)
+        derived = derived_names(*images)
+        if not derived:
+            return self
+        own = copy(self)
+        own._old, own._new = (without(image, derived) or None for image in images)  # noqa: SLF001 - of its own
+        return None if own.event == "MODIFY" and own.has_old and not own.changed else own
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from streamfold.contribution import Contribution, Part, owner_of
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
-from streamfold.part import complete, inexact, merged, part_of
+from streamfold.part import Noted, complete, forget, inexact, merged, part_of
 from streamfold.route import Fields, Route, Target
 from streamfold.shards import SHARD, shard_of
 from streamfold.table import RESERVED_PREFIX
@@ -35,12 +35,21 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
         return {}
     if route.kind == "attributes":
         image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
+    noted: Noted = []
+    try:
+        return _contributed(route, image, fields, noted)
+    except Exception:
+        forget(noted)
+        raise
+
+
+def _contributed(route: Route, image: Image, fields: Fields, noted: Noted) -> Contribution:
     rows: Contribution = {}
     own = {**fields, SHARD: shard_of(fields, route.shards)} if route.shards else fields
     for effect in _yielded(route, image, fields, Row):
         if route.shards and SHARD in effect.values:
             raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
-        key, part = _contributed(route, effect, image, own)
+        key, part = _row(route, effect, image, own, noted)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
         if part.plain is not None or part.ordered:
@@ -48,7 +57,7 @@ def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
     return rows
 
 
-def _contributed(route: Route, effect: Row, image: Image, fields: Fields) -> tuple[RowKey, Part]:
+def _row(route: Route, effect: Row, image: Image, fields: Fields, noted: Noted) -> tuple[RowKey, Part]:
     """The key of one yielded row, and what it contributes there."""
     target, claim = _target(route, effect), None
     if route.unique is not None:
@@ -57,7 +66,7 @@ def _contributed(route: Route, effect: Row, image: Image, fields: Fields) -> tup
     key, values = _split(target, effect, fields)
     if route.truth is not None:
         key, values = route.truth.row(key[1:]), marked(values)
-    return key, part_of(route, target, values, effect.wins, claim)
+    return key, part_of(route, target, values, effect.wins, claim, noted)
 
 
 def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:

@@ -11,9 +11,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable
 from streamfold.ledger import kinds_key
 from streamfold.manifest import place_of
-from streamfold.route import PLAIN_KIND, Route, Shown, Target
+from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
+from streamfold.writes import StateKey
 
 ROUNDS_MAX = 8
 NAMES_MAX = 500
@@ -61,29 +63,56 @@ def learned(item: Mapping[str, Any], routes: Sequence[Route], retired: frozenset
     targets = _targets(routes)
     for (place, name), shown in known.kinds.items():
         if place in targets:
-            targets[place].shown.setdefault(name, shown)
+            _tell(targets[place], name, shown)
     return known
 
 
 def keep_kinds(
     application: str, routes: Sequence[Route], retired: frozenset[str], engine: Engine, known: Known
-) -> None:
-    """Notes in the state what is new, before it holds anything made so; what others overtake is noted another time."""
+) -> bool:
+    """Notes in the state what is new, before it holds anything made so.
+
+    Returns whether all goes with what others have noted meanwhile; what does not, its handler is now told. What the
+    store does not take now is noted with a later batch.
+    """
     targets = _targets(routes)
     seen = sum(len(target.shown) for target in targets.values())
     if seen == known.seen:
-        return
-    found, key = _found(targets), kinds_key(application)
+        return True
+    found = _found(targets)
+    try:
+        _note(kinds_key(application), retired, engine, known, found)
+    except EngineUnavailable:
+        return True
+    known.seen = seen
+    clashing = [each for each, shown in found.items() if _clash(shown, known.kinds.get(each, shown))]
+    for place, name in clashing:
+        _tell(targets[place], name, known.kinds[place, name])
+    return not clashing
+
+
+def _note(key: StateKey, retired: frozenset[str], engine: Engine, known: Known, found: Kinds) -> None:
     for _ in range(ROUNDS_MAX):
         if found.keys() <= known.kinds.keys() or len(known.kinds) >= NAMES_MAX:
-            break
+            return
         merged = dict(islice((known.kinds | found | known.kinds).items(), NAMES_MAX))
         text = json.dumps(sorted(Named(*name, *shown) for name, shown in merged.items()))
         if engine.swap_state(key, {"kinds": text}, known.revision):
             known.kinds, known.revision = merged, known.revision + 1
         else:
             known.read(engine.read_state([key]).get(key, {}), retired)
-    known.seen = seen
+    raise EngineUnavailable(f"State item {key} was written by others {ROUNDS_MAX} times in a row.")
+
+
+def _clash(one: Shown, other: Shown) -> bool:
+    """Whether two handlers, or one and what it was, make an attribute in ways that do not go together."""
+    return one.kind != other.kind or (one.handler != other.handler and one.kind not in ADDED_KINDS)
+
+
+def _tell(target: Target, name: str, shown: Shown) -> None:
+    """Tells a target what a state knows; what the process saw itself, of the same kind, says more."""
+    if name not in target.shown or target.shown[name].known != shown:
+        target.shown[name] = shown
 
 
 def _targets(routes: Sequence[Route]) -> Mapping[str, Target]:

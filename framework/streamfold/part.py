@@ -10,37 +10,47 @@ from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joine
 from streamfold.errors import HandlerError, shown
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
+from streamfold.truth import MARK
 from streamfold.values import DIGITS_MAX, digest, encode, number_text
 from streamfold.writes import RowKey
 
+Noted = list[tuple[Target, str, Shown | None]]
+"""Attributes that targets learnt of, with what was known of them before."""
 PLAIN_ENTRY = ""
 """Stands for the name of an attribute where entries hold all plain attributes of a row."""
 
 
 def part_of(
-    route: Route, target: Target, values: Mapping[str, Any], wins: Moment | None, claim: Moment | None = None
+    route: Route,
+    target: Target,
+    values: Mapping[str, Any],
+    wins: Moment | None,
+    claim: Moment | None = None,
+    noted: Noted | None = None,
 ) -> Part:
     """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have.
 
-    ``claim``: by what the claim to a row of a unique index is ordered.
+    ``claim``: by what the claim to a row of a unique index is ordered. ``noted`` takes what the target learns of its
+    attributes.
     """
     amounts, ordered, plain = _divided(route, values)
     if (amounts or ordered or wins is not None) and route.kind == "index":
         what = f"{next(iter({**amounts, **ordered}))!r} as an aggregate" if amounts or ordered else "wins="
         raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
     for name, value in values.items():
-        _check_shown(route, target, name, value)
+        for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
+            _note(route, target, attribute, value, noted)
     if claim is not None:
-        said = f"The claim of index {route.name!r}"
-        return Part(
-            {}, None, "", {PLAIN_ENTRY: _as_one(route, target, plain, Ordering(CLAIM, CLAIMANTS_MAX), claim, said)}
-        )
+        one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), claim, plain, f"The claim of index {route.name!r}")
+        _note(route, target, PLAIN_ENTRY, one, noted)
+        return Part({}, None, "", {PLAIN_ENTRY: held(one)})
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
-        said = f"Row(wins={shown(wins)})"
-        ordered[PLAIN_ENTRY], plain = _as_one(route, target, plain, Ordering(PLAIN, 1), wins, said), {}
+        one = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
+        _note(route, target, PLAIN_ENTRY, one, noted)
+        ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
-        raise _not_whole(route, target, next(iter(plain)))
+        raise _not_whole(route, target, _told(route, next(iter(plain))))
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = not shared and (plain or route.kind == "index" or target.contested)
     return Part(amounts, plain if whole else None, "", ordered)
@@ -71,40 +81,46 @@ def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str)
     )
 
 
-def _as_one(route: Route, target: Target, plain: Mapping[str, Any], ordering: Ordering, by: Moment, said: str) -> Held:
-    """All plain attributes as one entry; the row then has those of the source that wins."""
-    value = Ordered.of(ordering, by, plain, said)
-    _check_shown(route, target, PLAIN_ENTRY, value)
-    return held(value)
-
-
-def _check_shown(route: Route, target: Target, name: str, value: Any) -> None:
-    """Refuses an attribute that is made of something else than it was before, by this handler or by another."""
+def _note(route: Route, target: Target, name: str, value: Any, noted: Noted | None) -> None:
+    """Notes what an attribute is made of; refuses what is made otherwise than before, by this handler or another."""
     yielded = Shown(route.name, _kind(value))
     known = target.shown.get(name)
+    if known == yielded:
+        return
     if known is None or known == yielded.known:
         target.shown[name] = yielded
-    elif known.kind != yielded.kind or (known.handler != route.name and yielded.kind not in ADDED_KINDS):
+        if noted is not None:
+            noted.append((target, name, known))
+    elif known.kind != yielded.kind or yielded.kind not in ADDED_KINDS:
         raise _another_kind(route, target, name, value, known)
+
+
+def forget(noted: Noted) -> None:
+    """Takes back what was noted: a row that is refused must not say what later ones are made of."""
+    for target, name, known in reversed(noted):
+        if known is None:
+            target.shown.pop(name, None)
+        else:
+            target.shown[name] = known
 
 
 def _another_kind(route: Route, target: Target, name: str, value: Any, known: Shown) -> HandlerError:
     """Why a value of another kind is refused, and what to do about it."""
     if route.unique is not None and not name:
         return _another_order(route.name, route.unique.by, value, known)
-    kind, what = _kind(value), repr(name) if name else "wins="
+    kind, what = _kind(value), repr(_told(route, name)) if name else "wins="
     it = value if name else value.by
     said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(it)})"
     rule = "one attribute of a target has one kind, whose values compare"
     if known.handler != route.name:
         return HandlerError(
-            f"{said}, but handler {known.handler!r} yielded it as {known.kind}: {rule}, from one handler. "
+            f"{said}, but handler {known.handler!r} yielded it as {known.told}: {rule}, from one handler. "
             "Give one of them another name."
         )
     same = not name or known.kind.partition(" of ")[0] == kind.partition(" of ")[0]
     convert = "Yield one kind: convert the value, for example Decimal(...) or str(...)."
     return HandlerError(
-        f"{said}, and before as {known.kind}: {rule}. {convert if same else 'Give one of them another name.'}"
+        f"{said}, and before as {known.told}: {rule}. {convert if same else 'Give one of them another name.'}"
     )
 
 
@@ -114,6 +130,11 @@ def _another_order(index: str, by: str | None, claim: Ordered, known: Shown) -> 
         f"{known.kind} before: values of two types do not compare. Give the attribute one type in all items, or name "
         "another with by=."
     )
+
+
+def _told(route: Route, name: str) -> str:
+    """The name of an attribute as its handler yields it."""
+    return name.removeprefix(MARK) if route.truth is not None else name
 
 
 def _kind(value: Any) -> str:

@@ -71,7 +71,9 @@ def process_changes(
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
-        keep_kinds(app.name, app.routes, app.retired, engine, known)
+        if not keep_kinds(app.name, app.routes, app.retired, engine, known):
+            batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
+            plan = batch.plan()
         outcome = Committer(
             engine,
             CommitWorld(
@@ -127,7 +129,10 @@ def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: World,
     if not world.cascade:
         report.not_cascaded.update(each.route.name for each in removed)
     elif world.later is not None:
-        world.later.update({(each.route.name, each.changes[-1].item): each for each in removed})
+        for each in removed:
+            place = each.route.name, each.changes[-1].item
+            known = world.later.get(place)
+            world.later[place] = each._replace(changes=(*known.changes, *each.changes)) if known else each
     elif removed:
         merge(report, remove_children(app, removed, engine, world))
 
@@ -165,6 +170,11 @@ def check_application(
             app.checked_engines[engine] = known
             known.sources |= sources
     return known
+
+
+def note_kinds(app: App, engine: Engine, settings: Settings) -> bool:
+    """Notes what was derived outside of a batch (``streamfold.kinds``); whether it goes with what the state knows."""
+    return keep_kinds(app.name, app.routes, app.retired, engine, check_application(app, engine, settings))
 
 
 def _check_handlers(app: App, settings: Settings) -> None:

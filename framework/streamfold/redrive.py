@@ -247,7 +247,7 @@ class Redrive:
             return told._replace(what="known")
         if report.kept:
             return told._replace(what="stale", why="The parent exists again: its children are kept.")
-        if route.external and route.takes(change):
+        if route.external and (own := change.as_written()) is not None and route.takes(own):
             return told._replace(what="applied")
         return _tallied(told, report)
 

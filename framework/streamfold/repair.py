@@ -21,6 +21,7 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
+from streamfold.process import note_kinds
 from streamfold.refusals import not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
@@ -106,6 +107,8 @@ class Repair:
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._with_conflicts(planned, work.route, after)
+            if not note_kinds(self.app, self.engine, self.world.settings):
+                continue  # the handler is refused now
             writes = _writes(transition)
             refused = self.engine.transact(writes, expires_at(self.world))
             if refused is not None:
@@ -135,7 +138,7 @@ class Repair:
         """Copies derived attributes onto the items that bear them."""
         items = {route.truth.item(row) for row in truths if route.truth is not None}
         bearers = {item: truths_of(self.app, item) for item in items}
-        for error in keep_up(self.engine, bearers, self.world.pause).values():
+        for error in keep_up(self.engine, bearers, {}, self.world.pause).values():
             raise error
 
     def _planned(self, work: Work, named: Named) -> tuple[bool, Transition]:

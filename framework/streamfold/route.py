@@ -28,7 +28,7 @@ GROUP = "main"
 """The group of handlers that name none."""
 
 
-PLAIN_KIND, ADDED_KINDS, ORDERED_KIND = "plain", ("Sum", "Average"), "Max, Top or the like"
+PLAIN_KIND, ADDED_KINDS, ORDERED_KIND = "plain", ("Sum", "Average"), "ordered"
 """What an attribute may be made of: a value, amounts that are added up, by several handlers too, or ordered entries."""
 
 
@@ -41,6 +41,11 @@ class Shown(NamedTuple):
 
     handler: str
     kind: str
+
+    @property
+    def told(self) -> str:
+        """The kind, for a message."""
+        return "Max, Top or the like" if self.kind == ORDERED_KIND else self.kind
 
     @property
     def known(self) -> "Shown":

@@ -1,6 +1,5 @@
 """The place of derived attributes before they are copied onto their items."""
 
-from collections.abc import Collection
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,20 +21,11 @@ MARK = "@"
 
 
 class Truth(NamedTuple):
-    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``.
-
-    ``shown`` are the attributes of all handlers of such items that are known, as they are named there.
-    """
+    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``."""
 
     application: str
     handler: str
     of: Key
-    shown: Collection[str] = ()
-
-    @property
-    def names(self) -> set[str]:
-        """The attributes that are known to be derived onto some item."""
-        return {name.removeprefix(MARK) for name in self.shown}
 
     def row(self, values: KeyValues) -> "RowKey":
         """The row of an item with these key values."""

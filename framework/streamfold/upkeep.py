@@ -5,7 +5,7 @@ of it, and then both are read again. A copy that a slower process writes over a 
 own record brings it here again, as does an item that appears later, or is put without the attributes or with old ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from streamfold.app import App
@@ -18,7 +18,7 @@ from streamfold.sending import pause_seconds
 from streamfold.settle import Cause
 from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.truth import MARK, Truth
-from streamfold.values import encode, hidden, same
+from streamfold.values import derived_names, encode, hidden, same
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, RowKey, UpdateSource
 
@@ -36,6 +36,7 @@ class Upkeep:
     def __init__(self, app: App) -> None:
         self.app = app
         self.bearers: dict[ItemKey, tuple[Truth, ...]] = {}
+        self.unmarked: dict[ItemKey, set[str]] = {}
         self.causes: dict[ItemKey, list[Cause]] = {}
 
     def moved(self, truths: Mapping[RowKey, Sequence[Cause]]) -> None:
@@ -47,7 +48,8 @@ class Upkeep:
 
     def changed(self, item: ItemKey, changes: Sequence[Change], routes: Sequence[Route]) -> None:
         """Takes an item that was put or amended: its attributes may be missing, or be old ones."""
-        if changes[-1].event != "REMOVE":
+        if changes[-1].event != "REMOVE" and routes:
+            self.unmarked[item] = set().union(*map(unmarked_names, changes))
             for route in routes:
                 self._note(item, changes[-1], route)
 
@@ -56,7 +58,7 @@ class Upkeep:
         if self.bearers and not world.enough_time():
             late = NotStarted("The invocation's time is nearly over; the record comes again.")
             return [failed for item in self.bearers for failed in self._failed(item, late)]
-        errors = keep_up(engine, self.bearers, world.pause)
+        errors = keep_up(engine, self.bearers, self.unmarked, world.pause)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -74,13 +76,23 @@ def truths_of(app: App, item: ItemKey) -> tuple[Truth, ...]:
     return tuple(route.truth for route in routes if route.truth is not None)
 
 
-def keep_up(engine: Engine, bearers: Bearers, pause: Callable[[float], None]) -> dict[ItemKey, Exception]:
+def unmarked_names(change: Change) -> set[str]:
+    """The attributes that were derived before a change, and that its writer put back without saying so."""
+    if not (change.has_old and change.has_new):
+        return set()
+    was, now = derived_names(change.old.raw), derived_names(change.new.raw)
+    return {name for name in was - now if name in change.new.raw}
+
+
+def keep_up(
+    engine: Engine, bearers: Bearers, unmarked: Mapping[ItemKey, Collection[str]], pause: Callable[[float], None]
+) -> dict[ItemKey, Exception]:
     """Brings items up to date with their truths; returns those for which that failed."""
     failed: dict[ItemKey, Exception] = {}
     left = dict(bearers)
     for number in range(ROUNDS_MAX if left else 0):
         try:
-            left, refused = _round(engine, left, failed)
+            left, refused = _round(engine, left, unmarked, failed)
         except EngineUnavailable as error:
             return failed | dict.fromkeys(left, error)
         if not left:
@@ -92,7 +104,10 @@ def keep_up(engine: Engine, bearers: Bearers, pause: Callable[[float], None]) ->
 
 
 def _round(
-    engine: Engine, bearers: Bearers, failed: dict[ItemKey, Exception]
+    engine: Engine,
+    bearers: Bearers,
+    unmarked: Mapping[ItemKey, Collection[str]],
+    failed: dict[ItemKey, Exception],
 ) -> tuple[dict[ItemKey, tuple[Truth, ...]], bool]:
     """The items that were written and are to be looked at again, and whether a write was refused."""
     items = engine.read_rows(bearers)
@@ -101,7 +116,8 @@ def _round(
     any_refused = False
     for item, truths in bearers.items():
         try:
-            update = update_of(item, items.get(item), truths, [rows.get(truth.row(item[1:])) for truth in truths])
+            found = [rows.get(truth.row(item[1:])) for truth in truths]
+            update = update_of(item, items.get(item), found, unmarked.get(item, ()))
             if update is not None:
                 any_refused |= _refused(engine, update)
                 again[item] = truths
@@ -122,19 +138,19 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
 
 
 def update_of(
-    item: ItemKey, stored: Item | None, truths: Sequence[Truth], rows: Sequence[Item | None]
+    item: ItemKey, stored: Item | None, truths: Sequence[Item | None], unmarked: Collection[str] = ()
 ) -> UpdateSource | None:
     """What brings an item's derived attributes up to date; None where it has them, or is not there.
 
-    An attribute of a name that is derived elsewhere is none of the writer's: it put it back without ``_sf_a``.
+    ``unmarked`` are those that its writer put back without saying that they are derived.
     Raises ``HandlerError`` where two handlers derive one attribute.
     """
     if stored is None:
         return None
-    wanted = _wanted(item, rows)
+    wanted = _wanted(item, truths)
     if wanted:
         wanted[DERIVED] = set(wanted)
-    gone = {DERIVED, *stored.get(DERIVED, ())}.union(*(truth.names for truth in truths))
+    gone = {DERIVED, *stored.get(DERIVED, ()), *unmarked}
     removed = tuple(sorted(name for name in gone if name in stored and name not in wanted))
     values = {name: value for name, value in wanted.items() if name not in stored or not _equal(value, stored[name])}
     if not values and not removed:

@@ -7,7 +7,7 @@ and the pure rooms may not import it. Python values: ``str``, ``int`` or ``Decim
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded, Underflow
@@ -308,12 +308,20 @@ class Image(Mapping[str, Any]):
         return f"Image({dict(self)!r})"
 
 
+def derived_names(*images: RawImage) -> frozenset[str]:
+    """The attributes that images say were derived onto their item, and the one that says it."""
+    said = [image[DERIVED].get("SS", ()) for image in images if DERIVED in image]
+    return frozenset((DERIVED,)).union(*said) if said else frozenset()
+
+
+def without(raw: RawImage, names: Collection[str]) -> RawImage:
+    """An image without these attributes."""
+    return {name: value for name, value in raw.items() if name not in names} if names else raw
+
+
 def without_derived(raw: RawImage) -> RawImage:
     """An image without the attributes that the framework derived onto the item."""
-    if DERIVED not in raw:
-        return raw
-    derived = {DERIVED, *raw[DERIVED].get("SS", ())}
-    return {name: value for name, value in raw.items() if name not in derived}
+    return without(raw, derived_names(raw))
 
 
 def to_json(item: Mapping[str, Any]) -> str:

@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import batch, derive, entries, process, upkeep
+from streamfold import derive, entries, kinds, process, upkeep
 from streamfold.batch import Batch
+from streamfold.change import Change
 from streamfold.engines import sources
-from streamfold.kinds import Known
-from streamfold.truth import Truth
 from streamfold.upkeep import Upkeep
 from tests.mutants.registry import mutant
 
@@ -86,12 +85,22 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "a process does not learn what attributes are made of",
+    "what others noted of an attribute meanwhile is overlooked",
     None,
-    tests="tests/test_kinds.py::test_a_second_handler_of_an_attribute_is_refused_in_another_process_too",
+    tests="tests/test_kinds.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
 )
 def _() -> Iterator[None]:
-    with patch.object(process, "learned", lambda *_: Known()):
+    with patch.object(kinds, "_clash", lambda *_: False):
+        yield
+
+
+@mutant(
+    "what was refused says what attributes are made of",
+    None,
+    tests=("tests/test_kinds.py::test_what_was_refused_does_not_say_what_is_taken",),
+)
+def _() -> Iterator[None]:
+    with patch.object(derive, "forget", lambda _: None):
         yield
 
 
@@ -111,7 +120,7 @@ def _() -> Iterator[None]:
     tests=UPKEEP + "test_what_happens_to_an_item_is_what_its_writer_does",
 )
 def _() -> Iterator[None]:
-    with patch.object(batch, "own_change", lambda change: change):
+    with patch.object(Change, "as_written", lambda change: change):
         yield
 
 
@@ -121,5 +130,5 @@ def _() -> Iterator[None]:
     tests=UPKEEP + "test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be",
 )
 def _() -> Iterator[None]:
-    with patch.object(Truth, "names", frozenset()):
+    with patch.object(upkeep, "unmarked_names", lambda _: set()):
         yield

@@ -33,11 +33,16 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
             raise
         return connection
     except sqlite3.Error as error:
-        busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+        busy = is_busy(error)
         why = "another process keeps it locked" if busy else "it is no state, or is damaged"
         raise SettingsError(
             f"State file {path} cannot be opened ({error}): {why}. Name another with --state."
         ) from None
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process holds the file: the last byte of a code says what went wrong (SQLite, rescode, 2)."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
@@ -62,6 +67,6 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or not left:
+            if not is_busy(error) or not left:
                 raise
             sleep(SWITCH_PAUSE_SECONDS)

@@ -79,6 +79,8 @@ class Driver:
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
+        for target in (target for route in self.app.routes for target in route.targets):
+            target.shown.clear()  # one run knows nothing of another
         self.choices = choices
         self.tell = tell
         self.settings = Settings(chunk_actions=actions, archive=PLACE)

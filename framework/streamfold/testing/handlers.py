@@ -1,5 +1,6 @@
 """An application whose handlers raise on purpose, and that remembers what each of them gave for which input."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
@@ -9,8 +10,9 @@ from weakref import WeakKeyDictionary
 from streamfold.app import App
 from streamfold.change import Change
 from streamfold.errors import ParkingError
+from streamfold.key import Key
 from streamfold.report import Failure
-from streamfold.route import Dispatch, Route, entries_of
+from streamfold.route import Dispatch, Route, Shown, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always")
 """How user code fails: at one call, for one item as often as it comes, or at every call until it is mended."""
@@ -77,10 +79,17 @@ class FaultyHandlers:
 
 
 def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> App:
-    """The application with other functions behind its handlers that yield rows; external ones stay."""
-    twin = copy(app)
+    """The application with other functions behind its handlers that yield rows, and none of what it has seen.
+
+    External handlers stay.
+    """
+    twin, seen = copy(app), defaultdict[Key, dict[str, Shown]](dict)
     twin.routes = tuple(
-        route if route.function is None or route.external else replace(route, function=wrapped(route))
+        replace(
+            route,
+            function=route.function if route.function is None or route.external else wrapped(route),
+            targets=tuple(replace(target, shown=seen[target.key]) for target in route.targets),
+        )
         for route in app.routes
     )
     twin.dispatch = {

@@ -121,9 +121,10 @@ def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Value
     if route.kind == "copy":
         _copy(route, change, rows)
         return
-    if is_ours(change) or not route.takes(change.without_derived()):
+    own = change.as_written()
+    if own is None or not route.takes(own):
         return
-    effects = called(route, change.without_derived(), fields, change.item)
+    effects = called(route, own, fields, change.item)
     for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
         if isinstance(effect, Add):
             row = rows.setdefault(key, {})

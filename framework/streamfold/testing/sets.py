@@ -17,7 +17,13 @@ class _Change:
 
     def __init__(self, change: Change) -> None:
         self._change = change
-        self.old, self.new = _Image(change.old.raw), _Image(change.new.raw)
+        if change.has_old:
+            self.old = _Image(change.old.raw)
+        if change.has_new:
+            self.new = _Image(change.new.raw)
+
+    def without_derived(self) -> "_Change":
+        return _Change(self._change.without_derived())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._change, name)

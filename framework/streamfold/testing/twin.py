@@ -34,8 +34,7 @@ class Twin:
         self.app = app
         self.clock = clock or Clock()
         self.engine = MemoryEngine(app.tables.values(), app.chains)
-        self._cascades = any(route.kind == "cascade" for route in app.routes)
-        self._keeps_sources = self._cascades or any(route.kind == "attributes" for route in app.routes)
+        self._keeps_sources = any(route.kind in ("attributes", "cascade") for route in app.routes)
         kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
         self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
@@ -93,17 +92,20 @@ class Twin:
         for failure in self.app.process([record], engine=self.engine, settings=Settings()):
             if not tells_of_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
-        if self._cascades:
-            self._remove_children()
+        if self._keeps_sources:
+            self._take_over()
 
-    def _remove_children(self) -> None:
-        """Removes from the tables what a cascade removed from the store; its records were processed there."""
+    def _take_over(self) -> None:
+        """Brings to the tables what handlers did to the items in the store; its records were processed there."""
         for name in self.engine.source_tables:
             table = self.tables[name]
             for item in table.items():
                 key = {attribute: item[attribute] for attribute in table.table.attributes}
-                if self.engine.read_source((name, *key.values(), *([] if table.table.sort else [None]))) is None:
+                stored = self.engine.read_source((name, *key.values(), *([] if table.table.sort else [None])))
+                if stored is None:
                     table.delete(key)
+                elif (now := decode({"M": stored})) != item:
+                    table.put(now)
 
 
 def _types(app: App, table: str) -> Any:
