@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 KINDS: tuple[Kind, ...] = ("attributes", "cascade")
 """The kinds of handlers that write to source items."""
-PUTS = ("put-back", "put-back-old")
+PUTS = ("put-back", "put-back-old", "put-back-unmarked")
 """How an application puts an item that bears derived attributes, if not without them: with those that it bears now, as
-a writer has them who read it just before; or with those that it bore first."""
+a writer has them who read it just before, with or without what says that they are derived; or with those that it bore
+first."""
 PACES = (0, 1, 2, 3, 5)
 """Writes of the application between two invocations of a shard; 0: as many as a batch takes."""
 
@@ -103,7 +104,8 @@ class Writers:
         if image is None or how is None or borne is None or DERIVED not in borne:
             return image
         self.tell(f"{given.name} is put with attributes that were derived onto it, {how}")
-        return {**{name: borne[name] for name in (*borne[DERIVED]["SS"], DERIVED)}, **image}
+        names = borne[DERIVED]["SS"] if how == "put-back-unmarked" else (*borne[DERIVED]["SS"], DERIVED)
+        return {**{name: borne[name] for name in names}, **image}
 
     def _take(self, change: Change) -> None:
         if change.new and DERIVED in change.new.raw:
