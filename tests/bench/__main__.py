@@ -2,12 +2,13 @@
 
 import argparse
 
-from tests.bench import imports, memory, replay, routing, shards
+from tests.bench import imports, instructions, memory, replay, routing, shards
 
 BENCHMARKS = {
     "imports": imports.run,
     "routing": routing.run,
     "replay": replay.run,
+    "instructions": instructions.run,
     "memory": memory.run,
     "shards": shards.run,
 }

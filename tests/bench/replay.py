@@ -49,15 +49,15 @@ def run(*, large: bool) -> Iterator[str]:
 def _compared(app: App, name: str, path: Path) -> str:
     with path.open("rb") as file:
         text = file.readlines()
-    parse, kept, replay = [], [], []
+    parse, kept, replayed = [], [], []
     threshold = gc.get_threshold()
     for _ in range(ROUNDS):
         parse.append(_seconds(_parse, text))
-        kept.append(_seconds(_parse_and_keep, text))
+        kept.append(_seconds(parse_and_keep, text))
         gc.set_threshold(GARBAGE_THRESHOLD)
-        replay.append(_seconds(_replay, app, path))
+        replayed.append(_seconds(replay, app, path))
         gc.set_threshold(*threshold)
-    micro = [min(seconds) / len(text) * 1e6 for seconds in (kept, parse, replay)]
+    micro = [min(seconds) / len(text) * 1e6 for seconds in (kept, parse, replayed)]
     return (
         f"{name}: {micro[2]:.1f} us a record; json.loads of the lines {micro[0]:.1f} us kept by batch, "
         f"{micro[1]:.1f} us dropped: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x (goal: at most 5x)"
@@ -75,13 +75,13 @@ def _parse(text: list[bytes]) -> None:
         json.loads(line)
 
 
-def _parse_and_keep(text: list[bytes]) -> None:
+def parse_and_keep(text: list[bytes]) -> None:
     rest = iter(text)
     while [json.loads(line) for line in islice(rest, BATCH_RECORDS)]:
         pass
 
 
-def _replay(app: App, path: Path) -> None:
+def replay(app: App, path: Path) -> None:
     engine = open_memory(app)
     settings = Settings()
     world = World(settings, actions=EMBEDDED_ACTIONS)
