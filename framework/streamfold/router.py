@@ -12,7 +12,6 @@ from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
 from streamfold.lifecycle import Lifecycle, source_keys
-from streamfold.numbered import numbered_routes
 from streamfold.policy import OnError, Policy, checked_policy
 from streamfold.recorded import checked_recorded, default_target
 from streamfold.route import GROUP, Kind, Route
@@ -174,7 +173,12 @@ class Router(Lifecycle):
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
         route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
-        for each in (route, *numbered_routes(route, versions, latest)):
+        routes = [route]
+        if versions is not None or latest is not None:
+            from streamfold.numbered import numbered_routes  # brings along what writes rows, which few cold starts need
+
+            routes += numbered_routes(route, versions, latest)
+        for each in routes:
             self._add(each)
 
     @overload
