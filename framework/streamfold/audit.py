@@ -55,8 +55,7 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
 
 def own_change(change: Change) -> Change | None:
     """A change as its writer made it: without derived attributes, and none where nothing else is known to change."""
-    own = change.without_derived()
-    return None if own is not change and own.event == "MODIFY" and own.has_old and not own.changed else own
+    return change.unless_alone(change.without_derived())
 
 
 def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:

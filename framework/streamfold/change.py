@@ -1,7 +1,7 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown
 from streamfold.key import KeyValue
-from streamfold.table import CONTRIBUTORS, DERIVED, Table
+from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import (
     AttributeValue,
     Image,
@@ -210,12 +210,7 @@ class Change:
 
     def without_derived(self) -> "Change":
         """The change without the attributes that were derived onto the item; itself where there are none."""
-        if not any(image and DERIVED in image for image in (_raw(self._old), _raw(self._new))):
-            return self
-        own = copy(self)
-        images = (self._old, self._new)
-        own._old, own._new = (image and without_derived(_raw(image)) for image in images)  # noqa: SLF001 - of its own
-        return own
+        return self._without(derived_names(_raw(self._old)), derived_names(_raw(self._new)))
 
     def as_written(self) -> "Change | None":
         """The change as its writer made it: None where it is known that nothing but derived attributes changed.
@@ -223,13 +218,21 @@ class Change:
         What one image says was derived was so in the other too: a writer may put it back without saying so, and how
         often the framework then corrects it depends on batches.
         """
-        images = _raw(self._old), _raw(self._new)
-        derived = derived_names(*images)
-        if not derived:
+        derived = derived_names(_raw(self._old), _raw(self._new))
+        return self.unless_alone(self._without(derived, derived))
+
+    def unless_alone(self, own: "Change") -> "Change | None":
+        """``own``, which is this change without derived attributes; None where it is known that no others changed."""
+        idle = own is not self and own.event == "MODIFY" and own.has_old and not own.changed
+        return None if idle else own
+
+    def _without(self, of_old: Collection[str], of_new: Collection[str]) -> "Change":
+        if not (of_old or of_new):
             return self
         own = copy(self)
-        own._old, own._new = (without(image, derived) or None for image in images)  # noqa: SLF001 - of its own
-        return None if own.event == "MODIFY" and own.has_old and not own.changed else own
+        images = (self._old, of_old), (self._new, of_new)
+        own._old, own._new = (image and without(_raw(image), names) for image, names in images)  # noqa: SLF001 - its own
+        return own
 
     @property
     def name(self) -> str:

@@ -5,17 +5,20 @@ then refuses what does not go with them, one handler's record at a time; by itse
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger import kinds_key
 from streamfold.manifest import place_of
-from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
+from streamfold.route import ADDED_KINDS, PLAIN_KIND, Shown, Target
 from streamfold.writes import StateKey
+
+if TYPE_CHECKING:
+    from streamfold.app import App
 
 ROUNDS_MAX = 8
 NAMES_MAX = 500
@@ -56,32 +59,30 @@ class Known:
         self.revision = int(item.get("r", 0))
 
 
-def learned(item: Mapping[str, Any], routes: Sequence[Route], retired: frozenset[str]) -> Known:
+def learned(item: Mapping[str, Any], app: "App") -> Known:
     """What the item of a state says, told to the targets of an application."""
     known = Known()
-    known.read(item, retired)
-    targets = _targets(routes)
+    known.read(item, app.retired)
+    targets = _by_place(app)
     for (place, name), shown in known.kinds.items():
         if place in targets:
             _tell(targets[place], name, shown)
     return known
 
 
-def keep_kinds(
-    application: str, routes: Sequence[Route], retired: frozenset[str], engine: Engine, known: Known
-) -> bool:
+def keep_kinds(app: "App", engine: Engine, known: Known) -> bool:
     """Notes in the state what is new, before it holds anything made so.
 
     Returns whether all goes with what others have noted meanwhile; what does not, its handler is now told. What the
     store does not take now is noted with a later batch.
     """
-    targets = _targets(routes)
-    seen = sum(len(target.shown) for target in targets.values())
+    seen = sum(len(target.shown) for target in _targets(app))
     if seen == known.seen:
         return True
+    targets = _by_place(app)
     found = _found(targets)
     try:
-        _note(kinds_key(application), retired, engine, known, found)
+        _note(kinds_key(app.name), app.retired, engine, known, found)
     except EngineUnavailable:
         return True
     known.seen = seen
@@ -115,8 +116,12 @@ def _tell(target: Target, name: str, shown: Shown) -> None:
         target.shown[name] = shown
 
 
-def _targets(routes: Sequence[Route]) -> Mapping[str, Target]:
-    return {place_of(target.key): target for route in routes if route.ledger for target in route.targets}
+def _targets(app: "App") -> Iterator[Target]:
+    return (target for route in app.routes if route.ledger for target in route.targets)
+
+
+def _by_place(app: "App") -> Mapping[str, Target]:
+    return {place_of(target.key): target for target in _targets(app)}
 
 
 def _found(targets: Mapping[str, Target]) -> Kinds:

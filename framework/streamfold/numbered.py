@@ -38,13 +38,11 @@ VERSIONS_FORM, LATEST_FORM = 'Key("DOC#{document_id}", "v{revision:04d}")', 'Key
 """What the options look like, for messages."""
 
 
-def numbered_routes(audit: Route, versions: Any, latest: Any) -> tuple[Route, ...]:
-    """The route that keeps numbered versions beside an audit, none without ``versions``.
+def numbered_route(audit: Route, versions: Any, latest: Any) -> Route:
+    """The route that keeps numbered versions beside an audit.
 
     Raises ``DeclarationError`` for keys that cannot be told to hold a row of their own for every version.
     """
-    if versions is None and latest is None:
-        return ()
     who = f"audit at {audit.declared_at}"
     _check_kinds(who, versions, latest)
     for source in audit.sources:
@@ -53,7 +51,7 @@ def numbered_routes(audit: Route, versions: Any, latest: Any) -> tuple[Route, ..
             _check_latest(who, latest, source, numbers_of(versions, source))
     if why := refused_target(audit.recorded, versions, ROW_NAMES, "versions"):
         raise DeclarationError(f"{who} has versions={versions!r}, and {why}")
-    return (_route(audit, versions, latest),)
+    return _route(audit, versions, latest)
 
 
 def numbers_of(versions: Key, source: Key) -> list[str]:

@@ -1,6 +1,6 @@
 """The plan of a batch: units of work, each behind its guard, merged per row and cut into transactions.
 
-A plan is a value: it can be compared, and carried out by ``commit``. A *unit* is what succeeds or fails as one:
+A plan is a value: it can be printed, compared and carried out by ``commit``. A *unit* is what succeeds or fails as one:
 the step of one source item through the ledger, or one change's effects behind a claim.
 """
 

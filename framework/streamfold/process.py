@@ -71,7 +71,7 @@ def process_changes(
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
-        if not keep_kinds(app.name, app.routes, app.retired, engine, known):
+        if not keep_kinds(app, engine, known):
             batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
             plan = batch.plan()
         outcome = Committer(
@@ -165,7 +165,7 @@ def check_application(
         kinds = check_manifest(
             app.name, app.routes, app.retired, engine, sources=sources, epoch=settings.epoch, write=write
         )
-        known = known or learned(kinds, app.routes, app.retired)
+        known = known or learned(kinds, app)
         if write:
             app.checked_engines[engine] = known
             known.sources |= sources
@@ -174,7 +174,7 @@ def check_application(
 
 def note_kinds(app: App, engine: Engine, settings: Settings) -> bool:
     """Notes what was derived outside of a batch (``streamfold.kinds``); whether it goes with what the state knows."""
-    return keep_kinds(app.name, app.routes, app.retired, engine, check_application(app, engine, settings))
+    return keep_kinds(app, engine, check_application(app, engine, settings))
 
 
 def _check_handlers(app: App, settings: Settings) -> None:

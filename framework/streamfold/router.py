@@ -175,9 +175,9 @@ class Router(Lifecycle):
         route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:
-            from streamfold.numbered import numbered_routes  # brings along what writes rows, which few cold starts need
+            from streamfold.numbered import numbered_route  # brings along what writes rows, which few cold starts need
 
-            routes += numbered_routes(route, versions, latest)
+            routes.append(numbered_route(route, versions, latest))
         for each in routes:
             self._add(each)
 

@@ -6,6 +6,7 @@ own record brings it here again, as does an item that appears later, or is put w
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from streamfold.app import App
@@ -76,12 +77,11 @@ def truths_of(app: App, item: ItemKey) -> tuple[Truth, ...]:
     return tuple(route.truth for route in routes if route.truth is not None)
 
 
-def unmarked_names(change: Change) -> set[str]:
+def unmarked_names(change: Change) -> AbstractSet[str]:
     """The attributes that were derived before a change, and that its writer put back without saying so."""
     if not (change.has_old and change.has_new):
         return set()
-    was, now = derived_names(change.old.raw), derived_names(change.new.raw)
-    return {name for name in was - now if name in change.new.raw}
+    return (derived_names(change.old.raw) - derived_names(change.new.raw)) & change.new.raw.keys()
 
 
 def keep_up(

@@ -26,6 +26,19 @@ def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forgetting_failures(kind: Any) -> Iterator[None]:
+    """Cascades or archives that run, and then know of no failure."""
+    run = kind.run
+
+    def forgetful(self: Any, given: Any) -> None:
+        run(self, given)
+        self.failed.clear()
+
+    with patch.object(kind, "run", forgetful):
+        yield
+
+
 @mutant(
     "children go without a look at their parent",
     "cascade",
@@ -89,13 +102,7 @@ def _() -> Iterator[None]:
 
 @mutant("a parent whose cascade failed is acknowledged", "cascade")
 def _() -> Iterator[None]:
-    run = children.Children.run
-
-    def forgetful(self: Any, parents: Any) -> None:
-        run(self, parents)
-        self.failed.clear()
-
-    with patch.object(children.Children, "run", forgetful):
+    with forgetting_failures(children.Children):
         yield
 
 
@@ -113,13 +120,7 @@ def _() -> Iterator[None]:
 
 @mutant("removals that were not stored are acknowledged", "archive")
 def _() -> Iterator[None]:
-    run = archive.Archives.run
-
-    def forgetful(self: Any, archived: Any) -> None:
-        run(self, archived)
-        self.failed.clear()
-
-    with patch.object(archive.Archives, "run", forgetful):
+    with forgetting_failures(archive.Archives):
         yield
 
 

@@ -15,6 +15,7 @@ from streamfold.testing.errors import HandlerFails, TwinError
 from streamfold.testing.handlers import tells_of_conflict
 from streamfold.testing.histories import Write, carry_out, key_types
 from streamfold.testing.table import TableTwin
+from streamfold.testing.writers import changes_items
 from streamfold.values import decode
 
 
@@ -34,7 +35,7 @@ class Twin:
         self.app = app
         self.clock = clock or Clock()
         self.engine = MemoryEngine(app.tables.values(), app.chains)
-        self._keeps_sources = any(route.kind in ("attributes", "cascade") for route in app.routes)
+        self._keeps_sources = changes_items(app)
         kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
         self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
