@@ -79,6 +79,11 @@ class CountingEngine:
         self.calls.append(Call("remove_empty", ceil(len(rows) / BATCH_WRITES), len(rows), units))
         return removed
 
+    def forget(self, finished):
+        units = sum(_write_units(self._bytes(left.key)) for left in finished)
+        self.engine.forget(finished)
+        self.calls.append(Call("forget", ceil(len(finished) / BATCH_WRITES), len(finished), units))
+
     def read_state(self, keys, **how):
         keys = list(dict.fromkeys(keys))
         found = self.engine.read_state(keys, **how)

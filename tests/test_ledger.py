@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.checks import checked_routes
-from streamfold.contribution import difference, stored_rows, stored_text
+from streamfold.contribution import NO_PART, difference, stored_rows, stored_text
 from streamfold.derive import contribution
 from streamfold.ledger import (
     BEFORE_ALL,
@@ -155,10 +155,11 @@ FIVE, SEVEN = contributed(Row(GROUP, group="x", n=Sum(5))), contributed(Row(GROU
 
 def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
-    part = LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE))
+    left = stored_text({key: NO_PART for key in FIVE})
+    part = LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), left)
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
     assert not found.partial
-    assert tuple(difference(VIEW, ITEM, FIVE, SEVEN)) == found.effects
+    assert tuple(difference("shop", VIEW, ITEM, FIVE, SEVEN)) == found.effects
 
 
 def test_an_unchanged_contribution_still_moves_the_version_on():
@@ -215,14 +216,14 @@ def test_a_step_that_the_ledger_already_has_is_done(stored):
 def test_a_step_is_planned_from_what_is_stored_on_the_revision_that_was_read():
     found = replanned(KEY, ITEM, (Step(VIEW, V2, {}, SEVEN),), holding(V1, FIVE))
     assert found.guard.revision == 4
-    assert tuple(difference(VIEW, ITEM, FIVE, SEVEN)) == found.effects
+    assert tuple(difference("shop", VIEW, ITEM, FIVE, SEVEN)) == found.effects
     assert (found.guard.live, found.guard.expires) == (0, False)
 
 
 def test_a_step_without_a_ledger_item_starts_from_nothing():
     found = replanned(KEY, ITEM, (Step(VIEW, V2, FIVE, SEVEN),), LedgerItem.of(None))
     assert found.guard.revision == 0
-    assert tuple(difference(VIEW, ITEM, {}, SEVEN)) == found.effects
+    assert tuple(difference("shop", VIEW, ITEM, {}, SEVEN)) == found.effects
 
 
 def test_only_the_handlers_that_are_not_done_are_planned_again():
@@ -258,7 +259,8 @@ def applied(rows, writes):
         elif isinstance(write, DeleteRow):
             del rows[write.key]
         elif isinstance(write, AddRow):
-            row = rows.pop(write.key, {})
+            row = {name: value for name, value in rows.pop(write.key, {}).items() if name not in write.removed}
+            row |= write.values
             added = {**write.amounts, "_sf_n": write.contributors}
             rows[write.key] = {**row, **{name: row.get(name, 0) + amount for name, amount in added.items()}}
     return {key: {name: value for name, value in row.items() if value} for key, row in rows.items() if row["_sf_n"]}
@@ -268,21 +270,21 @@ def applied(rows, writes):
 def test_from_whatever_is_stored_a_step_leads_the_rows_to_what_is_due(stored, assumed, due):
     with localcontext(prec=38):
         stored, assumed, due = (contributed(*rows) for rows in (stored, assumed, due))
-    rows = applied({}, difference(VIEW, ITEM, {}, stored))
+    rows = applied({}, difference("shop", VIEW, ITEM, {}, stored))
     found = replanned(KEY, ITEM, (Step(VIEW, V2, assumed, due),), holding(V1, stored))
-    assert applied({}, difference(VIEW, ITEM, {}, due)) == applied(rows, found.effects)
+    assert applied({}, difference("shop", VIEW, ITEM, {}, due)) == applied(rows, found.effects)
     assert due.keys() == stored_rows(found.guard.parts[0].contribution).keys()
 
 
 def test_a_step_with_more_rows_than_fit_goes_page_by_page_and_its_version_last():
     before, after = (contributed(*[Row(GROUP, group=f"{name}{n}", n=Count()) for n in range(99)]) for name in "ab")
-    rows, stored, pages = applied({}, difference(VIEW, ITEM, {}, before)), holding(V1, before), []
+    rows, stored, pages = applied({}, difference("shop", VIEW, ITEM, {}, before)), holding(V1, before), []
     while (found := replanned(KEY, ITEM, (Step(VIEW, V2, None, after),), stored)) is not None:
         assert len(found.effects) + 1 <= 100
         pages.append((found.partial, found.guard.parts[0].version))
         rows, stored = applied(rows, found.effects), stored_after(stored, found)
     assert pages == [(True, V1), (True, V1), (False, V2)]
-    assert applied({}, difference(VIEW, ITEM, {}, after)) == rows
+    assert applied({}, difference("shop", VIEW, ITEM, {}, after)) == rows
 
 
 def test_a_step_that_just_fits_is_not_paged():

@@ -50,6 +50,10 @@ class Watched:
         self.touched |= set(rows)
         return self.engine.remove_empty(rows)
 
+    def forget(self, finished):
+        self.touched |= {left.key for left in finished}
+        return self.engine.forget(finished)
+
     def swap_state(self, key, attributes, revision):
         self.touched.add(key)
         return self.engine.swap_state(key, attributes, revision)

@@ -115,9 +115,13 @@ class Batch:
 
     def named(self, unit: Unit, found: LedgerItem) -> Named:
         """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
-        named = self._stored(unit.item, unit.steps, found)
-        for step in unit.steps:
-            named.join(self._named_by_images(step.route, unit.item))
+        return self._unfinished(unit.item, unit.steps, found)
+
+    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Named:
+        named = Named()
+        for step in steps:
+            named.add_stored(self.app.name, step.route, item, found)
+            named.join(self._named_by_images(step.route, item))
             named.rows.difference_update(step.after)
         return named
 
@@ -131,12 +135,6 @@ class Batch:
             for image in _images(work.changes):
                 known.add(self.app.name, route, item, self._try(route, image, fields) or {})
         return known
-
-    def _stored(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Named:
-        named = Named()
-        for step in steps:
-            named.add_stored(self.app.name, step.route, item, found)
-        return named
 
     def call_external(self) -> None:
         """Calls external handlers, each change once as far as Powertools' idempotency utility can tell."""
@@ -262,10 +260,9 @@ class Batch:
                 continue
             planned = self._ledger_unit(work, group, steps, found)
             units += planned
-            routes, stored = tuple(step.route for step in steps), self._stored(work.item, steps, found)
-            for row, moved in stored.moved.items():
-                self.unsettled.add(row, moved, routes, tuple(work.changes))
-            self.unsettled.touch(stored.truths, routes, work.changes)
+            routes = tuple(step.route for step in steps)
+            self.unsettled.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
+            self.unsettled.note_found(key, work.item, routes, found)
             if not planned:
                 self.report.known += len(work.changes)
         return units

@@ -5,7 +5,6 @@ Nothing is corrected by an opposite write: whatever an earlier attempt did or di
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,8 +16,19 @@ from streamfold.ledger import LedgerItem
 from streamfold.ledger_reads import filled
 from streamfold.limits import ACTIONS_MAX
 from streamfold.outcome import Failed, Held, NotStarted, Outcome, Tallies
-from streamfold.plan import Chunk, KeyedPut, Plan, Unit, again, by_handler, exceeds_transaction, pack, without
-from streamfold.refusals import is_stale, not_its_row
+from streamfold.plan import (
+    Chunk,
+    KeyedPut,
+    Plan,
+    Unit,
+    again,
+    by_handler,
+    exceeds_transaction,
+    pack,
+    without,
+    without_row,
+)
+from streamfold.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.sending import CONFLICT_TRIES_MAX, pause_seconds
 from streamfold.settle import Named, Unsettled, settle
 from streamfold.sizes import too_large
@@ -26,7 +36,10 @@ from streamfold.writes import (
     CONDITION,
     CONFLICT,
     AddRow,
+    DeleteRow,
     LedgerWrite,
+    Left,
+    PutRow,
     Reason,
     Refused,
     RowKey,
@@ -49,14 +62,6 @@ class Attempt(NamedTuple):
     chunk: Chunk
     rounds: int = 0
     conflicts: int = 0
-
-
-@dataclass(slots=True)
-class Lowered:
-    """A row whose count of contributors went down: by how much on balance, through which units."""
-
-    contributors: int = 0
-    units: list[Unit] = field(default_factory=list)
 
 
 class World(NamedTuple):
@@ -89,7 +94,6 @@ class Committer:
         self.triage = triage
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
-        self.lowered: dict[RowKey, Lowered] = {}
         self.unsettled = unsettled
         self.held: set[Lane] = set()
         self.read_ahead = False
@@ -138,10 +142,11 @@ class Committer:
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
                     self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)
-                if isinstance(effect, AddRow) and effect.contributors:
-                    lowered = self.lowered.get(effect.key) or self.lowered.setdefault(effect.key, Lowered())
-                    lowered.contributors += effect.contributors
-                    lowered.units.append(unit)
+                    if effect.contributors:
+                        self.unsettled.lower(effect.key, effect.contributors, unit.routes, unit.changes)
+            if isinstance(unit.guard, LedgerWrite):
+                for part in unit.guard.parts:
+                    self.unsettled.note(unit.item, Left(unit.guard.key, part.handler, part.left or ""))
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._again(self._found(pages, consistent=True), attempt.rounds)
@@ -175,8 +180,10 @@ class Committer:
             else:
                 self._done(unit)
         count = len(chunk.units)
+        assumed = any(reason for unit, reason in zip(chunk.units, failing, strict=False) if unit.steps)
         for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
-            if reason is not None:
+            # What a row refused to units that assumed another contribution says nothing of what they do now.
+            if reason is not None and not (assumed and isinstance(write, AddRow)):
                 left = self._without_stale(left, write, reason)
         self._resend(left, attempt.rounds + 1)
         if not self.read_ahead:
@@ -189,22 +196,33 @@ class Committer:
         return [] if found is None else self._planned(unit, found)
 
     def _without_stale(self, units: list[Unit], write: Write, reason: Reason) -> list[Unit]:
-        """The units without a row-guarded effect that is older than what is stored.
+        """The units as they are sent again after a row refused: without the effect where it is older than what is
+        stored, or takes back what the row does not have; with an addition where others add to the row too.
 
-        A row that is another item's, or is added to where it should be put, fails the handler that wants it, once that
+        A row that is another's, or is added to where it should be put, fails the handler that wants it, once that
         is alone.
         """
         if is_stale(write, reason):
             return [without(unit, [write.key]) for unit in units]
+        if isinstance(write, AddRow) and write.least is not None:
+            there = counts_contributors(reason)
+            return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]
         left: list[Unit] = []
         for unit in units:
             wants = _writes(unit, {write.key})
             parts = by_handler(unit) if wants else [unit]
-            if wants and len(parts) == 1:
+            if wants and is_added_to(write, reason):
+                left += self._adding(unit, write)
+            elif wants and len(parts) == 1:
                 self._fail([unit], not_its_row(unit.routes[0], write, reason))
             else:
                 left += parts
         return left
+
+    def _adding(self, unit: Unit, write: PutRow | DeleteRow) -> list[Unit]:
+        """A unit planned again so that it adds to a row that others add to."""
+        adding = unit._replace(added=unit.added | {write.key})
+        return [planned for found in self._found([adding], consistent=True) for planned in self._planned(*found)]
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
         """Separates the guilty: what wrote a row that was refused goes alone, then handler by handler, in its order."""
@@ -271,12 +289,8 @@ class Committer:
         An earlier attempt may have died before it removed the rows that it left empty, or settled those whose entries
         it moved: they are looked at again.
         """
-        named = self.named(unit, found)
-        for key in named.rows:
-            self.lowered.setdefault(key, Lowered(-1)).units.append(unit)
-        for key, moved in named.moved.items():
-            self.unsettled.add(key, moved, unit.routes, unit.changes)
-        self.unsettled.touch(named.truths, unit.routes, unit.changes)
+        self.unsettled.take(self.named(unit, found), unit.routes, unit.changes)
+        self.unsettled.note_found(unit.guard.key, unit.item, unit.routes, found)
         planned = again(unit, found)
         if planned is None:
             self._done(unit)
@@ -331,16 +345,16 @@ class Committer:
                 self._tallies(put.route.name).written += 1
 
     def _remove_empty(self) -> None:
-        rows = [key for key, lowered in self.lowered.items() if lowered.contributors < 0]
+        rows = [key for key, contributors in self.unsettled.lowered.items() if contributors < 0]
         if not rows:
             return
         try:
             removed = self.engine.remove_empty(rows)
         except EngineUnavailable as error:
-            self._fail([unit for key in rows for unit in self.lowered[key].units], error)
+            self._report(Failed(*cause, error) for key in rows for cause in self.unsettled.causes[key])
             return
         for key in removed:
-            for name in {route.name for unit in self.lowered[key].units for route in unit.routes}:
+            for name in {route.name for _, route in self.unsettled.causes[key]}:
                 self._tallies(name).removed += 1
 
     def _settle(self) -> None:
@@ -353,7 +367,13 @@ class Committer:
                 self.outcome.conflicts[each.route.name] += 1
             if not told or each.route.parks_conflicts:
                 failed.append(each)
-        self.outcome.failed += [each for each in map(self.triage, failed) if each is not None]
+        self._report(failed)
+
+    def _report(self, failed: Iterable[Failed]) -> None:
+        """Reports what failed after the commit, but for records that are parked."""
+        failures = list(failed)
+        self.unsettled.fail(failures)
+        self.outcome.failed += [each for each in map(self.triage, failures) if each is not None]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         if not self.held:
@@ -374,6 +394,7 @@ class Committer:
     def _fail(self, units: Iterable[Unit], error: Exception) -> None:
         for unit in units:
             failed = [Failed(change, route, error) for route in unit.routes for change in unit.changes]
+            self.unsettled.fail(failed)
             left = [each for each in map(self.triage, failed) if each is not None]
             self.outcome.failed += left
             if left and not unit.steps:

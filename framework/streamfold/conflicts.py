@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, Entries
-from streamfold.entries import BEHIND, partition, source_text
+from streamfold.entries import BEHIND, PLAIN_ENTRY, partition, source_text
 from streamfold.errors import EngineUnavailable, Unprocessable
-from streamfold.ordered import CLAIM, Ordering
 from streamfold.outcome import Failed
-from streamfold.part import PLAIN_ENTRY
 from streamfold.writes import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ def conflicts(engine: Engine, unsettled: "Unsettled", but: Collection[RowKey]) -
     """
     for row, moved in unsettled.moved.items():
         for each in moved if row not in but else ():
-            if Ordering.of(each.ordering).form != CLAIM:
+            if each.name != PLAIN_ENTRY:
                 continue
             claims = _claims(row, each, unsettled.causes[row])
             try:

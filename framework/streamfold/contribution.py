@@ -1,31 +1,34 @@
 """What one source item contributes through one handler: its stored text, and the writes from one to another."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
 from streamfold.aggregates import Number
 from streamfold.change import ItemKey, item_name
-from streamfold.entries import NOTHING, Entry, Held, HeldByName, Mark, alone, moved, taken
+from streamfold.entries import NOTHING, PLAIN_ENTRY, Entry, Held, HeldByName, Mark, all_held, moved, taken
 from streamfold.entries import writes as entry_writes
 from streamfold.key import KeyValue
 from streamfold.route import Route, Target
-from streamfold.table import CONTRIBUTORS, OWNER
+from streamfold.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
 from streamfold.values import CANONICAL, WIDE, decode, number_text
-from streamfold.writes import AddRow, DeleteRow, DeleteState, Moved, PutRow, PutState, RowKey, RowWrite
+from streamfold.writes import NO_VALUES, AddRow, DeleteRow, DeleteState, Moved, PutRow, PutState, RowKey, RowWrite
 
 
 class Part(NamedTuple):
     """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest.
 
-    ``ordered``: its entries below the row, by attribute.
+    ``ordered``: its entries below the row, by attribute. ``names``: the plain attributes, also where only the stored
+    form of the contribution is known: whoever takes them back removes them.
     """
 
     amounts: dict[str, Number]
     plain: dict[str, Any] | None
     digest: str
     ordered: HeldByName = NOTHING
+    names: tuple[str, ...] = ()
 
 
 Contribution = dict[RowKey, Part]
@@ -48,9 +51,10 @@ def stored_text(rows: Contribution) -> str:
 def _stored_row(key: RowKey, part: Part) -> str:
     names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    digest = f',"{part.digest}"' if part.digest or part.ordered else ""
+    digest = f',"{part.digest}"' if part.digest or part.ordered or part.names else ""
     entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
-    return f"[{names},{{{amounts}}}{digest}{entries}]"
+    plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
+    return f"[{names},{{{amounts}}}{digest}{entries}{plain}]"
 
 
 def _stored_entries(ordered: HeldByName) -> str:
@@ -73,11 +77,13 @@ def stored_rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         key = (table, _untagged(partition), _untagged(sort))
+        entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
         rows[key] = Part(
             {name: decode({"N": text}) for name, text in amounts.items()},
             None,
             rest[0] if rest else "",
-            _held(rest[1]) if len(rest) > 1 else NOTHING,
+            _held(entries) if entries else NOTHING,
+            tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
         )
     return rows
 
@@ -95,25 +101,46 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
-def difference(route: Route, item: ItemKey, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes that lead the rows from one contribution to another."""
+NO_PART = Part({}, None, "")
+NO_ROWS: frozenset[RowKey] = frozenset()
+
+
+def difference(
+    application: str,
+    route: Route,
+    item: ItemKey,
+    before: Contribution,
+    after: Contribution,
+    added: AbstractSet[RowKey] = NO_ROWS,
+) -> list[RowWrite]:
+    """The writes that lead the rows from one contribution to another.
+
+    ``added`` are rows that somebody else adds to, another version of the code or another handler: these are added to
+    as well, though their targets are put whole.
+    """
     writes: list[RowWrite] = []
     for key, part in after.items():
         previous = before.get(key)
-        if part.plain is not None:
-            if previous is None or previous.digest != part.digest:
-                writes.append(_put(route, item, key, part))
-        elif previous and previous.digest and _is_whole(route, key):  # its plain attributes went
-            writes.append(_put(route, item, key, part))
-        elif previous is None or previous.amounts != part.amounts or previous.ordered != part.ordered:
-            writes.append(_add(key, previous.amounts if previous else {}, part.amounts, 0 if previous else 1))
+        if previous is not None and not _differs(previous, part):
+            continue
+        if part.plain is not None and key not in added and (previous is None or previous.digest):
+            writes.append(_put(application, route, item, key, part))
+        else:
+            writes.append(_add(key, previous, part))
     for key, part in before.items():
         if key not in after:
-            if part.digest and _is_whole(route, key):
-                writes.append(DeleteRow(key, owner_of(_target_of(route, key), item)))
+            if part.digest and key not in added and _is_whole(route, key):
+                writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
-                writes.append(_add(key, part.amounts, {}, -1))
+                writes.append(_add(key, part, None))
     return writes
+
+
+def _differs(previous: Part, part: Part) -> bool:
+    """Whether a row is to be written; the digest of a part with plain attributes tells all of it."""
+    if part.plain is not None:
+        return previous.digest != part.digest
+    return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
 
 
 def has_entries(*contributions: Contribution) -> bool:
@@ -121,28 +148,50 @@ def has_entries(*contributions: Contribution) -> bool:
     return any(part.ordered for rows in contributions for part in rows.values())
 
 
-def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes of rows, where entries move below one with the step's stamp and what moves."""
+def marked(
+    rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution, declared: Contribution
+) -> list[RowWrite]:
+    """The writes of rows, where entries move below one with the step's stamp and what moves.
+
+    ``declared``: what the code makes of the item before its change, as far as that is known.
+    """
     found: list[RowWrite] = []
     for row in rows:
-        places = moved(mark, row.key, _ordered(before, row.key), _ordered(after, row.key))
+        plain = after[row.key].names if row.key in after else ()
+        gone = {*plain, PLAIN_ENTRY} if plain else ()
+        old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
+        places = moved(mark, row.key, old, _ordered(after, row.key), _ordered(declared, row.key))
         found.append(row._replace(stamp=mark.stamp, moved=places) if isinstance(row, AddRow) and places else row)
     return found
 
 
-def moved_by(application: str, route: Route, item: ItemKey, rows: Contribution) -> dict[RowKey, tuple[Moved, ...]]:
+def moved_by(
+    application: str, route: Route, item: ItemKey, rows: Contribution, declared: Contribution
+) -> dict[RowKey, tuple[Moved, ...]]:
     """All that an item may have moved below the rows of a contribution."""
     mark = Mark(application, route.name, item, "")
-    found = {key: moved(mark, key, NOTHING, part.ordered) for key, part in rows.items() if part.ordered}
+    found = {
+        key: moved(mark, key, part.ordered, NOTHING, _ordered(declared, key))
+        for key, part in rows.items()
+        if part.ordered
+    }
     return {key: places for key, places in found.items() if places}
 
 
-def left_text(before: Contribution, after: Contribution) -> str | None:
-    """The text of the entries that a step takes away; None where nothing is ordered."""
-    if not has_entries(before, after):
+def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
+    """The text of the rows and entries that a step takes away; None where it takes none.
+
+    ``known`` is the text of those that earlier steps took away, and that are not known to be finished: it is joined.
+    """
+    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+    for key, part in before.items():
+        if ordered := taken(part.ordered, _ordered(after, key)) if part.ordered else NOTHING:
+            left[key] = Part({}, None, "", ordered)
+    if not left:
         return None
-    found = {key: taken(part.ordered, _ordered(after, key)) for key, part in before.items()}
-    return stored_text({key: Part({}, None, "", ordered) for key, ordered in found.items() if ordered})
+    for key, part in stored_rows(known).items():
+        left[key] = Part({}, None, "", all_held(part.ordered, _ordered(left, key)))
+    return stored_text(left)
 
 
 def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
@@ -163,26 +212,55 @@ def _is_whole(route: Route, key: RowKey) -> bool:
     return target is None or target.whole
 
 
-def _put(route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
-    owner = owner_of(_target_of(route, key), item)
-    made = {name: alone(held) for name, held in part.ordered.items()}
-    content = {**(part.plain or {}), **made, **part.amounts, CONTRIBUTORS: 1}
-    return PutRow(key, {**content, OWNER: owner} if owner else content, owner)
+def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
+    owner = owner_of(application, route, _target_of(route, key), item)
+    return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 
 
-def owner_of(target: Target | None, item: ItemKey) -> str | None:
-    """What tells the source item of a contested row from all others, those of other tables too."""
-    return f"{item[0]}|{item_name(item)}" if target and target.contested else None
+def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
+    """Who puts a row whole: the handler, and of a contested row the source item, of whatever table that is."""
+    return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.contested else "")
 
 
-def _add(key: RowKey, before: Mapping[str, Number], after: Mapping[str, Number], contributors: int) -> AddRow:
+def source_of(item: ItemKey) -> str:
+    """What tells an item from all others, those of other tables too."""
+    return f"{item[0]}|{item_name(item)}"
+
+
+def _add(key: RowKey, previous: Part | None, part: Part | None) -> AddRow:
+    """The addition that leads a row from one part of it to another; None where there is none."""
+    was, now = previous or NO_PART, part or NO_PART
+    plain = now.plain or {}
+    replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
+    return AddRow(
+        key,
+        _amounts(was.amounts, now.amounts, {*plain, *replaced}),
+        (part is not None) - (previous is not None),
+        least=None if previous is None else 1,
+        values={**plain, **replaced} if plain or replaced else NO_VALUES,
+        removed=_removed(was, now, plain),
+    )
+
+
+def _removed(was: Part, now: Part, plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
+    gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
+    for name in was.ordered if plain else ():
+        if name in plain or name == PLAIN_ENTRY:
+            gone += [EDGE + name, PLACES + name]
+    return (*gone, PLAIN_NAMES) if plain and PLAIN_ENTRY in was.ordered else tuple(gone)
+
+
+def _amounts(before: Mapping[str, Number], after: Mapping[str, Number], but: Container[str]) -> dict[str, Number]:
     amounts: dict[str, Number] = {}
     for name in sorted({**before, **after}):
+        if name in but:
+            continue
         if name not in before:
             amounts[name] = after[name]  # also where it is 0: the row then has the attribute
         elif delta := _minus(after.get(name, 0), before[name]):
             amounts[name] = delta
-    return AddRow(key, amounts, contributors)
+    return amounts
 
 
 def _minus(after: Number, before: Number) -> Number:

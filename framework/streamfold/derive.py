@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.aggregates import Number
 from streamfold.attributes import marked
 from streamfold.change import Change
-from streamfold.contribution import Contribution, Part, owner_of
+from streamfold.contribution import Contribution, Part, source_of
 from streamfold.effects import Add, Delete, Put, Row
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.key import KeyValues
@@ -195,7 +195,7 @@ def _write(
         )
     if isinstance(effect, Delete) and values:
         raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
-    owner = owner_of(target, change.item)
+    owner = source_of(change.item) if target.contested else None
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
     digest(encode(values)["M"])  # refuses here, with the row, what could not be stored

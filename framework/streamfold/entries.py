@@ -43,6 +43,9 @@ class Held(NamedTuple):
     entries: Mapping[str, Entry]
 
 
+PLAIN_ENTRY = ""
+"""Stands for the name of an attribute where entries hold all plain attributes of a row."""
+
 HeldByName = Mapping[str, Held]
 NOTHING: HeldByName = MappingProxyType({})
 
@@ -103,13 +106,20 @@ def source_text(item: ItemKey) -> str:
     return text
 
 
-def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
-    """The places of a row that come, go or change between what a source held there and what it holds."""
+def moved(
+    mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, declared: HeldByName = NOTHING
+) -> tuple[Moved, ...]:
+    """The places of a row that come, go or change between what a source held there and what it holds.
+
+    How they are ordered is told by what it holds now, or by what the code makes of it (``declared``); it is left open
+    where neither does. What left a row may have been put there by other code, and does not decide its form.
+    """
     found = []
     for name in sorted({*before, *after}):
         orders = frozenset(_changed(before.get(name), after.get(name)))
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
-            ordering = (after.get(name) or before[name]).ordering
+            known = after.get(name) or declared.get(name)
+            ordering = known.ordering if known else ""
             where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
             found.append(Moved(where, name, ordering, frozenset(_place(order, source) for order in orders)))
     return tuple(found)
@@ -126,6 +136,14 @@ def taken(before: HeldByName, after: HeldByName) -> HeldByName:
         if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
             first = max(gone) if FORMS[Ordering.of(old.ordering).form].descending else min(gone)
             found[name] = Held(old.ordering, {first: old.entries[first]})
+    return found
+
+
+def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
+    """The entries of both, by attribute; the second says how they are ordered."""
+    found = {**one, **other}
+    for name in one.keys() & other.keys():
+        found[name] = Held(other[name].ordering, {**one[name].entries, **other[name].entries})
     return found
 
 

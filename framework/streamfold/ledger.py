@@ -3,16 +3,19 @@
 Attributes of a ledger item, flat, because a nested path cannot be set in an absent map:
 ``r`` revision (grows by one per write), ``live`` handlers with something stored, ``ttl`` only when nothing is stored,
 and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole),
-``<handler>.fence`` (only on items written by repair or redrive) and ``<handler>.u`` (entries that its last step took
-away). A contribution over 4 KB lives in an item of its own, with its digest here.
+``<handler>.fence`` (only on items written by repair or redrive) and ``<handler>.u`` (rows and entries that its steps
+took away and that are not known to be finished). A contribution over 4 KB lives in an item of its own, with its digest
+here.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from streamfold.change import ItemKey
 from streamfold.contribution import (
+    NO_ROWS,
     Contribution,
     difference,
     entries_between,
@@ -27,7 +30,7 @@ from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
 from streamfold.route import Route
 from streamfold.sizes import fitting
 from streamfold.values import number_text
-from streamfold.writes import DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutState, RowWrite, StateKey
+from streamfold.writes import DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutState, RowKey, RowWrite, StateKey
 
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
@@ -43,7 +46,7 @@ PAGE_ROWS = 98
 class StoredPart(NamedTuple):
     """What a ledger item holds of one handler: version and contribution text, or its digest.
 
-    ``left``: the text of entries that its last step took away, whose rows may not be settled.
+    ``left``: the text of rows and entries that its steps took away, and that may not be finished.
     """
 
     version: str
@@ -182,22 +185,28 @@ def elsewhere(stored: StoredPart | None) -> bool:
     return stored is not None and stored.text.startswith(REFERENCE)
 
 
-def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transition:
-    """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known."""
+def optimistic(
+    key: StateKey, item: ItemKey, steps: tuple[Step, ...], added: AbstractSet[RowKey] = NO_ROWS
+) -> Transition:
+    """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known.
+
+    ``added`` are rows that others add to (see ``difference``).
+    """
+    application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
         assert step.before is not None
         before = kept_text(stored_text(step.before))
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
-        rows = difference(step.route, item, step.before, step.after)
+        rows = difference(application, step.route, item, step.before, step.after, added)
         if has_entries(step.before, step.after):
             mark = _mark(key, item, step, before)
-            rows = marked(rows, mark, step.before, step.after)
+            rows = marked(rows, mark, step.before, step.after, step.before)
             writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, step.version, after, before, left_text(step.before, step.after)))
+        parts.append(LedgerPart(step.route.name, step.version, after, before, left_text(step.before, step.after, rows)))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
@@ -207,16 +216,20 @@ def optimistic(key: StateKey, item: ItemKey, steps: tuple[Step, ...]) -> Transit
     return Transition(guard, tuple(effects), steps, tuple(tallies))
 
 
-def replanned(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem) -> Transition | None:
+def replanned(
+    key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
+) -> Transition | None:
     """The step from what the ledger really holds; None when every handler's part is already as new.
 
     Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
     """
     left = tuple(step for step in steps if not _done(step, found))
-    return _from_found(key, item, left, found) if left else None
+    return _from_found(key, item, left, found, added) if left else None
 
 
-def repaired(key: StateKey, item: ItemKey, step: Step, found: LedgerItem) -> Transition:
+def repaired(
+    key: StateKey, item: ItemKey, step: Step, found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
+) -> Transition:
     """One handler's step from what the ledger really holds to what its source says.
 
     It is written also when nothing differs, and with a fence: an optimistic write that was planned earlier and lands
@@ -224,39 +237,51 @@ def repaired(key: StateKey, item: ItemKey, step: Step, found: LedgerItem) -> Tra
     """
     stored = found.parts.get(step.route.name)
     version = max(step.version, stored.version) if stored else step.version
-    return _from_found(key, item, (step._replace(version=version),), found, fence=True)
+    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True)
 
 
 def _from_found(
-    key: StateKey, item: ItemKey, left: tuple[Step, ...], found: LedgerItem, *, fence: bool = False
+    key: StateKey,
+    item: ItemKey,
+    left: tuple[Step, ...],
+    found: LedgerItem,
+    added: AbstractSet[RowKey],
+    *,
+    fence: bool = False,
 ) -> Transition:
+    application = _application(key)
     parts, tallies, live, partial = [], [], 0, False
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in left:
         stored = found.parts.get(step.route.name)
-        text = stored.text if stored else ""
+        text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, target = stored_rows(text), step.version, step.after
-        rows = difference(step.route, item, before, target)
+        rows = difference(application, step.route, item, before, target, added)
         ordered = has_entries(before, target)
         mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(rows, mark, before, target) if ordered else rows
+        rows = marked(rows, mark, before, target, step.before or {}) if ordered else rows
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, version, after, text, left_text(before, target)))
+        parts.append(LedgerPart(step.route.name, version, after, text, left_text(before, target, rows, known)))
         live += bool(after) - bool(text)
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
     return Transition(guard, tuple(effects), left, tuple(tallies), partial)
 
 
+def _application(key: StateKey) -> str:
+    """The application of a ledger item."""
+    return key.pk.split("#", 2)[1]
+
+
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     """The mark of a step: its stamp is a digest of what no other step of this ledger item shares with it."""
     stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
-    return Mark(key.pk.split("#", 2)[1], step.route.name, item, stamp)
+    return Mark(_application(key), step.route.name, item, stamp)
 
 
 def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from streamfold.aggregates import Aggregate, Average, Number
 from streamfold.contribution import Part
-from streamfold.entries import ENTRIES_MAX, Held, HeldByName, alone, held, joined
+from streamfold.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
@@ -16,8 +16,6 @@ from streamfold.writes import RowKey
 
 Noted = list[tuple[Target, str, Shown | None]]
 """Attributes that targets learnt of, with what was known of them before."""
-PLAIN_ENTRY = ""
-"""Stands for the name of an attribute where entries hold all plain attributes of a row."""
 
 
 def part_of(
@@ -197,7 +195,7 @@ def complete(route: Route, key: RowKey, part: Part) -> Part:
             )
         return part
     plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}
-    return Part(part.amounts, plain, digest(encode(plain | part.amounts)["M"]))
+    return Part(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
 
 
 def _plus(route: Route, one: Number, other: Number) -> Number:

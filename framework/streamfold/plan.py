@@ -6,10 +6,12 @@ the step of one source item through the ledger, or one change's effects behind a
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from typing import NamedTuple
 
 from streamfold.change import Change, ItemKey
+from streamfold.contribution import NO_ROWS
 from streamfold.ledger import LedgerItem, Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.route import Fields, Route
@@ -37,6 +39,7 @@ class Unit(NamedTuple):
 
     ``steps`` of a ledger unit allow it to be planned again from what the ledger holds; a claim unit has none.
     ``partial``: the unit is one page of a step with more effects than fit, and is to be planned again after it.
+    ``added``: rows that others add to, so that they are not put whole, though their targets are.
     """
 
     item: ItemKey
@@ -47,6 +50,7 @@ class Unit(NamedTuple):
     tallies: tuple[Tally, ...]
     steps: tuple[Step, ...] = ()
     partial: bool = False
+    added: AbstractSet[RowKey] = NO_ROWS
 
 
 class Chunk(NamedTuple):
@@ -106,11 +110,16 @@ class Plan(NamedTuple):
 
 
 def ledger_unit(
-    key: StateKey, item: ItemKey, steps: tuple[Step, ...], changes: tuple[Change, ...], found: LedgerItem | None
+    key: StateKey,
+    item: ItemKey,
+    steps: tuple[Step, ...],
+    changes: tuple[Change, ...],
+    found: LedgerItem | None,
+    added: AbstractSet[RowKey] = NO_ROWS,
 ) -> Unit | None:
     """The unit of an item's ledger step, from what was found or, where nothing was read, optimistic; None if done."""
-    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found)
-    return None if transition is None else _unit(item, transition, changes)
+    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added)
+    return None if transition is None else _unit(item, transition, changes, added)
 
 
 def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWrite]) -> Unit:
@@ -121,7 +130,7 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
 def again(unit: Unit, found: LedgerItem) -> Unit | None:
     """A ledger unit planned again from what the ledger holds; None when all of it is done."""
     assert isinstance(unit.guard, LedgerWrite)
-    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found)
+    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added)
 
 
 def by_handler(unit: Unit) -> list[Unit]:
@@ -132,10 +141,11 @@ def by_handler(unit: Unit) -> list[Unit]:
     assert isinstance(guard, LedgerWrite)
     # A step from an unknown image is tried as the item's first: a ledger that knows more refuses it, and says what.
     steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
-    return [_unit(unit.item, optimistic(guard.key, unit.item, (step,)), unit.changes) for step in steps]
+    planned = (optimistic(guard.key, unit.item, (step,), unit.added) for step in steps)
+    return [_unit(unit.item, transition, unit.changes, unit.added) for transition in planned]
 
 
-def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) -> Unit:
+def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey]) -> Unit:
     routes = tuple(step.route for step in transition.steps)
     return Unit(
         item,
@@ -146,6 +156,7 @@ def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...]) ->
         transition.tallies,
         transition.steps,
         transition.partial,
+        added,
     )
 
 
@@ -162,6 +173,20 @@ def without(unit: Unit, stale: Iterable[Place]) -> Unit:
         return unit
     rows = [effect for effect in left if not isinstance(effect, PutState | DeleteState)]
     return unit._replace(effects=left, tallies=(Tally.of(unit.routes[0].name, rows),))
+
+
+def without_row(effects: Iterable[UnitWrite], key: Place, *, there: bool) -> tuple[UnitWrite, ...]:
+    """Effects that take back or amend what was added to a row which does not have it: somebody removed that row.
+
+    The ledger goes on without the row. One that is ``there``, made again by others, is told that entries moved.
+    """
+    left: list[UnitWrite] = []
+    for effect in effects:
+        if not isinstance(effect, AddRow) or effect.key != key or effect.least is None:
+            left.append(effect)
+        elif there and effect.stamp:
+            left.append(AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0))
+    return tuple(left)
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:

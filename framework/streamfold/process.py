@@ -23,6 +23,7 @@ from streamfold.plan import Archived, Copied, Plan, Removed
 from streamfold.report import Failure, Report, add_failures, merge
 from streamfold.sending import expires_at
 from streamfold.settings import Settings
+from streamfold.settle import forget_left
 from streamfold.triage import Triage
 from streamfold.upkeep import Upkeep
 from streamfold.values import EXACT
@@ -88,6 +89,8 @@ def process_changes(
         ).run(plan)
         batch.failed += outcome.failed
         batch.failed += _keep_up(app, batch, engine, world, triage)
+        if world.enough_time():
+            forget_left(engine, batch.unsettled)
         copies = Copies(engine, world, triage)
         copies.run(each for each in plan.whole if isinstance(each, Copied))
         batch.failed += copies.failed
@@ -111,7 +114,9 @@ def _keep_up(app: App, batch: Batch, engine: Engine, world: World, triage: Triag
     upkeep.moved(batch.unsettled.truths)
     for work in batch.work.values():
         upkeep.changed(work.item, work.changes, work.bears)
-    return [failed for failed in map(triage, upkeep.run(engine, world)) if failed is not None]
+    failures = upkeep.run(engine, world)
+    batch.unsettled.fail(failures)
+    return [failed for failed in map(triage, failures) if failed is not None]
 
 
 def _archive(archived: Sequence[Archived], world: World, triage: Triage, report: Report) -> None:

@@ -1,13 +1,13 @@
 """What a refused row says: whether the write is merely old, or one that the row will never take."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from streamfold.errors import HandlerError
 from streamfold.route import Route
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
-from streamfold.writes import AddRow, GuardedPut, Reason, RowKey, StateKey, Write
+from streamfold.writes import AddRow, DeleteRow, GuardedPut, PutRow, Reason, RowKey, StateKey, Write
 
 LARGEST_SHOWN = 3
 """Attributes of a row that is too large which a message names."""
@@ -16,6 +16,16 @@ LARGEST_SHOWN = 3
 def is_stale(write: Write, reason: Reason) -> bool:
     """Whether a write was refused only because the row is as new: a row-guarded one, over a row of its own."""
     return isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason)
+
+
+def is_added_to(write: Write, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
+    """Whether a whole row was refused because others add to it: it counts contributors, and bears no owner."""
+    return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
+
+
+def counts_contributors(reason: Reason) -> bool:
+    """Whether what refused a write is a row that counts its contributors."""
+    return reason.item is not None and CONTRIBUTORS in reason.item
 
 
 def _own(write: GuardedPut, reason: Reason) -> bool:
@@ -45,8 +55,8 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
 def not_the_owner(write: Write, reason: Reason) -> HandlerError:
     owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
     return HandlerError(
-        f"Row {_name(write.key)} belongs to {owner}: a row with plain attributes has one source item. Put a field into "
-        "its template that tells the sources apart."
+        f"Row {_name(write.key)} belongs to {owner}: a row with plain attributes has one handler and one source item. "
+        "Put a field into its template that tells them apart."
     )
 
 

@@ -7,7 +7,7 @@ before the repair can no longer land after it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
+from streamfold.plan import without_row
 from streamfold.process import note_kinds
-from streamfold.refusals import not_the_owner
+from streamfold.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
 from streamfold.settle import Named, settle
@@ -30,7 +31,7 @@ from streamfold.truth import is_truth
 from streamfold.upkeep import keep_up, truths_of
 from streamfold.values import EXACT
 from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
+from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Left, Refused, RowKey, Write
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
@@ -60,6 +61,17 @@ class Work(NamedTuple):
     route: Route
     fields: Fields
     version: str
+
+
+@dataclass(slots=True)
+class OddRows:
+    """Rows that are not as a target's declaration says: ``added``, others add to them; ``gone``, somebody removed them,
+    and whether others made them again. ``left``: what the ledger item says of earlier steps.
+    """
+
+    added: set[RowKey] = field(default_factory=set)
+    gone: dict[RowKey, bool] = field(default_factory=dict)
+    left: str = ""
 
 
 @dataclass(slots=True)
@@ -100,29 +112,31 @@ class Repair:
 
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
         written, removed, named = 0, 0, _named(self.app.name, work, changes)
-        lowered = named.rows
+        odd = OddRows()
         for number in range(ROUNDS_MAX):
-            known, transition = self._planned(work, named)
+            known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._with_conflicts(planned, work.route, after)
             if not note_kinds(self.app, self.engine, self.world.settings):
                 continue  # the handler is refused now
-            writes = _writes(transition)
+            writes = _writes(transition, odd)
             refused = self.engine.transact(writes, expires_at(self.world))
             if refused is not None:
-                self._decide(writes, refused, number)
+                self._decide(writes, refused, number, odd)
                 continue
-            written, removed, lowered = written + tally.written, removed + tally.removed, lowered | _lowered(writes)
+            written, removed = written + tally.written, removed + tally.removed
+            named.rows |= _lowered(writes)
             for write in writes:
                 if isinstance(write, AddRow):
                     named.take(write.key, write.moved)
             if not transition.partial:
-                removed += self._remove_empty(lowered - after.keys())
+                removed += self._remove_empty(named.rows - after.keys())
                 for error in settle(self.engine, named.moved, self.world.pause).values():
                     raise error
                 self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
+                self._forget_left(transition, odd)
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 return self._with_conflicts(done, work.route, after)
         raise EngineUnavailable(
@@ -141,7 +155,13 @@ class Repair:
         for error in keep_up(self.engine, bearers, {}, self.world.pause).values():
             raise error
 
-    def _planned(self, work: Work, named: Named) -> tuple[bool, Transition]:
+    def _forget_left(self, transition: Transition, odd: OddRows) -> None:
+        """All that earlier steps and this one left behind is done."""
+        (part,) = transition.guard.parts
+        if text := part.left or odd.left:
+            self.engine.forget([Left(transition.guard.key, part.handler, text)])
+
+    def _planned(self, work: Work, named: Named, odd: OddRows) -> tuple[bool, Transition]:
         """The step to what the source says; whether the ledger stood at the version already.
 
         ``named`` takes the rows that the ledger item names.
@@ -154,15 +174,25 @@ class Repair:
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
-        return known, repaired(key, work.item, Step(work.route, work.version, None, after), found)
+        odd.left = stored.left if stored else ""
+        return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
 
-    def _decide(self, writes: Sequence[Write], refused: Refused, number: int) -> None:
+    def _decide(self, writes: Sequence[Write], refused: Refused, number: int, odd: OddRows) -> None:
         """Returns where another round may help, after a pause if others are in the way. Raises where none does."""
-        for write, reason in zip(writes, refused.reasons, strict=True):
-            if reason is not None and reason.code == CONDITION:
-                if isinstance(write, LedgerWrite):
-                    return
+        failing = [
+            (write, reason)
+            for write, reason in zip(writes, refused.reasons, strict=True)
+            if reason is not None and reason.code == CONDITION
+        ]
+        for write, reason in failing:
+            if isinstance(write, AddRow):
+                odd.gone[write.key] = counts_contributors(reason)
+            elif is_added_to(write, reason):
+                odd.added.add(write.key)
+            elif not isinstance(write, LedgerWrite):
                 raise not_the_owner(write, reason)
+        if failing:
+            return
         reasons = [reason for reason in refused.reasons if reason is not None]
         codes = {reason.code for reason in reasons}
         if not codes <= set(CONFLICT):
@@ -191,9 +221,12 @@ def routes_of(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
     return [(route, fields) for route, fields in found.values() if route.ledger or not is_derived]
 
 
-def _writes(transition: Transition) -> list[Write]:
-    effects = (effect for effect in transition.effects if not (isinstance(effect, AddRow) and effect.changes_nothing))
-    return [transition.guard, *effects]
+def _writes(transition: Transition, odd: OddRows) -> list[Write]:
+    effects = transition.effects
+    for key, there in odd.gone.items():
+        effects = without_row(effects, key, there=there)
+    moving = (effect for effect in effects if not (isinstance(effect, AddRow) and effect.changes_nothing))
+    return [transition.guard, *moving]
 
 
 def _lowered(writes: Iterable[Write]) -> set[RowKey]:

@@ -10,24 +10,25 @@ and neither entries are read nor the row is written.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.contribution import Contribution, moved_by, stored_rows
 from streamfold.engines import Engine, Entries
-from streamfold.entries import BEHIND, BEYOND, made
+from streamfold.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger import LedgerItem
 from streamfold.ordered import FORMS, Ordering
-from streamfold.part import PLAIN_ENTRY
+from streamfold.outcome import Failed
 from streamfold.refusals import not_shown
 from streamfold.route import Route
 from streamfold.sending import pause_seconds
 from streamfold.table import EDGE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.truth import is_truth
 from streamfold.values import encode
-from streamfold.writes import CONDITION, CONFLICT, Moved, RowKey, SettleRow, all_moved
+from streamfold.writes import CONDITION, CONFLICT, Left, Moved, RowKey, SettleRow, StateKey, all_moved
 
 ROUNDS_MAX = 8
 """Times that a row is read and written beside others that move its entries; then the records come again."""
@@ -40,28 +41,32 @@ Touched = Mapping[RowKey, tuple[Moved, ...]]
 
 @dataclass(slots=True)
 class Named:
-    """The counted rows that images of an item name, and that an attempt that died may have left empty or unsettled."""
+    """The rows that an item names, and that an attempt that died may have left unfinished: counted rows that may stand
+    empty, rows whose entries moved, and truths that are to be copied onto their items.
+    """
 
     rows: set[RowKey] = field(default_factory=set)
     moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)
     truths: set[RowKey] = field(default_factory=set)
 
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
-        """Takes what one image of an item contributes."""
+        """Takes what the code makes of one image of an item."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
-        self.truths.update(filter(is_truth, parts))
-        for key, places in moved_by(application, route, item, parts).items():
-            self.take(key, places)
+        self._take_all(parts, moved_by(application, route, item, parts, parts))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
-        """Takes the entries that a ledger item holds, and those that it held until its last step."""
+        """Takes what a ledger item holds, and what its steps left behind."""
         if route.name in found.parts:
             part = found.parts[route.name]
-            for text in (part.text, part.left):
-                rows = stored_rows(text)
-                self.truths.update(filter(is_truth, rows))
-                for key, places in moved_by(application, route, item, rows).items():
-                    self.take(key, places)
+            left = stored_rows(part.left)
+            self.rows.update(left)
+            for parts in (stored_rows(part.text), left):
+                self._take_all(parts, moved_by(application, route, item, parts, {}))
+
+    def _take_all(self, parts: Contribution, moved: Touched) -> None:
+        self.truths.update(filter(is_truth, parts))
+        for key, places in moved.items():
+            self.take(key, places)
 
     def join(self, other: "Named") -> None:
         """Takes all that another names."""
@@ -77,15 +82,20 @@ class Named:
 
 
 class Unsettled:
-    """Rows whose entries moved, each with the changes that moved them through which handlers.
+    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it.
 
-    ``truths`` are, likewise, rows of derived attributes that are to be copied onto their items.
+    ``moved``: entries that moved, by row. ``lowered``: by how much a row's count of contributors changed on balance.
+    ``truths``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
+    ``left``: what the ledger says was left behind, by item and handler; ``unfinished``: of whom something failed.
     """
 
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}
+        self.lowered: dict[RowKey, int] = {}
         self.causes: dict[RowKey, list[Cause]] = {}
         self.truths: dict[RowKey, list[Cause]] = {}
+        self.left: dict[Place, Left] = {}
+        self.unfinished: set[Place] = set()
 
     def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Takes those of the rows that are truths."""
@@ -93,12 +103,61 @@ class Unsettled:
             self.truths.setdefault(row, []).extend((change, route) for route in routes for change in changes)
 
     def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes what moved below a row."""
         if moved:
             self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-            self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)
+            self._cause(row, routes, changes)
+
+    def lower(self, row: RowKey, contributors: int, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes by how much a row's count of contributors changed."""
+        self.lowered[row] = self.lowered.get(row, 0) + contributors
+        self._cause(row, routes, changes)
+
+    def take(self, named: Named, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes all that an attempt that died may have left unfinished."""
+        for row in named.rows:
+            if row not in self.lowered:
+                self.lower(row, -1, routes, changes)
+        for row, moved in named.moved.items():
+            self.add(row, moved, routes, changes)
+        self.touch(named.truths, routes, changes)
+
+    def note(self, item: ItemKey, left: Left) -> None:
+        """Takes what a ledger item says was left behind: it is taken away once all of it is finished."""
+        if left.text:
+            self.left[item, left.handler] = left
+
+    def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
+        """Takes what a ledger item that was read says was left behind by these handlers."""
+        for route in routes:
+            if route.name in found.parts:
+                self.note(item, Left(key, route.name, found.parts[route.name].left))
+
+    def fail(self, failed: Iterable[Failed]) -> None:
+        """Notes of whom something failed, before it is decided what becomes of the records."""
+        self.unfinished.update((change.item, route.name) for change, route, _ in failed)
+
+    def finished(self) -> list[Left]:
+        """What was left behind and is done with."""
+        return [left for place, left in self.left.items() if place not in self.unfinished]
+
+    def _cause(self, row: RowKey, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)
 
 
 Cause = tuple[Change, Route]
+Place = tuple[ItemKey, str]
+"""An item and a handler."""
+
+
+def forget_left(engine: Engine, unsettled: Unsettled) -> None:
+    """Takes away what the ledger kept of rows that are finished now.
+
+    What the store does not take away now is finished once more when the item comes again, which changes nothing.
+    """
+    if finished := unsettled.finished():
+        with suppress(EngineUnavailable):
+            engine.forget(finished)
 
 
 class Shows(NamedTuple):
@@ -141,7 +200,8 @@ def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception]) ->
 
 def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> bool:
     """Whether the row shows what its entries say; False where another process moved them meanwhile."""
-    concerned = [each for each in moved if STAMP in row and _concerns(row, each)]
+    known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
+    concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
     removed: list[str] = []
     for each in concerned:
@@ -157,6 +217,14 @@ def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> b
     if reason.code != CONDITION and reason.code not in CONFLICT:
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return False
+
+
+def _as_ordered(row: Row, moved: Moved) -> Moved | None:
+    """What moved, ordered as the row's attribute is where the code at hand does not say; None where neither does."""
+    if moved.ordering:
+        return moved
+    ordering, _, _ = str(row.get(EDGE + moved.name, "")).partition(" ")
+    return moved._replace(ordering=ordering) if ordering else None
 
 
 def _concerns(row: Row, moved: Moved) -> bool:

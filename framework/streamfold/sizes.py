@@ -20,7 +20,7 @@ ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
 def estimated_bytes(write: Write) -> int:
     """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
     if isinstance(write, AddRow):
-        return ACTION_BYTES
+        return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
     if isinstance(write, LedgerWrite):
         expected = write.revision is None  # only then it is sent
         texts = [len(part.contribution) + len(part.expected) * expected for part in write.parts]
@@ -49,6 +49,8 @@ def _stored(write: Write) -> Mapping[str, Any]:
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
         return {"s": write.contribution}
+    if isinstance(write, AddRow):
+        return write.values
     return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut) else {}
 
 

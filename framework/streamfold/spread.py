@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from streamfold.entries import PLAIN_ENTRY
 from streamfold.ordered import FORMS, PLAIN, Form, Ordering, order_text
-from streamfold.part import PLAIN_ENTRY
 from streamfold.table import EDGE, PLACES, PLAIN_NAMES
 from streamfold.values import EXACT, hidden
 

@@ -6,6 +6,7 @@ was found. Values are plain Python; each engine brings them to its own form.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.aggregates import Number
@@ -25,7 +26,10 @@ class StateKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PutRow:
-    """Writes a whole row. With an ``owner``: only where there is no row, or one of the same owner."""
+    """Writes a whole row. With an ``owner``: only where there is no row, or one that was put by the same owner.
+
+    An addition takes the owner's mark away: what somebody else added is never overwritten by a whole row.
+    """
 
     key: RowKey
     attributes: Mapping[str, Any]
@@ -34,7 +38,7 @@ class PutRow:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRow:
-    """Removes a row whose contributor left. With an ``owner``: only a row of that owner."""
+    """Removes a row whose contributor left. With an ``owner``: only a row that was put by that owner."""
 
     key: RowKey
     owner: str | None = None
@@ -48,6 +52,13 @@ class Moved(NamedTuple):
     ordering: str
     places: frozenset[str]
 
+    def joined(self, other: "Moved") -> "Moved":
+        """Both, which are of one partition; an ordering that is known goes before one that is not."""
+        return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places)
+
+
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
+
 
 class AddRow(NamedTuple):
     """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one.
@@ -57,6 +68,11 @@ class AddRow(NamedTuple):
 
     ``unversioned``: only to a row that no guarded put has written. A sum behind a tombstone would be hidden, and gone
     with it; the next put would overwrite it.
+
+    ``least``: only to a row that counts so many contributors. Those who take back or amend what they added must be
+    among them: a row that somebody removed is not made again of differences. None: to any row, and to none.
+
+    ``values`` and ``removed`` are plain attributes that are set and removed besides, of a row that others add to.
     """
 
     key: RowKey
@@ -65,19 +81,32 @@ class AddRow(NamedTuple):
     unversioned: bool = False
     stamp: str = ""
     moved: tuple[Moved, ...] = ()
+    least: int | None = None
+    values: Mapping[str, Any] = NO_VALUES
+    removed: tuple[str, ...] = ()
 
     def merged(self, other: "AddRow") -> "AddRow":
         """Both additions as one. Raises ``decimal.Inexact`` where the sum would need more than 38 digits."""
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
-        unversioned = self.unversioned or other.unversioned
-        contributors, stamp = self.contributors + other.contributors, max(self.stamp, other.stamp)
-        return AddRow(self.key, amounts, contributors, unversioned, stamp, all_moved(self.moved, other.moved))
+        values = {**self.values, **other.values} if self.values or other.values else NO_VALUES
+        return AddRow(
+            self.key,
+            amounts,
+            self.contributors + other.contributors,
+            self.unversioned or other.unversioned,
+            max(self.stamp, other.stamp),
+            all_moved(self.moved, other.moved),
+            _least(self.least, other.least),
+            values,
+            tuple(name for name in (*self.removed, *other.removed) if name not in values),
+        )
 
     @property
     def changes_nothing(self) -> bool:
-        return not self.contributors and not self.stamp and not any(self.amounts.values())
+        plain = self.values or self.removed
+        return not (self.contributors or self.stamp or plain or any(self.amounts.values()))
 
 
 def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, ...]:
@@ -87,7 +116,7 @@ def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, 
     found = {each.partition: each for each in one}
     for each in other:
         known = found.get(each.partition)
-        found[each.partition] = each._replace(places=each.places | known.places) if known else each
+        found[each.partition] = known.joined(each) if known else each
     return tuple(found.values())
 
 
@@ -115,8 +144,8 @@ class LedgerPart(NamedTuple):
     ``LedgerWrite`` has no ``revision``: the part must then be absent or of an older version, hold that
     contribution, and bear no fence.
 
-    ``left``: the entries that it held and holds no more, as text; None where no entries move. If a process dies before
-    it settles their rows, a redelivery knows them by it.
+    ``left``: the rows and entries that it held and holds no more, as text; None where it leaves none. Whoever finishes
+    these rows then takes the text away (``Left``); until that is done no step may overwrite it unread.
     """
 
     handler: str
@@ -143,6 +172,14 @@ class LedgerWrite(NamedTuple):
     expires: bool
     live_expected: int | None = None
     fence: bool = False
+
+
+class Left(NamedTuple):
+    """What one handler's steps through a ledger item left behind, as text: known to be finished."""
+
+    key: StateKey
+    handler: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +284,10 @@ class Refused(NamedTuple):
     """A transaction that changed nothing: one reason per write, in order, None for a write that did not refuse."""
 
     reasons: tuple[Reason | None, ...]
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
 
 
 def _sum(one: Number, other: Number) -> Number:

@@ -124,11 +124,12 @@ def _() -> Iterator[None]:
 
 @mutant("the delta comes from the images, whatever the ledger holds")
 def _() -> Iterator[None]:
-    def from_images(key: Any, item: Any, steps: Any, found: LedgerItem) -> Any:
-        planned = replanned(key, item, steps, found)
+    def from_images(key: Any, item: Any, steps: Any, found: LedgerItem, added: Any) -> Any:
+        planned = replanned(key, item, steps, found, added)
         if planned is None or any(step.before is None for step in planned.steps):
             return planned
-        rows = [row for step in planned.steps for row in difference(step.route, item, step.before, step.after)]
+        name = key.pk.split("#")[1]
+        rows = [row for step in planned.steps for row in difference(name, step.route, item, step.before, step.after)]
         return planned._replace(effects=tuple(rows))
 
     with patch.object(plan_module, "replanned", from_images):

@@ -71,7 +71,7 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_what_a_process_that_died_left_is_settled_when_the_record_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(ledger, "left_text", lambda before, after: None):
+    with patch.object(ledger, "left_text", lambda *_: None):
         yield
 
 

@@ -52,9 +52,9 @@ def write_line(write: Write) -> str:
         case AddRow():
             return f"add to {_row(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
         case PutRow():
-            return f"put {_row(write.key)}{_owned(write.owner)}: {_attributes(write.attributes)}"
+            return f"put {_row(write.key)}{_unshared(write.owner)}: {_attributes(write.attributes)}"
         case DeleteRow():
-            return f"remove {_row(write.key)}{_owned(write.owner)}"
+            return f"remove {_row(write.key)}{_unshared(write.owner)}"
         case GuardedPut():
             return _guarded(write)
         case PutState():
@@ -72,8 +72,14 @@ def _guarded(write: GuardedPut) -> str:
 def _added(write: AddRow) -> str:
     changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
     changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.moved]
+    changes += [f"{name_text(name)}={text(value)}" for name, value in write.values.items()]
+    changes += [f"without {name_text(name)}" for name in write.removed if not hidden(name)]
     changes += [f"contributors {write.contributors:+}"] if write.contributors else []
     return ", ".join(changes)
+
+
+def _unshared(owner: str | None) -> str:
+    return ", if nobody adds to it" if owner else ""
 
 
 def _owned(owner: str | None) -> str:

@@ -6,7 +6,7 @@ Rows come and go as DynamoDB attribute values, state items as plain values. What
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles
+from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles, takes
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
@@ -19,6 +19,7 @@ from streamfold.writes import (
     DeleteRow,
     GuardedPut,
     LedgerWrite,
+    Left,
     PutRow,
     PutState,
     Reason,
@@ -90,6 +91,14 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
     return None
 
 
+def without_left(left: Left, before: StateItem | None) -> StateItem | None:
+    """A ledger item without what it says was left behind; None where it says nothing, or something else."""
+    name = left.handler + ".u"
+    if before is None or before.get(name) != left.text:
+        return None
+    return {each: value for each, value in before.items() if each != name}
+
+
 def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, expires_at: int) -> Row | Reason | None:
     """The row after a write; None where there is none then. Raises ``HandlerError`` for what cannot be stored."""
     match write:
@@ -139,9 +148,11 @@ def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> St
 
 
 def _add(write: AddRow, before: Row | None, table: Table) -> Row | Reason:
-    if write.unversioned and before is not None and VERSION in before:
-        return Reason(CONDITION, decode({"M": before}))
+    if not takes(write, before):
+        return Reason(CONDITION, before and decode({"M": before}))
     row = dict(before) if before else key_attributes(table, write.key)
+    if not write.unversioned:
+        row.pop(OWNER, None)
     amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
     for name, amount in amounts.items():
         text = number_text(amount)  # a number that no request could carry is refused, whatever the sum
@@ -152,6 +163,8 @@ def _add(write: AddRow, before: Row | None, table: Table) -> Row | Reason:
         row[name] = {"N": text}
     if write.stamp:
         row[STAMP] = {"S": write.stamp}
+    if write.values or write.removed:
+        row = {name: value for name, value in row.items() if name not in write.removed} | encode(write.values)["M"]
     return row
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from streamfold.aggregates import Number
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION
-from streamfold.values import WIDE, encode
-from streamfold.writes import GuardedPut, LedgerWrite, SettleRow
+from streamfold.values import WIDE, decode_number, encode
+from streamfold.writes import AddRow, GuardedPut, LedgerWrite, SettleRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -25,7 +25,18 @@ def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
             version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored
         ):
             return False
+        if part.left is not None and part.handler + ".u" in stored:
+            return False
     return True
+
+
+def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
+    """The condition of an addition."""
+    if write.unversioned and row is not None and VERSION in row:
+        return False
+    if write.least is None:
+        return True
+    return row is not None and CONTRIBUTORS in row and decode_number(row[CONTRIBUTORS]["N"]) >= write.least
 
 
 def settles(write: SettleRow, row: Mapping[str, Any] | None) -> bool:

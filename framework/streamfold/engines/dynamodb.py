@@ -20,6 +20,7 @@ from streamfold.writes import (
     CONFLICT,
     VALIDATION,
     AbsentSource,
+    Left,
     PutRow,
     Reason,
     Refused,
@@ -188,6 +189,21 @@ class DynamoEngine:
         return {
             "Statement": f'DELETE FROM "{table}" WHERE {where} RETURNING ALL OLD *',  # noqa: S608 - names quoted, values bound
             "Parameters": [*attributes.values(), {"N": "0"}],
+        }
+
+    def forget(self, finished: Sequence[Left]) -> None:
+        for some in _cut(finished, STATEMENTS_MAX):
+            statements = [self._forgetting(left) for left in some]
+            answer = self._call(self.client.batch_execute_statement, Statements=statements)
+            for response in answer["Responses"]:
+                if (code := response.get("Error", {}).get("Code")) not in (None, CONDITION, *BUSY):
+                    raise EngineError(f"DynamoDB refused the call with {code}: {response['Error'].get('Message', '')}")
+
+    def _forgetting(self, left: Left) -> dict[str, Any]:
+        name, table = f'"{left.handler}.u"', self.requests.state_table
+        return {
+            "Statement": f'UPDATE "{table}" REMOVE {name} WHERE "pk" = ? AND "sk" = ? AND {name} = ?',
+            "Parameters": [*state_attributes(left.key).values(), {"S": left.text}],
         }
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:

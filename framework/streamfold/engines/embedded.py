@@ -22,6 +22,7 @@ from streamfold.engines.applied import (
     refused_as_a_whole,
     row_after,
     state_after,
+    without_left,
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
@@ -39,6 +40,7 @@ from streamfold.writes import (
     AbsentSource,
     DeleteRow,
     Guard,
+    Left,
     PutRow,
     Reason,
     Refused,
@@ -104,6 +106,12 @@ class EmbeddedEngine:
                     self._store(key, row, None)
                     removed.append(key)
         return removed
+
+    def forget(self, finished: Sequence[Left]) -> None:
+        with self._transaction():
+            for left in finished:
+                if (item := without_left(left, self._state(left.key))) is not None:
+                    self._put_state(left.key, item)
 
     def read_state(
         self,

@@ -206,19 +206,14 @@ class Requests:
     def _add(self, write: AddRow) -> dict[str, Any]:
         use = Expression()
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
-        adds = [f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items()]
-        stamp = f"SET {use.name(STAMP)} = {use.value(write.stamp)} " if write.stamp else ""
-        condition: dict[str, Any] = {}
-        if write.unversioned:
-            condition = {
-                "ConditionExpression": f"attribute_not_exists({use.name(VERSION)})",
-                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            }
+        sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
+        clauses = _clauses(use, sets, write.removed if write.unversioned else (*write.removed, OWNER))
+        adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
         return {
             "TableName": self.real_name(write.key[0]),
             "Key": self.key(write.key),
-            "UpdateExpression": f"{stamp}{'ADD ' if adds else ''}{', '.join(adds)}".rstrip(),
-            **condition,
+            "UpdateExpression": f"{clauses} {'ADD ' if adds else ''}{adds}".strip(),
+            **_takes(use, write),
             **use.arguments(),
         }
 
@@ -286,14 +281,28 @@ def _clauses(use: Expression, values: Mapping[str, Any], removed: Iterable[str])
     return " ".join([f"SET {sets}"] * bool(sets) + [f"REMOVE {removes}"] * bool(removes))
 
 
+def _takes(use: Expression, write: AddRow) -> dict[str, str]:
+    """The condition of an addition, where it has one."""
+    terms = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
+    if write.least is not None:
+        terms.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
+    if not terms:
+        return {}
+    return {"ConditionExpression": " AND ".join(terms), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+
+
 def _optimistic(use: Expression, part: LedgerPart) -> str:
-    """The part is of an older version, holds what the effects were computed from, and bears no fence."""
+    """The part is of an older version, holds what the effects were computed from, and bears no fence.
+
+    Where the step leaves something, nothing that an earlier one left is still to be finished.
+    """
     version, stored = use.name(part.handler + ".v"), use.name(part.handler + ".s")
     older = (
         f"{version} < {use.value(part.version)} AND {stored} = {use.value(part.expected)} "
         f"AND attribute_not_exists({use.name(part.handler + '.fence')})"
     )
-    return f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
+    holds = f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
+    return holds if part.left is None else f"{holds} AND attribute_not_exists({use.name(part.handler + '.u')})"
 
 
 def _live(use: Expression, live: int) -> str:

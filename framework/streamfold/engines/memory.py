@@ -20,6 +20,7 @@ from streamfold.engines.applied import (
     refused_as_a_whole,
     row_after,
     state_after,
+    without_left,
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.own_records import OwnRecords, change_of
@@ -33,6 +34,7 @@ from streamfold.values import decode, encode
 from streamfold.writes import (
     VALIDATION,
     DeleteSource,
+    Left,
     PutRow,
     Reason,
     Refused,
@@ -91,6 +93,11 @@ class MemoryEngine:
         removed = [key for key in dict.fromkeys(rows) if is_empty(self.rows.get(key))]
         self._apply(dict.fromkeys(removed))
         return removed
+
+    def forget(self, finished: Sequence[Left]) -> None:
+        for left in finished:
+            if (item := without_left(left, self.state.get(left.key))) is not None:
+                self._apply({left.key: item})
 
     def read_state(
         self,

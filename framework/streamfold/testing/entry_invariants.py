@@ -47,7 +47,8 @@ class EntryInvariants:
         for handler, text in by_handler.items():
             for table, partition, sort, _, *rest in json.loads(text):
                 row = (table, key_value(partition), key_value(sort))
-                for name, (_, entries) in (rest[1] if len(rest) > 1 else {}).items():
+                held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
+                for name, (_, entries) in held.items():
                     yield from ((self._partition(handler, name, row), order) for order in entries)
 
     def _partition(self, handler: str, name: str, row: RowKey) -> str:

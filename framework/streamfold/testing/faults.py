@@ -11,7 +11,7 @@ from streamfold.key import KeyValue
 from streamfold.table import Table
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes import CONFLICT, VALIDATION, Left, PutRow, Reason, Refused, RowKey, StateKey, Write
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
 """What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
@@ -20,6 +20,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
     "put_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
+    "forget": ("applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
     "archive": ("applied-twice", *ANSWERS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
@@ -83,6 +84,9 @@ class FaultyEngine:
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
+
+    def forget(self, finished: Sequence[Left]) -> None:
+        self._call("forget", finished)
 
     def archive(self, name: str, content: bytes) -> None:
         self._call("archive", name, content)
@@ -220,6 +224,8 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
         return f"put of {', '.join(_place(row.key) for row in first)}"
     if name == "remove_empty":
         return f"removal of empty rows {', '.join(map(_place, first))}"
+    if name == "forget":
+        return f"note that what {', '.join(_place(left.key) for left in first)} left behind is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
     if name in ("read_state", "read_consistently", "read_rows"):
