@@ -80,7 +80,7 @@ class CountingEngine:
         return removed
 
     def forget(self, finished):
-        units = sum(_write_units(self._bytes(left.key)) for left in finished)
+        units = sum(_write_units(self._bytes(key)) for key in finished)
         self.engine.forget(finished)
         self.calls.append(Call("forget", ceil(len(finished) / BATCH_WRITES), len(finished), units))
 

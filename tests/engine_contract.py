@@ -647,6 +647,89 @@ class EngineContract:
     def test_no_rows_are_put(self, store):
         assert store.engine.put_rows([]) == []
 
+    # Rows that others add to
+
+    def test_addition_takes_the_mark_of_who_put_a_row_whole(self, store):
+        store.write(owned("shop/total", a=1))
+        store.write(AddRow(ROW, {"units": 5}, 1))
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "a": 1, "units": 5, CONTRIBUTORS: 1}
+        for write in (owned("shop/total", a=2), DeleteRow(ROW, "shop/total")):
+            (reason,) = store.refused(write)
+            assert (reason.code, reason.item["units"]) == (CONDITION, 5)
+
+    def test_addition_sets_and_removes_plain_attributes(self, store):
+        store.write(owned("shop/total", a=1, b=2, c="old"))
+        store.write(AddRow(ROW, {"units": 5}, 1, values={"c": "new", "d": {"e": [1]}}, removed=("a", "none")))
+        expected = {"b": 2, "c": "new", "d": {"e": [1]}, "units": 5, CONTRIBUTORS: 1}
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], **expected}
+
+    def test_plain_attributes_are_removed_without_anything_added(self, store):
+        store.write(owned("shop/total", a=1, b=2))
+        store.write(AddRow(ROW, {}, 0, removed=("a",)))
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "b": 2}
+
+    def test_addition_that_needs_contributors_is_refused_where_there_is_no_row(self, store):
+        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, least=1))
+        assert (reason.code, reason.item) == (CONDITION, None)
+        assert store.row() is None
+
+    def test_addition_that_needs_more_contributors_than_a_row_has_is_refused_with_that_row(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 2))
+        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, least=3))
+        assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 2)
+        store.write(AddRow(ROW, {"units": -1}, -1, least=2))
+        assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (1, 1)
+
+    def test_addition_to_a_row_that_is_there_is_refused_where_it_counts_nobody(self, store):
+        store.write(PutRow(ROW, {"units": 1}))
+        (reason,) = store.refused(AddRow(ROW, {}, 0, stamp="s", least=0))
+        assert reason.code == CONDITION
+        store.write(AddRow(ROW, {}, 1))
+        store.write(AddRow(ROW, {}, 0, stamp="s", least=0))
+        assert store.row()["_sf_s"] == "s"
+
+    # What a step left behind
+
+    def left(self, store, text="[]"):
+        part = LedgerPart("total", "v1", "", "", text)
+        store.write(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
+
+    def test_what_was_left_behind_is_forgotten_once_it_is_finished(self, store):
+        self.left(store)
+        assert store.state()["total.u"] == "[]"
+        store.engine.forget({LEDGER: {"total": "[]"}})
+        assert "total.u" not in store.state()
+        assert (store.state()["r"], store.state()["total.v"]) == (1, "v1")
+
+    def test_what_was_left_behind_since_is_kept(self, store):
+        self.left(store)
+        store.engine.forget({LEDGER: {"total": "[1]"}})
+        store.engine.forget({LEDGER: {"total": "[]", "other": "[]"}, StateKey("ledger#none", "-"): {"total": "[]"}})
+        assert store.state()["total.u"] == "[]"
+        assert store.state(StateKey("ledger#none", "-")) is None
+
+    def test_what_several_handlers_left_behind_is_forgotten_at_once(self, store):
+        parts = [LedgerPart(name, "v1", "", "", "[]") for name in ("total", "by-day", "a.b")]
+        keys = [LEDGER._replace(sk=str(number)) for number in range(30)]
+        for key in keys:
+            store.write(LedgerWrite(key, tuple(parts), None, 0, expires=False))
+        store.engine.forget({key: {part.handler: "[]" for part in parts} for key in keys})
+        assert [name for key in keys for name in store.state(key) if name.endswith(".u")] == []
+
+    def test_what_is_not_finished_is_never_overwritten_unread(self, store):
+        self.left(store)
+        part = LedgerPart("total", "v2", "", "", "[2]")
+        (reason,) = store.refused(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
+        assert (reason.code, reason.item["total.u"]) == (CONDITION, "[]")
+        store.write(LedgerWrite(LEDGER, (part,), 1, 0, expires=False))
+        assert store.state()["total.u"] == "[2]"
+
+    def test_step_that_leaves_nothing_does_not_mind_what_is_not_finished(self, store):
+        self.left(store)
+        part = LedgerPart("total", "v2", "", "")
+        store.write(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
+        assert (store.state()["total.u"], store.state()["total.v"]) == ("[]", "v2")
+
     # Rows without contributors
 
     def test_only_rows_without_contributors_are_removed(self, store):

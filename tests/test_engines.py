@@ -18,6 +18,7 @@ from tests.entries_contract import EntriesContract
 
 NUMBERS = "it refuses no sum, however many digits that has"
 STATEMENTS = "its PartiQL parser takes no parameters in a DELETE"
+REMOVES = "its PartiQL parser takes one REMOVE in an UPDATE"
 SIZES = "it counts the bytes of an item otherwise"
 MOTO_DIFFERS = {
     "test_sum_of_more_than_38_digits_is_refused_for_good": NUMBERS,
@@ -27,6 +28,8 @@ MOTO_DIFFERS = {
     "test_empty_rows_with_number_and_binary_keys_are_removed": STATEMENTS,
     "test_row_that_is_named_twice_is_removed_once": STATEMENTS,
     "test_rows_of_derived_attributes_are_rows_of_the_state_table": STATEMENTS,
+    "test_what_was_left_behind_since_is_kept": REMOVES,
+    "test_what_several_handlers_left_behind_is_forgotten_at_once": REMOVES,
     "test_missing_table_is_named_with_what_to_do_about_it[remove empty rows]": STATEMENTS,
     "test_transaction_over_4_megabytes_is_refused_for_good_and_one_just_under_it_is_made": "it takes larger ones",
     "test_row_just_under_400_kilobytes_is_written": SIZES,

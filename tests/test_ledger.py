@@ -155,7 +155,7 @@ FIVE, SEVEN = contributed(Row(GROUP, group="x", n=Sum(5))), contributed(Row(GROU
 
 def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
-    left = stored_text({key: NO_PART for key in FIVE})
+    left = stored_text(dict.fromkeys(FIVE, NO_PART))
     part = LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), left)
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
     assert not found.partial

@@ -51,7 +51,7 @@ class Watched:
         return self.engine.remove_empty(rows)
 
     def forget(self, finished):
-        self.touched |= {left.key for left in finished}
+        self.touched |= set(finished)
         return self.engine.forget(finished)
 
     def swap_state(self, key, attributes, revision):

@@ -31,7 +31,7 @@ from streamfold.truth import is_truth
 from streamfold.upkeep import keep_up, truths_of
 from streamfold.values import EXACT
 from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Left, Refused, RowKey, Write
+from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
@@ -159,7 +159,7 @@ class Repair:
         """All that earlier steps and this one left behind is done."""
         (part,) = transition.guard.parts
         if text := part.left or odd.left:
-            self.engine.forget([Left(transition.guard.key, part.handler, text)])
+            self.engine.forget({transition.guard.key: {part.handler: text}})
 
     def _planned(self, work: Work, named: Named, odd: OddRows) -> tuple[bool, Transition]:
         """The step to what the source says; whether the ledger stood at the version already.

@@ -137,9 +137,13 @@ class Unsettled:
         """Notes of whom something failed, before it is decided what becomes of the records."""
         self.unfinished.update((change.item, route.name) for change, route, _ in failed)
 
-    def finished(self) -> list[Left]:
-        """What was left behind and is done with."""
-        return [left for place, left in self.left.items() if place not in self.unfinished]
+    def finished(self) -> dict[StateKey, dict[str, str]]:
+        """What was left behind and is done with: of each ledger item, by handler."""
+        found: dict[StateKey, dict[str, str]] = {}
+        for place, left in self.left.items():
+            if place not in self.unfinished:
+                found.setdefault(left.key, {})[left.handler] = left.text
+        return found
 
     def _cause(self, row: RowKey, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)

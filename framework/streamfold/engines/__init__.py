@@ -10,10 +10,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from streamfold.change import ItemKey
 from streamfold.key import KeyValue
 from streamfold.table import Table
-from streamfold.writes import Left, PutRow, Refused, RowKey, StateKey, Write
+from streamfold.writes import PutRow, Refused, RowKey, StateKey, Write
 
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
+
+
+Finished = Mapping[StateKey, Mapping[str, str]]
+"""What steps left behind and is finished: of ledger items, by handler, the text that they hold of it."""
 
 
 class Entries(NamedTuple):
@@ -54,8 +58,8 @@ class Engine(Protocol):
         """Removes those of the rows whose count of contributors is 0, and returns them."""
         ...
 
-    def forget(self, finished: Sequence[Left]) -> None:
-        """Takes away what ledger items say was left behind, where they still say the same."""
+    def forget(self, finished: Finished) -> None:
+        """Takes away what ledger items say was left behind, where an item still says just that."""
         ...
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:

@@ -19,7 +19,6 @@ from streamfold.writes import (
     DeleteRow,
     GuardedPut,
     LedgerWrite,
-    Left,
     PutRow,
     PutState,
     Reason,
@@ -91,12 +90,12 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
     return None
 
 
-def without_left(left: Left, before: StateItem | None) -> StateItem | None:
-    """A ledger item without what it says was left behind; None where it says nothing, or something else."""
-    name = left.handler + ".u"
-    if before is None or before.get(name) != left.text:
+def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateItem | None:
+    """A ledger item without what it says was left behind, by handler; None where it says something else."""
+    names = {handler + ".u": text for handler, text in texts.items()}
+    if before is None or any(before.get(name) != text for name, text in names.items()):
         return None
-    return {each: value for each, value in before.items() if each != name}
+    return {name: value for name, value in before.items() if name not in names}
 
 
 def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, expires_at: int) -> Row | Reason | None:

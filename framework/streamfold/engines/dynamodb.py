@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -20,7 +20,6 @@ from streamfold.writes import (
     CONFLICT,
     VALIDATION,
     AbsentSource,
-    Left,
     PutRow,
     Reason,
     Refused,
@@ -191,19 +190,21 @@ class DynamoEngine:
             "Parameters": [*attributes.values(), {"N": "0"}],
         }
 
-    def forget(self, finished: Sequence[Left]) -> None:
-        for some in _cut(finished, STATEMENTS_MAX):
-            statements = [self._forgetting(left) for left in some]
+    def forget(self, finished: Finished) -> None:
+        for some in _cut(finished.items(), STATEMENTS_MAX):
+            statements = [self._forgetting(key, texts) for key, texts in some]
             answer = self._call(self.client.batch_execute_statement, Statements=statements)
             for response in answer["Responses"]:
                 if (code := response.get("Error", {}).get("Code")) not in (None, CONDITION, *BUSY):
                     raise EngineError(f"DynamoDB refused the call with {code}: {response['Error'].get('Message', '')}")
 
-    def _forgetting(self, left: Left) -> dict[str, Any]:
-        name, table = f'"{left.handler}.u"', self.requests.state_table
+    def _forgetting(self, key: StateKey, texts: Mapping[str, str]) -> dict[str, Any]:
+        names = [f'"{handler}.u"' for handler in texts]
+        removes = " ".join(f"REMOVE {name}" for name in names)
+        where = " AND ".join(f"{name} = ?" for name in ('"pk"', '"sk"', *names))
         return {
-            "Statement": f'UPDATE "{table}" REMOVE {name} WHERE "pk" = ? AND "sk" = ? AND {name} = ?',
-            "Parameters": [*state_attributes(left.key).values(), {"S": left.text}],
+            "Statement": f'UPDATE "{self.requests.state_table}" {removes} WHERE {where}',
+            "Parameters": [*state_attributes(key).values(), *({"S": text} for text in texts.values())],
         }
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from streamfold.change import ItemKey
-from streamfold.engines import OWN_VERSION, Entries, OwnRecord, Page, StoredItem
+from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -40,7 +40,6 @@ from streamfold.writes import (
     AbsentSource,
     DeleteRow,
     Guard,
-    Left,
     PutRow,
     Reason,
     Refused,
@@ -107,11 +106,11 @@ class EmbeddedEngine:
                     removed.append(key)
         return removed
 
-    def forget(self, finished: Sequence[Left]) -> None:
+    def forget(self, finished: Finished) -> None:
         with self._transaction():
-            for left in finished:
-                if (item := without_left(left, self._state(left.key))) is not None:
-                    self._put_state(left.key, item)
+            for key, texts in finished.items():
+                if (item := without_left(texts, self._state(key))) is not None:
+                    self._put_state(key, item)
 
     def read_state(
         self,

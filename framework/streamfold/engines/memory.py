@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from streamfold.change import ItemKey
-from streamfold.engines import OWN_VERSION, Entries, OwnRecord, Page, StoredItem
+from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
     is_empty,
@@ -34,7 +34,6 @@ from streamfold.values import decode, encode
 from streamfold.writes import (
     VALIDATION,
     DeleteSource,
-    Left,
     PutRow,
     Reason,
     Refused,
@@ -94,10 +93,10 @@ class MemoryEngine:
         self._apply(dict.fromkeys(removed))
         return removed
 
-    def forget(self, finished: Sequence[Left]) -> None:
-        for left in finished:
-            if (item := without_left(left, self.state.get(left.key))) is not None:
-                self._apply({left.key: item})
+    def forget(self, finished: Finished) -> None:
+        for key, texts in finished.items():
+            if (item := without_left(texts, self.state.get(key))) is not None:
+                self._apply({key: item})
 
     def read_state(
         self,

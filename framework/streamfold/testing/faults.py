@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.change import ItemKey
-from streamfold.engines import Entries, OwnRecord, Page, StoredItem
+from streamfold.engines import Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.key import KeyValue
 from streamfold.table import Table
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.writes import CONFLICT, VALIDATION, Left, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
 """What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
@@ -85,7 +85,7 @@ class FaultyEngine:
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
 
-    def forget(self, finished: Sequence[Left]) -> None:
+    def forget(self, finished: Finished) -> None:
         self._call("forget", finished)
 
     def archive(self, name: str, content: bytes) -> None:
@@ -225,7 +225,7 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
     if name == "remove_empty":
         return f"removal of empty rows {', '.join(map(_place, first))}"
     if name == "forget":
-        return f"note that what {', '.join(_place(left.key) for left in first)} left behind is finished"
+        return f"note that what {', '.join(_place(key) for key in first)} left behind is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
     if name in ("read_state", "read_consistently", "read_rows"):

@@ -1,0 +1,190 @@
+"""Mutants of rows that several versions of the code write, of rows that somebody removed, and of what a step leaves."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import commit, contribution, entries, ledger
+from streamfold.engines import applied
+from streamfold.engines.memory import MemoryEngine
+from streamfold.writes import AddRow, DeleteRow, PutRow
+from tests.mutants.registry import mutant, on_engines
+
+SHARED = "tests/test_shared_rows.py::"
+LEFT = "tests/test_left.py::"
+
+
+@mutant(
+    "rows are put and deleted whole, whoever adds to them",
+    None,
+    tests=(
+        SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
+        SHARED + "test_a_row_of_another_application_is_not_overwritten",
+    ),
+)
+def _() -> Iterator[None]:
+    whole = applied._put_or_delete
+
+    def unconditional(write: Any, before: Any, table: Any) -> Any:
+        bare = PutRow(write.key, write.attributes) if isinstance(write, PutRow) else DeleteRow(write.key)
+        return whole(bare, before, table)
+
+    with patch.object(applied, "_put_or_delete", unconditional):
+        yield
+
+
+@mutant(
+    "an addition leaves the mark of who put the row",
+    None,
+    tests=SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
+)
+def _() -> Iterator[None]:
+    add = applied._add
+
+    def keeping(write: AddRow, before: Any, table: Any) -> Any:
+        row = add(write, before, table)
+        owner = (before or {}).get("_sf_o")
+        return {**row, "_sf_o": owner} if owner and isinstance(row, dict) else row
+
+    with patch.object(applied, "_add", keeping):
+        yield
+
+
+@mutant(
+    "a row that others add to fails the handler that puts it whole",
+    None,
+    tests=SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
+)
+def _() -> Iterator[None]:
+    with patch.object(commit, "is_added_to", lambda *_: False):
+        yield
+
+
+@mutant(
+    "plain attributes of before stay on a row that is added to",
+    None,
+    tests=SHARED + "test_plain_attributes_of_before_go_when_a_row_is_added_to",
+)
+def _() -> Iterator[None]:
+    with patch.object(contribution, "_removed", lambda *_: ()):
+        yield
+
+
+@mutant(
+    "a difference is added to whatever row there is",
+    None,
+    tests=(
+        SHARED + "test_a_row_that_expired_before_its_contributors_does_not_come_back_negative",
+        SHARED + "test_an_amendment_does_not_make_a_row_of_a_difference",
+    ),
+)
+def _() -> Iterator[None]:
+    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(least=None), row)):
+        yield
+
+
+@mutant(
+    "a row that somebody removed fails those who take back what they added",
+    None,
+    tests=SHARED + "test_a_new_contributor_makes_a_row_again_beside_one_that_leaves",
+)
+def _() -> Iterator[None]:
+    with patch.object(commit, "without_row", lambda effects, key, there: effects):
+        yield
+
+
+@mutant(
+    "what a row refuses to a step that assumed too much is taken for a removed row",
+    None,
+    tests=SHARED + "test_plain_attributes_of_before_go_when_a_row_is_added_to",
+)
+def _() -> Iterator[None]:
+    def deciding(self: Any, attempt: Any, refused: Any) -> None:
+        count = len(attempt.chunk.units)
+        rows = zip(attempt.chunk.writes[count:], refused.reasons[count:], strict=True)
+        units = list(attempt.chunk.units)
+        for write, reason in rows:
+            if reason is not None and isinstance(write, AddRow):
+                units = self._without_stale(units, write, reason)
+        self._resend(units, attempt.rounds + 1)
+
+    with patch.object(commit.Committer, "_decide", deciding):
+        yield
+
+
+@mutant(
+    "what left a row decides its form",
+    None,
+    tests=(
+        SHARED + "test_an_item_that_older_code_counted_leaves_a_row_in_its_present_form",
+        SHARED + "test_an_item_leaves_a_row_in_its_present_form_where_no_code_says_how_it_was",
+    ),
+)
+def _() -> Iterator[None]:
+    moved = entries.moved
+
+    def by_what_left(mark: Any, row: Any, before: Any, after: Any, declared: Any = entries.NOTHING) -> Any:
+        return moved(mark, row, before, after, {**declared, **before})
+
+    with patch.object(contribution, "moved", by_what_left):
+        yield
+
+
+@mutant(
+    "the rows that a step leaves are not kept for those who come after it",
+    None,
+    tests=(
+        LEFT + "test_a_row_that_a_step_left_empty_is_removed_when_the_record_comes_again",
+        LEFT + "test_a_parent_that_an_item_left_does_not_keep_its_amount",
+    ),
+)
+def _() -> Iterator[None]:
+    text = ledger.left_text
+
+    def entries_only(before: Any, after: Any, writes: Any, known: str = "") -> Any:
+        return text(before, after, (), known)
+
+    with patch.object(ledger, "left_text", entries_only):
+        yield
+
+
+@mutant(
+    "each page forgets what the one before it took",
+    None,
+    tests=LEFT + "test_every_page_of_a_large_step_is_finished",
+)
+def _() -> Iterator[None]:
+    text = ledger.left_text
+    with patch.object(ledger, "left_text", lambda before, after, writes, known="": text(before, after, writes)):
+        yield
+
+
+@mutant(
+    "a step overwrites what an earlier one left, unread",
+    None,
+    tests=LEFT + "test_what_an_unfinished_step_left_is_finished_by_the_next_step_that_leaves_a_row",
+)
+def _() -> Iterator[None]:
+    def unread(holds: Any) -> Any:
+        return lambda write, item: holds(
+            write._replace(parts=tuple(part._replace(left=None) for part in write.parts)), item
+        )
+
+    with on_engines("ledger_holds", unread):
+        yield
+
+
+@mutant(
+    "what is not finished is forgotten",
+    None,
+    tests=LEFT + "test_what_is_not_finished_stays_in_the_ledger",
+)
+def _() -> Iterator[None]:
+    with patch.object(commit.Unsettled, "fail", lambda *_: None):
+        yield
+
+
+@mutant("what is finished is never forgotten", None, tests=LEFT + "test_what_is_finished_is_taken_out_of_the_ledger")
+def _() -> Iterator[None]:
+    with patch.object(MemoryEngine, "forget", lambda *_: None):
+        yield

@@ -1,0 +1,244 @@
+"""Rows that are put whole by one version of the code, and added to by another; and rows that somebody removed."""
+
+import pytest
+
+from streamfold import App, Average, Collect, Count, Key, Max, Router, Row, Sum, Table, Top
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import HandlerError
+from streamfold.process import process_event
+from streamfold.repair import Repair
+from streamfold.settings import Settings
+from streamfold.values import decode
+from streamfold.world import World
+from tests.source import Source
+
+ORDER = Key("ORDER#{o}", "META")
+LINE = Key("ORDER#{o}", "LINE#{sku}")
+SUMMARY = Key("ORDER#{o}", "SUMMARY")
+ROW = ("main", "ORDER#1", "SUMMARY")
+
+
+def alone(name="shop"):
+    """The view of orders has its target for itself, and puts rows whole."""
+    router = Router()
+
+    @router.view(ORDER, into=SUMMARY)
+    def orders(order):
+        yield Row(status=order["status"], weight=Sum(order["w"]), seen=Collect(order["w"], into=list))
+
+    return App(name, routers=[router])
+
+
+def shared(*, seen=False):
+    """Another view adds to its rows."""
+    router = Router()
+
+    @router.view(ORDER, into=SUMMARY)
+    def orders(order):
+        yield Row(weight=Sum(order["w"]), **({"seen": Collect(order["w"], into=list)} if seen else {}))
+
+    @router.view(LINE, into=SUMMARY)
+    def lines(line):
+        yield Row(total=Sum(line["price"]))
+
+    return App("shop", routers=[router])
+
+
+class Shop:
+    """Orders and lines in one table, and versions of an application over one store."""
+
+    def __init__(self, *apps):
+        tables = {name: table for app in apps for name, table in app.tables.items()}
+        self.store = MemoryEngine(tables.values())
+        self.source = Source()
+
+    def order(self, **attributes):
+        return self.source.put("ORDER#1", "META", **attributes)
+
+    def line(self, **attributes):
+        return self.source.put("ORDER#1", "LINE#a", **attributes)
+
+    def deliver(self, app, *records):
+        world = World(Settings(), pause=lambda seconds: None)
+        return process_event(app, list(records), self.store, world).failures
+
+    def row(self, key=ROW):
+        row = self.store.rows.get(key)
+        names = ("PK", "SK")
+        return row and {name: decode(value) for name, value in row.items() if name not in names and "_sf_" not in name}
+
+
+def test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to():
+    old, new = alone(), shared()
+    shop = Shop(old, new)
+    shop.deliver(old, shop.order(status="open", w=1))
+    shop.deliver(new, shop.line(price=50))
+    assert shop.deliver(old, shop.order(status="paid", w=2)) == []
+    assert shop.row() == {"status": "paid", "seen": [2], "weight": 2, "total": 50}
+    assert shop.deliver(new, shop.order(status="done", w=3), shop.line(price=60)) == []
+    assert shop.row() == {"weight": 3, "total": 60}
+
+
+def test_a_warm_process_of_older_code_removes_only_its_part_of_a_row():
+    old, new = alone(), shared()
+    shop = Shop(old, new)
+    shop.deliver(old, shop.order(status="open", w=1))
+    shop.deliver(new, shop.line(price=50))
+    assert shop.deliver(old, shop.source.remove("ORDER#1", "META")) == []
+    assert shop.row() == {"weight": 0, "total": 50}
+    assert shop.deliver(old, shop.order(status="new", w=4)) == []
+    assert shop.row() == {"status": "new", "seen": [4], "weight": 4, "total": 50}
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_plain_attributes_of_before_go_when_a_row_is_added_to(seen):
+    old, new = alone(), shared(seen=seen)
+    shop = Shop(old, new)
+    shop.deliver(old, shop.order(status="ana@example.com", w=1))
+    assert shop.deliver(new, shop.order(status="ana@example.com", w=2)) == []
+    assert shop.row() == {"weight": 2, **({"seen": [2]} if seen else {})}
+
+
+def test_a_row_that_is_put_whole_again_keeps_what_others_added():
+    old, new = alone(), shared(seen=True)
+    shop = Shop(old, new)
+    shop.deliver(old, shop.source.put("ORDER#0", "META", status="open", w=1))
+    shop.deliver(new, shop.order(status="open", w=1), shop.line(price=50))
+    assert shop.deliver(old, shop.order(status="paid", w=2)) == []
+    assert shop.row() == {"status": "paid", "weight": 2, "seen": [2], "total": 50}
+    assert shop.deliver(new, shop.order(status="done", w=1)) == []
+    assert shop.row() == {"weight": 1, "seen": [1], "total": 50}
+
+
+def test_a_repair_by_older_code_adds_to_a_row_that_others_add_to():
+    old, new = alone(), shared()
+    shop = Shop(old, new)
+    record = shop.order(status="open", w=1)
+    shop.deliver(old, record)
+    shop.deliver(new, shop.line(price=50))
+    image = {**record["dynamodb"]["NewImage"], "status": {"S": "paid"}}
+    shop.store.put_sources([(("main", "ORDER#1", "META"), image, "9")])
+    [repaired] = Repair(old, shop.store, World(Settings())).item(("main", "ORDER#1", "META"))
+    assert repaired.error is None
+    assert shop.row() == {"status": "paid", "seen": [1], "weight": 1, "total": 50}
+
+
+def test_a_row_of_another_application_is_not_overwritten():
+    one, other = alone("shop"), alone("billing")
+    shop = Shop(one, other)
+    shop.deliver(one, shop.order(status="open", w=1))
+    [failure] = shop.deliver(other, shop.order(status="paid", w=1))
+    assert isinstance(failure.error, HandlerError)
+    assert "belongs to shop/orders" in str(failure.error)
+    assert shop.row()["status"] == "open"
+
+
+def test_an_item_of_the_application_itself_is_not_overwritten():
+    app = alone()
+    shop = Shop(app)
+    shop.store.rows[ROW] = {"PK": {"S": ROW[1]}, "SK": {"S": ROW[2]}, "own": {"S": "kept"}}
+    [failure] = shop.deliver(app, shop.order(status="open", w=1))
+    assert "belongs to the application itself" in str(failure.error)
+    assert shop.row() == {"own": "kept"}
+
+
+# Rows that somebody removed.
+
+SHOP = Table("main", ttl="expires")
+PLAY = Key("GAME#{game}", "PLAY#{play}", table=SHOP)
+STATS = Key("GAME#{game}", "STATS", table=SHOP)
+GAME = ("main", "GAME#g", "STATS")
+
+
+def games(plays=2):
+    router = Router()
+
+    @router.view(PLAY, into=STATS)
+    def stats(play):
+        yield Row(
+            plays=Count(),
+            score=Average(play["score"]),
+            best=Max(play["score"]),
+            leaders=Top(plays, by=play["score"]),
+        )
+
+    return App("games", routers=[router])
+
+
+class Games(Shop):
+    def play(self, number, score):
+        return self.source.put("GAME#g", f"PLAY#{number}", score=score)
+
+    def leave(self, number):
+        return self.source.remove("GAME#g", f"PLAY#{number}")
+
+
+def test_a_row_that_expired_before_its_contributors_does_not_come_back_negative():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
+    del shop.store.rows[GAME]
+    assert shop.deliver(app, shop.leave(1), shop.leave(2)) == []
+    assert shop.row(GAME) is None
+
+
+def test_an_amendment_does_not_make_a_row_of_a_difference():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
+    del shop.store.rows[GAME]
+    assert shop.deliver(app, shop.play(1, 9)) == []
+    assert shop.row(GAME) is None
+
+
+def test_a_new_contributor_makes_a_row_again_beside_one_that_leaves():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
+    del shop.store.rows[GAME]
+    assert shop.deliver(app, shop.leave(1), shop.leave(2), shop.play(3, 4)) == []
+    assert shop.row(GAME) == {"plays": 1, "score_sum": 4, "score_count": 1, "best": 4, "leaders": [4]}
+
+
+def test_a_row_counts_no_fewer_than_nobody_whoever_comes_and_goes():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, *(shop.play(number, 7) for number in range(4)))
+    del shop.store.rows[GAME]
+    shop.deliver(app, shop.play(9, 5))
+    for number in range(4):
+        assert shop.deliver(app, shop.leave(number)) == []
+        assert int(shop.store.rows.get(GAME, {"_sf_n": {"N": "0"}})["_sf_n"]["N"]) >= 0
+
+
+def test_a_repair_goes_on_without_a_row_that_somebody_removed():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
+    del shop.store.rows[GAME]
+    shop.store.put_sources([(("main", "GAME#g", "PLAY#1"), None, "9")])
+    [repaired] = Repair(app, shop.store, World(Settings())).item(("main", "GAME#g", "PLAY#1"))
+    assert repaired.error is None
+    assert shop.row(GAME) is None
+
+
+# What left a row does not decide its form.
+
+
+def test_an_item_that_older_code_counted_leaves_a_row_in_its_present_form():
+    old, new = games(2), games(5)
+    shop = Games(old, new)
+    shop.deliver(old, *(shop.play(number, number) for number in range(6)))
+    shop.deliver(new, *(shop.play(number, number + 10) for number in range(1, 6)))
+    assert shop.deliver(new, shop.leave(0)) == []
+    assert shop.row(GAME)["leaders"] == [15, 14, 13, 12, 11]
+
+
+def test_an_item_leaves_a_row_in_its_present_form_where_no_code_says_how_it_was():
+    old, new = games(2), games(5)
+    shop = Games(old, new)
+    shop.source.more["view"] = "NEW_IMAGE"
+    shop.deliver(old, *(shop.play(number, number) for number in range(6)))
+    shop.deliver(new, *(shop.play(number, number + 10) for number in range(1, 6)))
+    assert shop.deliver(new, shop.leave(0)) == []
+    assert shop.row(GAME)["leaders"] == [15, 14, 13, 12, 11]
