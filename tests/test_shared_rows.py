@@ -58,8 +58,8 @@ class Shop:
     def line(self, **attributes):
         return self.source.put("ORDER#1", "LINE#a", **attributes)
 
-    def deliver(self, app, *records):
-        world = World(Settings(), pause=lambda seconds: None)
+    def deliver(self, app, *records, warn=lambda _: None):
+        world = World(Settings(), pause=lambda seconds: None, warn=warn)
         return process_event(app, list(records), self.store, world).failures
 
     def row(self, key=ROW):
@@ -220,6 +220,43 @@ def test_a_repair_goes_on_without_a_row_that_somebody_removed():
     [repaired] = Repair(app, shop.store, World(Settings())).item(("main", "GAME#g", "PLAY#1"))
     assert repaired.error is None
     assert shop.row(GAME) is None
+
+
+def expiring(play):
+    yield Row(plays=Count(), **({"expires": Max(play["expires"])} if "expires" in play else {"expires": Max(5)}))
+
+
+def test_a_shared_row_expires_days_after_its_last_contributor():
+    router = Router()
+    router.view(PLAY, into=STATS)(expiring)
+    app = App("games", routers=[router])
+    shop, warned = Games(app), []
+    shop.deliver(app, shop.source.put("GAME#g", "PLAY#1", expires=1_900_000_000), warn=warned.append)
+    assert shop.row(GAME)["expires"] == 1_900_000_000 + 7 * 24 * 60 * 60
+    assert warned == []
+
+
+def test_a_row_that_expires_above_items_that_do_not_is_warned_of_once():
+    router = Router()
+    router.view(PLAY, into=STATS)(expiring)
+    app = App("games", routers=[router])
+    shop, warned = Games(app), []
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 7), warn=warned.append)
+    assert len(warned) == 1
+    assert "lets rows expire" in warned[0]
+
+
+def test_an_owned_row_expires_when_it_says():
+    router, own = Router(), Key("OWN#{game}#{play}", "ROW", table=SHOP)
+
+    @router.view(PLAY, into=own)
+    def owned(play):
+        yield Row(expires=Max(play["expires"]))
+
+    app = App("games", routers=[router])
+    shop = Games(app)
+    shop.deliver(app, shop.source.put("GAME#g", "PLAY#1", expires=1_900_000_000))
+    assert shop.row(("main", "OWN#g#1", "ROW"))["expires"] == 1_900_000_000
 
 
 # What left a row does not decide its form.

@@ -26,6 +26,7 @@ from streamfold.errors import (
     Unprocessable,
     shown,
 )
+from streamfold.expiry import outlived
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
 from streamfold.ledger_reads import filled
 from streamfold.outcome import Failed, Held, NotStarted
@@ -224,9 +225,18 @@ class Batch:
                 self._fails(change, route, error)
         if after is None:
             return None
+        if outlived(route, change, after):
+            self._warn_of_expiry(route)
         oldest = work.changes[0]
         before = self._try(route, oldest.old, fields) if oldest.has_old else None
         return Step(route, version, before, after)
+
+    def _warn_of_expiry(self, route: Route) -> None:
+        self.world.warn_once(
+            ("expiry", route.name),
+            f"Handler {route.name!r} ({route.declared_at}) lets rows expire, but items that contribute to them do not: "
+            "once such a row is gone, it lacks what they added. Give the items a time to live, or the row none.",
+        )
 
     def _try(self, route: Route, image: Any, fields: Fields) -> Contribution | None:
         """What an image contributes, or None where the handler does not work on it."""

@@ -8,6 +8,7 @@ from streamfold.aggregates import Aggregate, Average, Number
 from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown
+from streamfold.expiry import postponed
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
 from streamfold.truth import MARK
@@ -31,7 +32,7 @@ def part_of(
     ``claim``: by what the claim to a row of a unique index is ordered. ``noted`` takes what the target learns of its
     attributes.
     """
-    amounts, ordered, plain = _divided(route, values)
+    amounts, ordered, plain = _divided(route, target, values)
     if (amounts or ordered or wins is not None) and route.kind == "index":
         what = f"{next(iter({**amounts, **ordered}))!r} as an aggregate" if amounts or ordered else "wins="
         raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
@@ -54,14 +55,16 @@ def part_of(
     return Part(amounts, plain if whole else None, "", ordered)
 
 
-def _divided(route: Route, values: Mapping[str, Any]) -> tuple[dict[str, Number], dict[str, Held], dict[str, Any]]:
+def _divided(
+    route: Route, target: Target, values: Mapping[str, Any]
+) -> tuple[dict[str, Number], dict[str, Held], dict[str, Any]]:
     """What is added up, what is ordered, and the plain attributes."""
     amounts: dict[str, Number] = {}
     ordered: dict[str, Held] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Ordered):
-            ordered[name] = held(value, spread=bool(route.shards))
+            ordered[name] = held(postponed(target, name, value), spread=bool(route.shards))
         elif not isinstance(value, Aggregate):
             plain[name] = value
         else:
