@@ -1,6 +1,7 @@
 """One call proves an application: bugs that are planted are found, named, and made short."""
 
 import itertools
+import json
 import random
 import runpy
 import time
@@ -9,7 +10,8 @@ from datetime import UTC, date, datetime
 import pytest
 from hypothesis import strategies as st
 
-from streamfold import Add, App, Count, Key, Router, Row, Sum
+from streamfold import Add, App, Count, Key, Router, Row, Sum, Table
+from streamfold.errors import RecordError
 from streamfold.testing import (
     Diverged,
     HandlerFails,
@@ -21,6 +23,7 @@ from streamfold.testing import (
     check_scenario,
 )
 from tests import everything
+from tests.records import item, record
 
 ORDER_ITEM, ORDER_TOTAL = everything.ORDER_ITEM, everything.ORDER_TOTAL
 ITEM = {"price": 3, "quantity": 2}
@@ -187,7 +190,7 @@ def test_handler_that_cannot_take_an_item_is_named_with_it():
 
     with pytest.raises(
         HandlerFails,
-        match=r"handler 'picky', item ORDER#1 / ITEM#[12]: AttributeMissing: The item has no attribute 'missing'",
+        match=r"handler 'picky' \(.*test_check.py:\d+\), item ORDER#1 / ITEM#1: AttributeMissing: The item has no attribute 'missing'",
     ):
         check(app_with(picky), {ORDER_ITEM: ITEM})
 
@@ -244,3 +247,15 @@ def test_counter_of_changes_is_proved_too():
         yield Add(changes=1)
 
     check(app_with(counted, kind="on", into=COUNTER), {ORDER_ITEM: ITEM}, histories=50)
+
+
+def test_recorded_tables_are_called_what_the_environment_says(tmp_path, monkeypatch):
+    router = Router()
+    router.view(Key("ORDER#{order_id}", "ITEM#{sku}", Table("orders")), into=ORDER_TOTAL)(total)
+    app = App("planted", routers=[router])
+    file = tmp_path / "orders.jsonl"
+    file.write_text(json.dumps(record(None, item("ORDER#1", "ITEM#a", **ITEM), table="orders-live")) + "\n")
+    with pytest.raises(RecordError, match="STREAMFOLD_TABLE_ORDERS=orders-live"):
+        check(app, recorded=file)
+    monkeypatch.setenv("STREAMFOLD_TABLE_ORDERS", "orders-live")
+    assert check(app, recorded=file, histories=2).changes

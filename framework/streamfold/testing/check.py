@@ -1,5 +1,6 @@
 """One call that proves an application: histories are drawn, run under faults, and compared with an oracle."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.errors import TwinError
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shapes_of
+from streamfold.testing.examples import Taken, taken
+from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_all
@@ -60,10 +62,13 @@ class Scenario(NamedTuple):
 
 @dataclass(slots=True)
 class Proof:
-    """What was tried, and held. ``faults`` counts by kind; ``unproved`` names handlers that this does not prove."""
+    """What was tried, and held. ``faults`` counts by kind; ``unproved`` names handlers that this does not prove, and
+    ``left_out`` says what else was not tried.
+    """
 
     seed: int
     unproved: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     histories: int = 0
     changes: int = 0
     deliveries: int = 0
@@ -73,6 +78,7 @@ class Proof:
     def __str__(self) -> str:
         kinds = "\n".join(f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items()))
         left = "".join(f"\n  not proved: {handler}" for handler in self.unproved)
+        left += "".join(f"\n  left out: {what}" for what in self.left_out)
         return (
             f"{self.histories:,} histories of {self.changes:,} changes, {self.deliveries:,} deliveries, "
             f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s):\n{kinds}"
@@ -123,9 +129,9 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     ``TwinError`` for items or names that do not fit the application.
     """
     only = chosen(faults)
-    shapes = [] if writes is not None else _shapes(app, items or {}, recorded)
+    shapes, left_out = Taken([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
-    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys)), Random(seed)  # noqa: S311 - a seed
+    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     begin, remembered = time.perf_counter(), Remembered(app)
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
     check_deterministic(app, _all(changes_of(app, writes or probes)), remembered)
@@ -159,12 +165,13 @@ def _shapes(app: App, items: Mapping[Key, Any], recorded: str | Path | None) -> 
             )
     if not items:
         raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
-    return accepted(app, shapes_of({key: _examples(given) for key, given in items.items()}))
+    found = shapes_of({key: _examples(given) for key, given in items.items()})
+    return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
     """The changes of recorded files. Raises ``TwinError`` for a line that is no record."""
-    origins = Origins(app.source_tables, Settings(), others=app.tables)
+    origins = Origins(app.source_tables, Settings.from_environment(os.environ), others=app.tables)
     for entry in RecordedFiles(paths):
         if isinstance(entry, BadLine):
             raise TwinError(f"{entry.line}: {entry.why}")

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from decimal import DecimalException
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,7 +12,8 @@ from streamfold.app import App
 from streamfold.change import Change
 from streamfold.errors import ParkingError
 from streamfold.key import Key
-from streamfold.report import Failure
+from streamfold.part import inexact
+from streamfold.report import Failure, raised_at
 from streamfold.route import Dispatch, Route, Shown, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always")
@@ -97,6 +99,14 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
     }
     twin.checked_engines = WeakKeyDictionary()
     return twin
+
+
+def told(route: Route, item: str, error: Exception) -> str:
+    """What is said of a handler that raised: its name, its line, the item and the error, as production says it."""
+    place = raised_at(route, error)
+    if isinstance(error, DecimalException):
+        error = inexact(route, error)
+    return str(Failure(None, item, route.name, error, declared_at=route.declared_at, raised_at=place))
 
 
 def tells_of_conflict(app: App, failure: Failure) -> bool:
