@@ -20,6 +20,7 @@ from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.coverage import item_keys, unproved
 from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
+from streamfold.testing.elsewhere import PROCESSES, Elsewhere
 from streamfold.testing.errors import TwinError
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.examples import Taken, taken
@@ -113,6 +114,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     seed: int = 0,
     faults: Collection[str] | None = None,
     source: Source = "stream",
+    processes: int = PROCESSES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Proof:
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
@@ -122,7 +124,8 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
     drawn. ``faults`` are the names of those to inject, all if not
     given. With ``source="kinesis"`` the records are those of Kinesis, of which some arrive late and some twice.
-    The same seed gives the same run.
+    The same seed gives the same run. ``processes`` is how many other processes, each with a hash seed of its own, call
+    the handlers too, where the application can be imported by a name.
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
@@ -134,14 +137,17 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     begin, remembered = time.perf_counter(), Remembered(app)
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    check_deterministic(app, _all(changes_of(app, writes or probes)), remembered)
-    for number in range(histories):
-        history = tuple(writes or drawn(random, shapes, changes))
-        shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
-        scenario = Scenario(history, shards, actions, source=source, pace=pace)
-        choices = Drawn(random, random.choice(RATES), only)
-        _run_and_count(handlers, scenario, choices, proof, remembered)
-        progress(number + 1)
+    probed = _all(changes_of(app, writes or probes))
+    with Elsewhere(app, probed, processes) as elsewhere:
+        check_deterministic(app, probed, remembered)
+        for number in range(histories):
+            history = tuple(writes or drawn(random, shapes, changes))
+            shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
+            scenario = Scenario(history, shards, actions, source=source, pace=pace)
+            choices = Drawn(random, random.choice(RATES), only)
+            _run_and_count(handlers, scenario, choices, proof, remembered)
+            progress(number + 1)
+        proof.left_out += _said(elsewhere.compare())
     proof.seconds = time.perf_counter() - begin
     return proof
 
@@ -258,6 +264,10 @@ def difference_of(driver: Driver, expected: Rows | None = None) -> str | None:
 
 def _name(key: Iterable[Any]) -> str:
     return " / ".join(str(part) for part in key if part is not None)
+
+
+def _said(what: str) -> tuple[str, ...]:
+    return (what,) if what else ()
 
 
 def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:

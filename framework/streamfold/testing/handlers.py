@@ -102,11 +102,10 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 
 def told(route: Route, item: str, error: Exception) -> str:
-    """What is said of a handler that raised: its name, its line, the item and the error, as production says it."""
-    place = raised_at(route, error)
-    if isinstance(error, DecimalException):
-        error = inexact(route, error)
-    return str(Failure(None, item, route.name, error, declared_at=route.declared_at, raised_at=place))
+    """What is said of a handler that raised: its name, its line, the item and the whole error."""
+    place = raised_at(route, error) or route.declared_at
+    told = inexact(route, error) if isinstance(error, DecimalException) else error
+    return f"handler {route.name!r} ({place}), item {item}: {type(told).__name__}: {told}"
 
 
 def tells_of_conflict(app: App, failure: Failure) -> bool:
