@@ -17,7 +17,7 @@ from streamfold.files import BadLine, RecordedFiles
 from streamfold.key import Key
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
-from streamfold.testing.coverage import item_keys, unproved
+from streamfold.testing.coverage import item_keys, missing, not_injected, unproved
 from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.elsewhere import PROCESSES, Elsewhere
@@ -63,7 +63,8 @@ class Scenario(NamedTuple):
 
 @dataclass(slots=True)
 class Proof:
-    """What was tried, and held. ``faults`` counts by kind; ``unproved`` names handlers that this does not prove, and
+    """What was tried, and held. ``faults`` counts by kind, ``events`` changes by INSERT, MODIFY and REMOVE; ``offered``
+    names the faults that could have been injected. ``unproved`` names handlers that this does not prove, and
     ``left_out`` says what else was not tried.
     """
 
@@ -75,16 +76,28 @@ class Proof:
     deliveries: int = 0
     seconds: float = 0
     faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    offered: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
-        kinds = "\n".join(f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items()))
-        left = "".join(f"\n  not proved: {handler}" for handler in self.unproved)
-        left += "".join(f"\n  left out: {what}" for what in self.left_out)
+        kinds = [f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items())]
+        return "\n".join([f"{self._tried}:", *kinds, *self._gaps])
+
+    @property
+    def summary(self) -> str:
+        """What was tried in one line, without the table of faults, and what was not in further ones."""
+        return "\n".join([self._tried, *self._gaps])
+
+    @property
+    def _tried(self) -> str:
         return (
             f"{self.histories:,} histories of {self.changes:,} changes, {self.deliveries:,} deliveries, "
-            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s):\n{kinds}"
-            f"{left}"
+            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s)"
         )
+
+    @property
+    def _gaps(self) -> list[str]:
+        return [f"  not proved: {each}" for each in self.unproved] + [f"  left out: {each}" for each in self.left_out]
 
 
 class Diverged(AssertionError):  # noqa: N818 - what it says
@@ -147,7 +160,9 @@ def check(  # noqa: PLR0913 - one call says it all, by name
             choices = Drawn(random, random.choice(RATES), only)
             _run_and_count(handlers, scenario, choices, proof, remembered)
             progress(number + 1)
-        proof.left_out += _said(elsewhere.compare())
+        proof.left_out += elsewhere.compare()
+    proof.unproved = unproved(app, keys, handlers.yielded)
+    proof.left_out += (*missing(proof.events), *not_injected(proof.offered, proof.faults))
     proof.seconds = time.perf_counter() - begin
     return proof
 
@@ -195,7 +210,7 @@ def _examples(given: Any) -> list[Mapping[str, Any]]:
 
 
 def _run_and_count(
-    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof, remembered: Remembered
+    handlers: FaultyHandlers, scenario: Scenario, choices: Drawn, proof: Proof, remembered: Remembered
 ) -> None:
     driver = _driver(handlers, scenario, choices)
     expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
@@ -204,6 +219,8 @@ def _run_and_count(
     proof.histories += 1
     proof.changes += len(driver.told)
     proof.deliveries += driver.deliveries
+    proof.events.update(change.event for change in driver.told)
+    proof.offered |= choices.offered
     proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
     if problem or proof.histories == 1:
         check_deterministic(handlers.declared, driver.given, remembered)  # now that handlers have seen other items
@@ -264,10 +281,6 @@ def difference_of(driver: Driver, expected: Rows | None = None) -> str | None:
 
 def _name(key: Iterable[Any]) -> str:
     return " / ".join(str(part) for part in key if part is not None)
-
-
-def _said(what: str) -> tuple[str, ...]:
-    return (what,) if what else ()
 
 
 def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:

@@ -1,6 +1,6 @@
 """Handlers called in other processes: each has another order of sets and another ``hash()``, and remembers nothing.
 
-``python -m streamfold.testing.elsewhere`` is such a process. It imports the application by its name, calls the handlers
+``main`` is what such a process does. It imports the application by its name, calls the handlers
 on the changes that it is given, in another order, and answers what they yield, as text.
 """
 
@@ -72,8 +72,8 @@ class Elsewhere:
     def processes(self) -> "list[subprocess.Popen[bytes]]":
         return [process.running for process in self._begun]
 
-    def compare(self) -> str:
-        """Compares what the handlers give there and here; why they were not compared, empty where they were.
+    def compare(self) -> tuple[str, ...]:
+        """Compares what the handlers give there and here; why they were not compared, nothing where they were.
 
         Raises ``NotDeterministic`` for a handler that gives two things.
         """
@@ -81,14 +81,14 @@ class Elsewhere:
         for process in self._begun:
             try:
                 if process.running.wait(SECONDS_MAX):
-                    return LEFT_OUT + _last_line(process.errors)
+                    return (LEFT_OUT + _last_line(process.errors),)
             except subprocess.TimeoutExpired:
-                return f"{LEFT_OUT}{self._name} was not imported and called within {SECONDS_MAX} seconds"
+                return (f"{LEFT_OUT}{self._name} was not imported and called within {SECONDS_MAX} seconds",)
             process.answer.seek(0)
             answers.append(pickle.load(process.answer))  # noqa: S301 - of a process of our own
         if answers:
             self._compare(answers)
-        return self.why_not and LEFT_OUT + self.why_not
+        return (LEFT_OUT + self.why_not,) if self.why_not else ()
 
     def _compare(self, answers: list[Answer]) -> None:
         calls = calls_on(self.app, self.changes)
@@ -137,7 +137,7 @@ def _begin(asked: bytes, seed: str) -> Process:
         question.seek(0)
         answer, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed when the proof ends
         running = subprocess.Popen(  # noqa: S603 - this module
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-c", f"from {__name__} import main; main()"],
             stdin=question,
             stdout=answer,
             stderr=errors,
@@ -180,7 +180,3 @@ def main() -> None:
         calls = calls_on(app, changes)
         answer = [_yielded(call) for call in reversed(calls)][::-1]
     pickle.dump(answer, sys.stdout.buffer)
-
-
-if __name__ == "__main__":
-    main()

@@ -25,7 +25,10 @@ class InjectedError(Exception):
 
 
 class FaultyHandlers:
-    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers."""
+    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers.
+
+    ``yielded`` names the handlers that yielded something.
+    """
 
     def __init__(self, app: App) -> None:
         self.declared = app
@@ -33,6 +36,7 @@ class FaultyHandlers:
         self.once: set[str] = set()
         self.always: set[str] = set()
         self.for_one: dict[str, Any] = {}
+        self.yielded: set[str] = set()
 
     def mend(self) -> None:
         """From here on no handler raises."""
@@ -62,7 +66,9 @@ class FaultyHandlers:
         def handler(subject: Any, **fields: Any) -> Iterator[Any]:
             if self.once or self.always or self.for_one:
                 self._raise(name, subject, fields)
-            yield from function(subject, **fields)
+            for effect in function(subject, **fields):
+                self.yielded.add(name)
+                yield effect
 
         return handler
 
