@@ -5,6 +5,7 @@ import json
 import random
 import runpy
 import time
+from collections import deque
 from datetime import UTC, date, datetime
 
 import pytest
@@ -142,6 +143,79 @@ def test_handler_that_gives_the_same_again_because_it_remembers_is_named_as_such
     KEPT.clear()
     with pytest.raises(NotDeterministic, match="it remembers other calls"):
         check(app_with(handler), {ORDER_ITEM: ITEM})
+
+
+GREATEST = 0
+
+
+def greatest_so_far(item):
+    global GREATEST  # noqa: PLW0603 - what is planted
+    GREATEST = max(GREATEST, item["price"])
+    yield Row(total=Sum(GREATEST))
+
+
+def first_ever():
+    first = None
+
+    def relative(item):
+        nonlocal first
+        first = item["price"] if first is None else first
+        yield Row(total=Sum(item["price"] - first))
+
+    return relative
+
+
+def on_itself(item):
+    on_itself.first = getattr(on_itself, "first", item["price"])
+    yield Row(total=Sum(on_itself.first))
+
+
+def _helped(price, known=[]):  # noqa: B006 - what is planted
+    known.append(price)
+    return known[0]
+
+
+def by_a_helper(item):
+    yield Row(total=Sum(_helped(item["price"])))
+
+
+def in_another_module(item):
+    yield Row(total=Sum(everything.REMEMBERED.setdefault("first", item["price"])))
+
+
+REMEMBERING = {
+    "global": greatest_so_far,
+    "nonlocal": first_ever(),
+    "attribute of a function": on_itself,
+    "default of a helper": by_a_helper,
+    "another module": in_another_module,
+}
+
+
+@pytest.mark.parametrize("handler", REMEMBERING.values(), ids=REMEMBERING)
+def test_handler_that_remembers_in_whatever_place_is_named_as_such(handler, monkeypatch):
+    monkeypatch.setattr(everything, "REMEMBERED", {}, raising=False)
+    monkeypatch.setitem(globals(), "GREATEST", 0)
+    with pytest.raises(NotDeterministic, match="it remembers other calls"):
+        check(app_with(handler), {ORDER_ITEM: ITEM})
+
+
+def test_list_of_the_last_calls_is_no_order_of_a_set():
+    last = deque(maxlen=3)
+
+    def average_of_the_last(item):
+        last.append(item["price"])
+        yield Row(total=Sum(sum(last)))
+
+    def all_of_the_last(item):
+        last.append(item["price"])
+        yield Row(total=Sum(len(last) // 3))
+
+    for handler in (average_of_the_last, all_of_the_last):
+        last.clear()
+        with pytest.raises(NotDeterministic, match=r"remembers other calls") as raised:
+            check(app_with(handler), {ORDER_ITEM: ITEM})
+        assert "goes by the order of a set" not in str(raised.value)
 
 
 def test_tables_of_constants_are_no_memory(app):

@@ -145,14 +145,14 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     ``TwinError`` for items or names that do not fit the application.
     """
     only = chosen(faults)
+    begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = Taken([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
-    begin, remembered = time.perf_counter(), Remembered(app)
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
     probed = _all(changes_of(app, writes or probes))
     with Elsewhere(app, probed, processes) as elsewhere:
-        check_deterministic(app, probed, remembered)
+        handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
             history = tuple(writes or drawn(random, shapes, changes))
             shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)

@@ -57,16 +57,18 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     ]
 
 
-def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> None:
+def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:
     """Calls every handler on these changes, again, more than a year later, and after all others.
 
-    ``remembered`` is what the handlers could reach before any of them was called. Raises ``NotDeterministic``.
+    ``remembered`` is what the handlers could reach before any of them was called. Returns the names of the handlers
+    that yielded something. Raises ``NotDeterministic``.
     """
     calls = calls_on(app, changes)
     firsts = [_checked(call, remembered) for call in calls]
     for call, first in reversed(list(zip(calls, firsts, strict=True))):
         if first is not None and call() != first:
             raise NotDeterministic(message(call.route, call.change, AFTER_OTHERS))
+    return {call.route.name for call, first in zip(calls, firsts, strict=True) if first}
 
 
 def _checked(call: Call, remembered: Remembered) -> list[Any] | None:
