@@ -16,8 +16,9 @@ from streamfold.part import inexact
 from streamfold.report import Failure, raised_at
 from streamfold.route import Dispatch, Route, Shown, entries_of
 
-FAULTS = ("raises-once", "raises-for-one", "raises-always")
-"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended."""
+FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
+"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is
+switched off, and what it would have been called for is parked."""
 
 
 class InjectedError(Exception):
@@ -27,19 +28,21 @@ class InjectedError(Exception):
 class FaultyHandlers:
     """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers.
 
-    ``yielded`` names the handlers that yielded something.
+    ``yielded`` names the handlers that yielded something, ``off`` those that are switched off.
     """
 
     def __init__(self, app: App) -> None:
         self.declared = app
-        self.app = with_functions(app, self._wrapped)
+        self.app = self.another()
         self.once: set[str] = set()
         self.always: set[str] = set()
         self.for_one: dict[str, Any] = {}
         self.yielded: set[str] = set()
+        self.off: set[str] = set()
 
     def mend(self) -> None:
-        """From here on no handler raises."""
+        """From here on no handler raises, and all are switched on."""
+        self.off.clear()
         self.once.clear()
         self.always.clear()
         self.for_one.clear()
@@ -51,8 +54,14 @@ class FaultyHandlers:
             self.once.add(name)
         elif fault == "raises-always":
             self.always.add(name)
+        elif fault == "switched-off":
+            self.off.add(name)
         else:
             self.for_one.setdefault(name, None)
+
+    def another(self) -> App:
+        """The same application as another process has it, which has seen nothing yet."""
+        return with_functions(self.declared, self._wrapped)
 
     @property
     def options(self) -> list[str]:
