@@ -1,7 +1,8 @@
-"""Handlers in processes of their own: what differs from process to process is found where the application has a name."""
+"""Handlers in processes of their own: what differs between processes is found where the application has a name."""
 
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_handler_that_goes_by_hashes_of_text_is_named_as_such(module, handler):
 
 
 def test_handler_that_remembers_in_an_object_of_its_own_is_named_as_such(module):
-    with pytest.raises(NotDeterministic, match="'relative'.* a new process gives another thing"):
+    with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another thing"):
         prove(module(FIRST), processes=1)
 
 
@@ -99,7 +100,7 @@ def test_application_without_a_name_is_said_to_be_left_out():
 
 def test_application_that_does_not_import_elsewhere_is_said_to_be_left_out_with_the_reason(module):
     made = module(PURE)
-    with open(made.__file__, "a") as file:
+    with Path(made.__file__).open("a") as file:
         file.write("\nraise RuntimeError('not twice')\n")
     (left,) = [left for left in prove(made).left_out if "process" in left]
     assert "RuntimeError: not twice" in left

@@ -193,10 +193,14 @@ def _shown(seeds: Iterable[int], *, shown: bool) -> Iterable[int]:
 
 
 def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> Outcome:
+    from streamfold.testing.coverage import not_injected
+
     if problem := recording.clean_problem():
         return Outcome(problem, [], None)
     runs = [recording.run(seed, only) for seed in seeds]
-    outcome = Outcome(None, runs, None, recording.unproved, recording.left_out)
+    injected = {fault for run in runs for fault in run.faults}
+    left_out = (*recording.left_out, *not_injected(recording.offered, injected))
+    outcome = Outcome(None, runs, None, recording.unproved, left_out)
     return outcome._replace(shortest=recording.shortest(outcome.diverged[0])) if outcome.diverged else outcome
 
 

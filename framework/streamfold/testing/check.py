@@ -22,8 +22,8 @@ from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.elsewhere import PROCESSES, Elsewhere
 from streamfold.testing.errors import TwinError
-from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.examples import Taken, taken
+from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen

@@ -48,7 +48,7 @@ class Choices:
 class Drawn(Choices):
     """Chooses at random, at ``rate`` of the points; only options of these names where ``only`` is given.
 
-    ``offered`` names the options that there were.
+    ``offered`` names the options that there were to choose from.
     """
 
     def __init__(self, random: Random, rate: float, only: Collection[str] | None = None) -> None:
@@ -62,7 +62,8 @@ class Drawn(Choices):
     def _choice(self, point: str, options: Sequence[str]) -> str | None:
         if (point, len(options)) not in self._points:
             self._points.add((point, len(options)))
-            self.offered.update(option.partition(" ")[0] for option in options)
+            names = {option.partition(" ")[0] for option in options}
+            self.offered |= names if self.only is None else names & set(self.only)
         if self.random.random() >= self.rate:
             return None
         left = options if self.only is None else [option for option in options if option.partition(" ")[0] in self.only]

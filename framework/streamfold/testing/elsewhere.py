@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple, Self
 
@@ -131,7 +132,7 @@ def _seeds(count: int) -> list[str]:
 
 
 def _begin(asked: bytes, seed: str) -> Process:
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with TemporaryFile() as question:
         question.write(asked)
         question.seek(0)

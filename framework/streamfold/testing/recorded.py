@@ -82,6 +82,7 @@ class Recording:
         self.shards = _shards(self.items)
         self.expected: Rows = {}
         self.left_out: tuple[str, ...] = ()
+        self.offered: set[str] = set()
 
     @property
     def records(self) -> int:
@@ -123,6 +124,7 @@ class Recording:
         choices = Drawn(random, rate, only)
         driver = self._driver(self.shards, choices, actions, pace=pace)
         problem = difference_of(driver, self.expected)
+        self.offered |= choices.offered
         faults = Counter(taken.option.partition(" ")[0] for taken in choices.taken)
         return Run(seed, faults, choices.script, actions, pace, driver.deliveries, problem)
 

@@ -1,8 +1,8 @@
 """What handlers may remember between calls, and how they are called as a process that has just begun would call them.
 
 A handler that keeps something in its module, on a function, in a default or in a function around it, gives the same
-whenever it is called again; another process, which has seen other records, gives something else. What the code of
-handlers and of the functions that they call names is looked at, in the modules that are neither Python's nor a package's.
+whenever it is called again; another process, which has seen other records, gives something else. What is looked at is
+what the code of handlers, and of the functions that they call, names in modules that are the application's own.
 """
 
 import sys
