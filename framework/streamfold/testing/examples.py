@@ -44,9 +44,10 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
     for fields, item in shape.given:
         if why := _refusal(app, shape, fields, item):
             raise HandlerFails(
-                f"An item that was given cannot be processed: {why}\nThe item: {_shown(item)}\nIn production its "
-                "record would fail at every delivery. Mend the handler, or yield nothing for such an item; that a handler "
-                "refuses an item is a test of its own: with pytest.raises(HandlerFails): Twin(app).put(...)."
+                f"An item that was given cannot be processed: {why}\nThe item: {_shown(item)}\n"
+                "In production its record would fail at every delivery. Mend the handler, or yield nothing for such an "
+                "item. That a handler refuses an item is a test of its own: with pytest.raises(HandlerFails): "
+                "Twin(app).put(...)."
             )
     given = [item for _, item in shape.given]
     drawn = [item for item in shape.items if item not in given]
