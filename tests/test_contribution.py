@@ -132,7 +132,9 @@ def test_a_row_that_several_sources_could_make_bears_its_owner_whatever_its_tabl
     index = route("view", handler(Row(OWNED, x=1)), *sources, into=[OWNED, *more])
     rows, source = contribution(index, image(LINE), FIELDS), (table, "ORDER#1", "ITEM#a")
     owner = f"shop/{index.name}|{table}|ORDER#1|ITEM#a"
-    assert [PutRow(OWNED_ROW, {"x": 1, "_sf_n": 1, "_sf_o": owner}, owner)] == difference("shop", index, source, {}, rows)
+    assert [PutRow(OWNED_ROW, {"x": 1, "_sf_n": 1, "_sf_o": owner}, owner)] == difference(
+        "shop", index, source, {}, rows
+    )
     assert [DeleteRow(OWNED_ROW, owner)] == difference("shop", index, source, rows, {})
 
 
