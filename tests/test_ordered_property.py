@@ -49,7 +49,7 @@ def app_of(kind):
 
 
 def check_kind(kind, writes, seed):
-    check(app_of(kind), writes=writes, histories=1, seed=seed)
+    check(app_of(kind), writes=writes, histories=1, seed=seed, processes=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -455,7 +455,7 @@ OPTIONS = [{}, {"by": "at"}, {"by": "at", "on_conflict": DOUBLE}]
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=20)
 def test_histories_lead_to_the_model(options, writes, seed):
-    check(app_of(**options), writes=writes, histories=1, seed=seed)
+    check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
 
 @pytest.mark.ci
@@ -463,7 +463,7 @@ def test_histories_lead_to_the_model(options, writes, seed):
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=200)
 def test_two_hundred_histories_lead_to_the_model(options, writes, seed):
-    check(app_of(**options), writes=writes, histories=1, seed=seed)
+    check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
 
 @pytest.mark.parametrize("source", ["stream", "kinesis"])

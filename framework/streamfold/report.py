@@ -98,11 +98,11 @@ def add_failures(report: Report, failed: Iterable[Failed]) -> None:
         if (mark := (id(change), route.name)) not in seen:
             seen.add(mark)
             report.failed[route.name] += 1
-            places = isinstance(error, Held), route.declared_at, _raised_at(route, error)
+            places = isinstance(error, Held), route.declared_at, raised_at(route, error)
             report.failures.append(Failure(change.sequence, change.name, route.name, error, *places))
 
 
-def _raised_at(route: Route, error: BaseException | None) -> str | None:
+def raised_at(route: Route, error: BaseException | None) -> str | None:
     """The line of the handler's file at which an error, or what it was made of, was raised deepest while it ran."""
     code = getattr(route.function, "__code__", None)
     for _ in range(CAUSES_MAX):

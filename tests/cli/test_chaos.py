@@ -44,6 +44,28 @@ app = App("shop", routers=[router])
 """
 
 
+HASHED = """
+from streamfold import App, Count, Key, Router, Row
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+@router.view(ITEM, into=Key("BUCKET#{bucket}", "TOTAL"))
+def buckets(item, order_id):
+    yield Row(bucket=str(hash(order_id)), items=Count())
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Handlers are called in this process alone, which takes a tenth of the time."""
+    monkeypatch.setattr("streamfold.testing.recorded.PROCESSES", 0)
+
+
 @pytest.fixture
 def records(source, folder):
     made = [source.put(f"ORDER#{n % 4}", f"ITEM#{n % 3}", price=n) for n in range(1, 25)]
@@ -63,6 +85,7 @@ def test_shipped_events_pass(folder, monkeypatch, events):
     assert " 0 diverged." in ran.out
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_table_counts_every_fault_and_nothing_is_written(folder, records):
     before = sorted(folder.path.iterdir())
     ran = folder.run("replay", records, "--chaos", "--runs", 5, "--json")
@@ -75,6 +98,7 @@ def test_a_table_counts_every_fault_and_nothing_is_written(folder, records):
     assert sorted(folder.path.iterdir()) == before
 
 
+@pytest.mark.usefixtures("alone")
 def test_the_same_seed_gives_the_same_output(folder, records):
     first = folder.run("replay", records, "--chaos", "--runs", 3, "--seed", 7)
 
@@ -82,13 +106,14 @@ def test_the_same_seed_gives_the_same_output(folder, records):
     assert folder.run("replay", records, "--chaos", "--runs", 3, "--seed", 8) != first
 
 
+@pytest.mark.usefixtures("alone")
 def test_only_the_named_faults_are_injected(folder, records):
     ran = folder.run("replay", records, "--chaos", "--faults", "dies-after, overlap", "--json")
 
     assert {row["fault"] for row in json.loads(ran.out)["faults"]} == {"dies-after", "overlap"}
 
 
-@pytest.mark.usefixtures("unguarded")
+@pytest.mark.usefixtures("unguarded", "alone")
 def test_plain_updates_diverge_and_the_command_told_repeats_it(folder, records):
     ran = folder.run("replay", records, "--chaos", "--runs", 6)
 
@@ -102,7 +127,7 @@ def test_plain_updates_diverge_and_the_command_told_repeats_it(folder, records):
     assert " 1 diverged." in again.out
 
 
-@pytest.mark.usefixtures("unguarded")
+@pytest.mark.usefixtures("unguarded", "alone")
 def test_diverged_runs_are_in_the_json_with_their_shortest_steps(folder, records):
     ran = folder.run("replay", records, "--chaos", "--runs", 6, "--json")
 
@@ -114,6 +139,7 @@ def test_diverged_runs_are_in_the_json_with_their_shortest_steps(folder, records
     assert any(row["diverged"] for row in found["faults"])
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_handler_that_remembers_is_told_before_any_run(folder, records):
     folder.app(REMEMBERS)
     ran = folder.run("replay", records, "--chaos")
@@ -124,6 +150,24 @@ def test_a_handler_that_remembers_is_told_before_any_run(folder, records):
     assert "No run under faults was made" in ran.err
 
 
+def test_a_handler_that_goes_by_hashes_is_told_before_any_run(folder, records):
+    folder.app(HASHED)
+    ran = folder.run("replay", records, "--chaos")
+
+    assert ran.code == 1
+    assert "Handler 'buckets'" in ran.err
+    assert "in two processes it gives two things: it goes by hash()" in ran.err
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_was_left_out_is_said(folder, source):
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), "--chaos", "--runs", 1)
+
+    assert "Left out: no item is removed in the histories." in ran.out
+    assert "Left out: other processes, in which hash() and the order of sets differ: processes=0." in ran.out
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_record_that_a_handler_cannot_take_fails_the_clean_replay(folder, source):
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price="seven")), "--chaos")
 
@@ -132,6 +176,7 @@ def test_a_record_that_a_handler_cannot_take_fails_the_clean_replay(folder, sour
     assert "order_total" in ran.err
 
 
+@pytest.mark.usefixtures("alone")
 def test_records_of_declared_targets_are_left_out(folder, source):
     file = folder.records(source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#1", "TOTAL", total=5))
     ran = folder.run("replay", file, "--chaos", "--runs", 1)
@@ -140,6 +185,7 @@ def test_records_of_declared_targets_are_left_out(folder, source):
     assert "1 records of declared targets were not delivered" in ran.out
 
 
+@pytest.mark.usefixtures("alone")
 def test_external_handlers_are_not_called(folder, records):
     folder.app(WITH_EXTERNAL)
     ran = folder.run("replay", records, "--chaos", "--runs", 2)
@@ -148,6 +194,7 @@ def test_external_handlers_are_not_called(folder, records):
     assert not (folder.path / "mails.txt").exists()
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_bad_line_stops_unless_it_is_to_be_left_out(folder, records):
     bad = folder.write("bad.jsonl", "no json\n")
     stopped = folder.run("replay", records, bad, "--chaos", "--runs", 1)
@@ -159,6 +206,7 @@ def test_a_bad_line_stops_unless_it_is_to_be_left_out(folder, records):
     assert "0 diverged" in went_on.out
 
 
+@pytest.mark.usefixtures("alone")
 def test_more_records_than_memory_is_meant_for_are_refused(folder, records, monkeypatch):
     monkeypatch.setattr("streamfold.testing.recorded.RECORDS_MAX", 23)
     ran = folder.run("replay", records, "--chaos")
@@ -167,6 +215,7 @@ def test_more_records_than_memory_is_meant_for_are_refused(folder, records, monk
     assert "23 at most, and the files hold more: give it a part of them." in ran.err
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_unknown_fault_is_told_with_the_nearest(folder, records):
     ran = folder.run("replay", records, "--chaos", "--faults", "overlapp")
 
@@ -174,6 +223,7 @@ def test_an_unknown_fault_is_told_with_the_nearest(folder, records):
     assert "Fault 'overlapp' is not known. Did you mean 'overlap'?" in ran.err
 
 
+@pytest.mark.usefixtures("alone")
 def test_faults_are_listed(folder, records):
     ran = folder.run("replay", records, "--chaos", "--faults", "list")
 

@@ -1,15 +1,18 @@
 """One call proves an application: bugs that are planted are found, named, and made short."""
 
 import itertools
+import json
 import random
 import runpy
 import time
+from collections import deque
 from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import strategies as st
 
-from streamfold import Add, App, Count, Key, Router, Row, Sum
+from streamfold import Add, App, Count, Key, Router, Row, Sum, Table
+from streamfold.errors import RecordError
 from streamfold.testing import (
     Diverged,
     HandlerFails,
@@ -21,6 +24,7 @@ from streamfold.testing import (
     check_scenario,
 )
 from tests import everything
+from tests.records import item, record
 
 ORDER_ITEM, ORDER_TOTAL = everything.ORDER_ITEM, everything.ORDER_TOTAL
 ITEM = {"price": 3, "quantity": 2}
@@ -138,7 +142,80 @@ def seen_by_a_function():
 def test_handler_that_gives_the_same_again_because_it_remembers_is_named_as_such(handler):
     KEPT.clear()
     with pytest.raises(NotDeterministic, match="it remembers other calls"):
-        check(app_with(handler), {ORDER_ITEM: ITEM})
+        check(app_with(handler), {ORDER_ITEM: ITEM}, histories=1)
+
+
+GREATEST = 0
+
+
+def greatest_so_far(item):
+    global GREATEST  # noqa: PLW0603 - what is planted
+    GREATEST = max(GREATEST, item["price"])
+    yield Row(total=Sum(GREATEST))
+
+
+def first_ever():
+    first = None
+
+    def relative(item):
+        nonlocal first
+        first = item["price"] if first is None else first
+        yield Row(total=Sum(item["price"] - first))
+
+    return relative
+
+
+def on_itself(item):
+    on_itself.first = getattr(on_itself, "first", item["price"])
+    yield Row(total=Sum(on_itself.first))
+
+
+def _helped(price, known=[]):  # noqa: B006 - what is planted
+    known.append(price)
+    return known[0]
+
+
+def by_a_helper(item):
+    yield Row(total=Sum(_helped(item["price"])))
+
+
+def in_another_module(item):
+    yield Row(total=Sum(everything.REMEMBERED.setdefault("first", item["price"])))
+
+
+REMEMBERING = {
+    "global": greatest_so_far,
+    "nonlocal": first_ever(),
+    "attribute of a function": on_itself,
+    "default of a helper": by_a_helper,
+    "another module": in_another_module,
+}
+
+
+@pytest.mark.parametrize("handler", REMEMBERING.values(), ids=REMEMBERING)
+def test_handler_that_remembers_in_whatever_place_is_named_as_such(handler, monkeypatch):
+    monkeypatch.setattr(everything, "REMEMBERED", {}, raising=False)
+    monkeypatch.setitem(globals(), "GREATEST", 0)
+    with pytest.raises(NotDeterministic, match="it remembers other calls"):
+        check(app_with(handler), {ORDER_ITEM: ITEM}, histories=1)
+
+
+def test_list_of_the_last_calls_is_no_order_of_a_set():
+    last = deque(maxlen=3)
+
+    def average_of_the_last(item):
+        last.append(item["price"])
+        yield Row(total=Sum(sum(last)))
+
+    def all_of_the_last(item):
+        last.append(item["price"])
+        yield Row(total=Sum(len(last) // 3))
+
+    for handler in (average_of_the_last, all_of_the_last):
+        last.clear()
+        with pytest.raises(NotDeterministic, match=r"remembers other calls") as raised:
+            check(app_with(handler), {ORDER_ITEM: ITEM})
+        assert "goes by the order of a set" not in str(raised.value)
 
 
 def test_tables_of_constants_are_no_memory(app):
@@ -187,7 +264,7 @@ def test_handler_that_cannot_take_an_item_is_named_with_it():
 
     with pytest.raises(
         HandlerFails,
-        match=r"handler 'picky', item ORDER#1 / ITEM#[12]: AttributeMissing: The item has no attribute 'missing'",
+        match=r"handler 'picky' \(.*test_check.py:\d+\), item ORDER#1 / ITEM#1: AttributeMissing: The item has no",
     ):
         check(app_with(picky), {ORDER_ITEM: ITEM})
 
@@ -244,3 +321,15 @@ def test_counter_of_changes_is_proved_too():
         yield Add(changes=1)
 
     check(app_with(counted, kind="on", into=COUNTER), {ORDER_ITEM: ITEM}, histories=50)
+
+
+def test_recorded_tables_are_called_what_the_environment_says(tmp_path, monkeypatch):
+    router = Router()
+    router.view(Key("ORDER#{order_id}", "ITEM#{sku}", Table("orders")), into=ORDER_TOTAL)(total)
+    app = App("planted", routers=[router])
+    file = tmp_path / "orders.jsonl"
+    file.write_text(json.dumps(record(None, item("ORDER#1", "ITEM#a", **ITEM), table="orders-live")) + "\n")
+    with pytest.raises(RecordError, match="STREAMFOLD_TABLE_ORDERS=orders-live"):
+        check(app, recorded=file)
+    monkeypatch.setenv("STREAMFOLD_TABLE_ORDERS", "orders-live")
+    assert check(app, recorded=file, histories=2).changes

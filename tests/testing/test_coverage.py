@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.testing import check
+from streamfold.testing import Write, check
 from streamfold.testing.coverage import item_keys, unproved
 from streamfold.testing.recorded import Recording
 from tests.records import change, item
@@ -65,9 +65,47 @@ def test_each_handler_that_histories_do_not_reach_is_named_with_the_reason(app):
 def test_report_of_a_proof_names_them(app):
     proof = check(app, {ORDER: {}, ORDER_ITEM: {"price": 1}}, histories=2)
     assert proof.unproved == (EXTERNAL,)
-    assert str(proof).endswith(f"\n  not proved: {EXTERNAL}")
+    assert f"\n  not proved: {EXTERNAL}" in str(proof)
 
 
 def test_recording_names_those_of_which_it_has_no_items(app):
     recording = Recording(app, [change(None, item("ORDER#1"), 1)])
     assert recording.unproved[0] == "cascade (no children are in the histories)"
+
+
+def test_handler_that_yields_nothing_for_any_item_is_named():
+    router = Router()
+
+    @router.view(ORDER_ITEM, into=LINES)
+    def gifts(item):
+        if item["price"] < 0:
+            yield Row(lines=Count())
+
+    proof = check(App("shop", routers=[router]), {ORDER_ITEM: {"price": 1}}, histories=2)
+    assert proof.unproved == ("gifts (it yields nothing for the items of the histories)",)
+
+
+def test_histories_without_a_change_or_a_removal_are_said_to_be_so(app):
+    writes = [Write(ORDER_ITEM, {"order_id": "1", "sku": "a"}, {"price": 1})]
+    left_out = check(app, writes=writes, histories=1).left_out
+    assert {"no item is changed in the histories", "no item is removed in the histories"} <= set(left_out)
+    assert not {each for each in check(app, {ORDER_ITEM: {"price": 1}}, histories=5).left_out if "no item" in each}
+
+
+def test_recording_says_what_never_happens_in_it(app):
+    recording = Recording(app, [change(None, item("ORDER#1", "ITEM#a", price=1), 1)])
+    assert recording.clean_problem() is None
+    assert "no item is removed in the histories" in recording.left_out
+
+
+def test_faults_that_were_never_injected_are_named(app):
+    proof = check(app, {ORDER_ITEM: {"price": 1}}, histories=1, seed=1)
+    (left,) = [each for each in proof.left_out if each.startswith("faults that were never injected: ")]
+    named = set(left.partition(": ")[2].split(", "))
+    assert named == proof.offered - proof.faults.keys() != set()
+
+
+def test_faults_that_were_not_asked_for_are_not_named(app):
+    proof = check(app, {ORDER_ITEM: {"price": 1}}, histories=30, faults=["overlap", "rewound"])
+    assert proof.faults.keys() == proof.offered == {"overlap", "rewound"}
+    assert not [each for each in proof.left_out if "injected" in each]

@@ -155,7 +155,9 @@ def test_handler_of_attributes_that_cannot_take_an_item_is_named_with_it():
         def missing(order):
             yield Row(n=order["missing"])
 
-    with pytest.raises(HandlerFails, match=r"handler 'missing', item ORDER#\d / METADATA: AttributeMissing: "):
+    with pytest.raises(
+        HandlerFails, match=r"handler 'missing' \(.*py:\d+\), item ORDER#\d / METADATA: AttributeMissing: "
+    ):
         check(app_with(picky), {ORDER: ITEMS[ORDER]}, histories=5)
 
 

@@ -132,7 +132,7 @@ def test_views_are_right_when_a_table_changes_over_under_a_higher_epoch(history,
 
 
 def check_histories(count, seed):
-    proof = check(everything.app, ITEMS, histories=count, seed=seed, source="kinesis")
+    proof = check(everything.app, ITEMS, histories=count, seed=seed, source="kinesis", processes=0)
     assert {"arrives-late", "arrives-last", "arrives-twice"} <= set(proof.faults)
 
 
@@ -160,5 +160,5 @@ def test_a_scenario_behind_kinesis_is_run_again():
 
 
 def test_a_dynamodb_stream_delivers_in_order_and_once():
-    proof = check(everything.app, ITEMS, histories=5, faults=["arrives-twice", "arrives-late"])
+    proof = check(everything.app, ITEMS, histories=5, faults=["arrives-twice", "arrives-late"], processes=0)
     assert proof.faults.total() == 0

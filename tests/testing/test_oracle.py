@@ -135,7 +135,10 @@ def test_on_leaves_out_what_it_does_not_take():
 
 
 def test_handler_that_raises_is_named_with_the_item():
-    with pytest.raises(HandlerFails, match="handler 'group_total', item EXPENSE#1 / METADATA: LookupError: no group"):
+    with pytest.raises(
+        HandlerFails,
+        match=r"'group_total' \(.*expenses.py:\d+\), item EXPENSE#1 / METADATA: LookupError: no",
+    ):
         expected_rows(app_with(totals), history({"group": "broken", "amount": 1}))
 
 

@@ -26,7 +26,9 @@ def run(tmp_path, *options):
 
 
 def test_proof_is_shown_at_the_end_of_the_run(tmp_path):
-    assert "test_totals.py::test_totals: 3 histories of " in run(tmp_path)
+    out = run(tmp_path)
+    assert "test_totals.py::test_totals: 3 histories of " in out
+    assert "\n  left out: other processes, " in out
 
 
 def test_options_of_the_command_line_win(tmp_path):

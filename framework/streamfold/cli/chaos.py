@@ -60,13 +60,14 @@ class Taken(NamedTuple):
 class Outcome(NamedTuple):
     """What all runs came to. ``clean`` is what is wrong without any fault, and then there are no runs.
 
-    ``unproved`` names handlers that runs of these records do not prove.
+    ``unproved`` names handlers that runs of these records do not prove, ``left_out`` says what else was not tried.
     """
 
     clean: str | None
     runs: list["Run"]
     shortest: "Shortest | None"
     unproved: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def diverged(self) -> list["Run"]:
@@ -192,9 +193,14 @@ def _shown(seeds: Iterable[int], *, shown: bool) -> Iterable[int]:
 
 
 def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> Outcome:
+    from streamfold.testing.coverage import not_injected
+
     if problem := recording.clean_problem():
         return Outcome(problem, [], None)
-    outcome = Outcome(None, [recording.run(seed, only) for seed in seeds], None, recording.unproved)
+    runs = [recording.run(seed, only) for seed in seeds]
+    injected = {fault for run in runs for fault in run.faults}
+    left_out = (*recording.left_out, *not_injected(recording.offered, injected))
+    outcome = Outcome(None, runs, None, recording.unproved, left_out)
     return outcome._replace(shortest=recording.shortest(outcome.diverged[0])) if outcome.diverged else outcome
 
 
@@ -224,6 +230,7 @@ def _print_json(outcome: Outcome, taken: Taken, seed: int) -> None:
         "faults": _table(outcome),
         "clean": outcome.clean,
         "unproved": list(outcome.unproved),
+        "left_out": list(outcome.left_out),
         "diverged": [{"seed": run.seed, "problem": run.problem} for run in outcome.diverged],
         "shortest": shortest and {"problem": shortest.problem, "records": shortest.records, "story": shortest.story},
     }
@@ -248,6 +255,8 @@ def _print(outcome: Outcome, taken: Taken, options: dict[str, Any], faults: str 
         click.echo(f"{taken.derived} records of declared targets were not delivered: their rows are made anew.")
     for handler in outcome.unproved:
         click.echo(f"Not proved: {handler}.")
+    for what in outcome.left_out:
+        click.echo(f"Left out: {what}.")
     if outcome.shortest:
         _print_diverged(outcome, outcome.shortest, options, faults)
 

@@ -1,5 +1,6 @@
 """One call that proves an application: histories are drawn, run under faults, and compared with an oracle."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +17,14 @@ from streamfold.files import BadLine, RecordedFiles
 from streamfold.key import Key
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
-from streamfold.testing.coverage import item_keys, unproved
+from streamfold.testing.coverage import item_keys, missing, not_injected, unproved
 from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
+from streamfold.testing.elsewhere import PROCESSES, Elsewhere
 from streamfold.testing.errors import TwinError
+from streamfold.testing.examples import Taken, taken
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import Shape, Write, accepted, changes_of, drawn, recorded_shapes, shapes_of
+from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
 from streamfold.testing.oracle import Rows, expected_all
@@ -60,24 +63,41 @@ class Scenario(NamedTuple):
 
 @dataclass(slots=True)
 class Proof:
-    """What was tried, and held. ``faults`` counts by kind; ``unproved`` names handlers that this does not prove."""
+    """What was tried, and held. ``faults`` counts by kind, ``events`` changes by INSERT, MODIFY and REMOVE; ``offered``
+    names the faults that could have been injected. ``unproved`` names handlers that this does not prove, and
+    ``left_out`` says what else was not tried.
+    """
 
     seed: int
     unproved: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     histories: int = 0
     changes: int = 0
     deliveries: int = 0
     seconds: float = 0
     faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    offered: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
-        kinds = "\n".join(f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items()))
-        left = "".join(f"\n  not proved: {handler}" for handler in self.unproved)
+        kinds = [f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items())]
+        return "\n".join([f"{self._tried}:", *kinds, *self._gaps])
+
+    @property
+    def summary(self) -> str:
+        """What was tried in one line, without the table of faults, and what was not in further ones."""
+        return "\n".join([self._tried, *self._gaps])
+
+    @property
+    def _tried(self) -> str:
         return (
             f"{self.histories:,} histories of {self.changes:,} changes, {self.deliveries:,} deliveries, "
-            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s):\n{kinds}"
-            f"{left}"
+            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s)"
         )
+
+    @property
+    def _gaps(self) -> list[str]:
+        return [f"  not proved: {each}" for each in self.unproved] + [f"  left out: {each}" for each in self.left_out]
 
 
 class Diverged(AssertionError):  # noqa: N818 - what it says
@@ -107,6 +127,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     seed: int = 0,
     faults: Collection[str] | None = None,
     source: Source = "stream",
+    processes: int = PROCESSES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Proof:
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
@@ -116,26 +137,32 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
     drawn. ``faults`` are the names of those to inject, all if not
     given. With ``source="kinesis"`` the records are those of Kinesis, of which some arrive late and some twice.
-    The same seed gives the same run.
+    The same seed gives the same run. ``processes`` is how many other processes, each with a hash seed of its own, call
+    the handlers too, where the application can be imported by a name.
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
     ``TwinError`` for items or names that do not fit the application.
     """
     only = chosen(faults)
-    shapes = [] if writes is not None else _shapes(app, items or {}, recorded)
-    keys = {each.key for each in (writes or shapes)}
-    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys)), Random(seed)  # noqa: S311 - a seed
     begin, remembered = time.perf_counter(), Remembered(app)
+    shapes, left_out = Taken([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
+    keys = {each.key for each in (writes or shapes)}
+    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    check_deterministic(app, _all(changes_of(app, writes or probes)), remembered)
-    for number in range(histories):
-        history = tuple(writes or drawn(random, shapes, changes))
-        shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
-        scenario = Scenario(history, shards, actions, source=source, pace=pace)
-        choices = Drawn(random, random.choice(RATES), only)
-        _run_and_count(handlers, scenario, choices, proof, remembered)
-        progress(number + 1)
+    probed = _all(changes_of(app, writes or probes))
+    with Elsewhere(app, probed, processes) as elsewhere:
+        handlers.yielded |= check_deterministic(app, probed, remembered)
+        for number in range(histories):
+            history = tuple(writes or drawn(random, shapes, changes))
+            shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
+            scenario = Scenario(history, shards, actions, source=source, pace=pace)
+            choices = Drawn(random, random.choice(RATES), only)
+            _run_and_count(handlers, scenario, choices, proof, remembered)
+            progress(number + 1)
+        proof.left_out += elsewhere.compare()
+    proof.unproved = unproved(app, keys, handlers.yielded)
+    proof.left_out += (*missing(proof.events), *not_injected(proof.offered, proof.faults))
     proof.seconds = time.perf_counter() - begin
     return proof
 
@@ -159,12 +186,13 @@ def _shapes(app: App, items: Mapping[Key, Any], recorded: str | Path | None) -> 
             )
     if not items:
         raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
-    return accepted(app, shapes_of({key: _examples(given) for key, given in items.items()}))
+    found = shapes_of({key: _examples(given) for key, given in items.items()})
+    return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
     """The changes of recorded files. Raises ``TwinError`` for a line that is no record."""
-    origins = Origins(app.source_tables, Settings(), others=app.tables)
+    origins = Origins(app.source_tables, Settings.from_environment(os.environ), others=app.tables)
     for entry in RecordedFiles(paths):
         if isinstance(entry, BadLine):
             raise TwinError(f"{entry.line}: {entry.why}")
@@ -182,7 +210,7 @@ def _examples(given: Any) -> list[Mapping[str, Any]]:
 
 
 def _run_and_count(
-    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, proof: Proof, remembered: Remembered
+    handlers: FaultyHandlers, scenario: Scenario, choices: Drawn, proof: Proof, remembered: Remembered
 ) -> None:
     driver = _driver(handlers, scenario, choices)
     expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
@@ -191,6 +219,8 @@ def _run_and_count(
     proof.histories += 1
     proof.changes += len(driver.told)
     proof.deliveries += driver.deliveries
+    proof.events.update(change.event for change in driver.told)
+    proof.offered |= choices.offered
     proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
     if problem or proof.histories == 1:
         check_deterministic(handlers.declared, driver.given, remembered)  # now that handlers have seen other items

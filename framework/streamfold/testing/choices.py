@@ -46,15 +46,24 @@ class Choices:
 
 
 class Drawn(Choices):
-    """Chooses at random, at ``rate`` of the points; only options of these names where ``only`` is given."""
+    """Chooses at random, at ``rate`` of the points; only options of these names where ``only`` is given.
+
+    ``offered`` names the options that there were to choose from.
+    """
 
     def __init__(self, random: Random, rate: float, only: Collection[str] | None = None) -> None:
         super().__init__()
         self.random = random
         self.rate = rate
         self.only = only
+        self.offered: set[str] = set()
+        self._points: set[tuple[str, int]] = set()
 
-    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - any point is as good
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:
+        if (point, len(options)) not in self._points:
+            self._points.add((point, len(options)))
+            names = {option.partition(" ")[0] for option in options}
+            self.offered |= names if self.only is None else names & set(self.only)
         if self.random.random() >= self.rate:
             return None
         left = options if self.only is None else [option for option in options if option.partition(" ")[0] in self.only]

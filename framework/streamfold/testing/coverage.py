@@ -6,6 +6,12 @@ from streamfold.app import App
 from streamfold.key import Key
 from streamfold.route import Route
 
+EVENTS = {
+    "MODIFY": "no item is changed in the histories",
+    "REMOVE": "no item is removed in the histories",
+}
+"""What is said of changes that there are none of, by event."""
+
 
 def item_keys(app: App) -> list[Key]:
     """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
@@ -17,10 +23,29 @@ def item_keys(app: App) -> list[Key]:
     return list(keys)
 
 
-def unproved(app: App, keys: Collection[Key]) -> tuple[str, ...]:
-    """The handlers that histories of items of these keys do not prove, each with the reason."""
-    found = ((route.name, _why_not(app, route, keys)) for route in app.routes)
+def unproved(app: App, keys: Collection[Key], yielded: Collection[str] | None = None) -> tuple[str, ...]:
+    """The handlers that histories of items of these keys do not prove, each with the reason.
+
+    ``yielded`` names the handlers that yielded something; None where none was called yet.
+    """
+    found = ((route.name, _why_not(app, route, keys) or _idle(route, yielded)) for route in app.routes)
     return tuple(f"{name} ({why})" for name, why in found if why)
+
+
+def missing(events: Collection[str]) -> tuple[str, ...]:
+    """What never happens to an item in histories of changes with these events."""
+    return tuple(what for event, what in EVENTS.items() if event not in events)
+
+
+def not_injected(offered: Collection[str], injected: Collection[str]) -> tuple[str, ...]:
+    """The faults that a run could have met and never did, in one line."""
+    left = sorted(set(offered) - set(injected))
+    return (f"faults that were never injected: {', '.join(left)}",) if left else ()
+
+
+def _idle(route: Route, yielded: Collection[str] | None) -> str:
+    idle = yielded is not None and route.function is not None and route.name not in yielded
+    return "it yields nothing for the items of the histories" if idle else ""
 
 
 def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:

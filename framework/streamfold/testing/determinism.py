@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime, timedelta
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from streamfold.app import App
@@ -18,6 +18,10 @@ from streamfold.testing.sets import with_sets_reversed
 SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
 """More than a year and not a whole number of hours: whatever is read of a clock differs."""
 SETS = "it goes by the order of a set, which every process has another of"
+AGAIN = "called twice it gives two things: it draws at random, or remembers other calls"
+AFTER_OTHERS = "it remembers other calls: after those of other items it gives another thing"
+MEMORY = "it remembers other calls: a new process gives another thing"
+CLOCK = "it reads a clock: a year later it gives another thing"
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
 """Those that tell a time that they are given, and the clock's where they are given none."""
@@ -27,38 +31,64 @@ class NotDeterministic(AssertionError):  # noqa: N818 - what it says
     """A handler gave two things for one input: it reads a clock, draws at random, or remembers something."""
 
 
-def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> None:
-    """Calls every handler on these changes, again, and more than a year later. Raises ``NotDeterministic``.
+class Call(NamedTuple):
+    """One call of a handler: called, it gives what the handler yields, None where that raises."""
 
-    ``remembered`` is what the handlers could reach before any of them was called.
+    route: Route
+    subject: Any
+    fields: dict[str, Any]
+    change: Change
+
+    def __call__(self, subject: Any = None) -> list[Any] | None:
+        """What is yielded of this subject, or of one that is equal to it."""
+        assert self.route.function is not None
+        return _given(self.route.function, self.subject if subject is None else subject, self.fields)
+
+
+def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
+    """The calls of all handlers on these changes: of each image, or of the change. External ones are not called."""
+    return [
+        Call(route, subject, {name: fields[name] for name in route.wants}, change)
+        for change in changes
+        for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:])
+        for route in entry.routes
+        if route.function is not None and not route.external
+        for subject in ([image for image in (change.old, change.new) if image] if route.ledger else [change])
+    ]
+
+
+def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:
+    """Calls every handler on these changes, again, more than a year later, and after all others.
+
+    ``remembered`` is what the handlers could reach before any of them was called. Returns the names of the handlers
+    that yielded something. Raises ``NotDeterministic``.
     """
-    for change in changes:
-        for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:]):
-            for route in entry.routes:
-                if route.function is not None and not route.external:
-                    for subject in [image for image in (change.old, change.new) if image] if route.ledger else [change]:
-                        _check(route, subject, {name: fields[name] for name in route.wants}, change, remembered)
+    calls = calls_on(app, changes)
+    firsts = [_checked(call, remembered) for call in calls]
+    for call, first in reversed(list(zip(calls, firsts, strict=True))):
+        if first is not None and call() != first:
+            raise NotDeterministic(message(call.route, call.change, AFTER_OTHERS))
+    return {call.route.name for call, first in zip(calls, firsts, strict=True) if first}
 
 
-def _check(route: Route, subject: Any, fields: dict[str, Any], change: Change, remembered: Remembered) -> None:
-    function = route.function
-    assert function is not None
-    first = _given(function, subject, fields)
+def _checked(call: Call, remembered: Remembered) -> list[Any] | None:
+    """What a call gives, the same whenever it is made; None where it raises."""
+    first = call()
     if first is None:
-        return
-    if _given(function, subject, fields) != first:
-        raise NotDeterministic(_message(route, change, "called twice it gives two things"))
-    if not _alike(_given(function, with_sets_reversed(subject), fields), first):
-        raise NotDeterministic(_message(route, change, SETS))
+        return None
+    if call() != first:
+        raise NotDeterministic(message(call.route, call.change, AGAIN))
+    if not _alike(call(with_sets_reversed(call.subject)), first):
+        raise NotDeterministic(message(call.route, call.change, SETS if call() == first else AGAIN))
     with remembered.forgotten() as forgot:
-        if forgot and _given(function, subject, fields) != first:
-            raise NotDeterministic(
-                _message(route, change, "it remembers other calls: a new process gives another thing")
-            )
-    with _later(function):
-        later = _given(function, subject, fields)
+        if forgot and call() != first:
+            raise NotDeterministic(message(call.route, call.change, MEMORY))
+    assert call.route.function is not None
+    with _later(call.route.function):
+        later = call()
     if later != first:
-        raise NotDeterministic(_message(route, change, "it reads a clock: a year later it gives another thing"))
+        raise NotDeterministic(message(call.route, call.change, CLOCK if call() == first else AGAIN))
+    return first
 
 
 def _given(function: Callable[..., Any], subject: Any, fields: dict[str, Any]) -> list[Any] | None:
@@ -79,7 +109,8 @@ def _alike(given: list[Any] | None, first: Sequence[Any]) -> bool:
     return given is not None and not left
 
 
-def _message(route: Route, change: Change, what: str) -> str:
+def message(route: Route, change: Change, what: str) -> str:
+    """What is said of a handler that is no function of its input."""
     return (
         f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
         "A redelivery would then write something else than the first delivery. Take times from the item, or from "

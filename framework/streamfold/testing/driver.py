@@ -6,6 +6,7 @@ late writes land, the rest is delivered, records that were given up are redriven
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from streamfold.process import process_changes
 from streamfold.repair import Repair, Repaired
 from streamfold.report import Failure
 from streamfold.settings import Settings
+from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.faults import FaultyEngine
@@ -34,6 +36,7 @@ from streamfold.testing.writers import Lane, Writers, changes_items
 from streamfold.world import World
 
 if TYPE_CHECKING:
+    from streamfold.app import App
     from streamfold.archive_places import ArchivePlace
 
 BATCH_RECORDS = 100
@@ -46,6 +49,7 @@ DELIVERY = (
     "shuffled",
     "out-of-time",
     "repair",
+    "other-process",
 )
 MEANWHILE = ("overlap", "other-shard", "repair", "written-meanwhile")
 REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
@@ -79,6 +83,7 @@ class Driver:
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
+        self._other_app: App | None = None
         for target in (target for route in self.app.routes for target in route.targets):
             target.shown.clear()  # one run knows nothing of another
         self.choices = choices
@@ -95,6 +100,7 @@ class Driver:
             self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
         self.store.source_tables.update(self.app.source_tables)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
+        self._aside = Aside(self.app)
         self.places: dict[str, ArchivePlace] = {PLACE: Contents(proof, self.engine.archive)}
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
@@ -180,11 +186,14 @@ class Driver:
         delivered = [change for change in batch for _ in range(2)] if how == "each-record-twice" else batch
         if how == "shuffled":
             delivered = _shuffled(batch)
+        if how == "other-process":
+            self.app, self._other_app = self._other_app or self.handlers.another(), self.app
         self._running.append(lane)
         outside, self._batch = self._batch, batch
         failed = self._attempt(delivered, CALLS_IN_TIME if how == "out-of-time" else None)
         self._running.pop()
         self._batch = outside
+        self.handlers.off.clear()
         if self._overtaken is not None and not self._running:
             overtaken, self._overtaken = self._overtaken, None
             return overtaken  # this invocation had timed out, and its answer was not waited for
@@ -193,6 +202,7 @@ class Driver:
     def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
         """One invocation: the failures that it reports, None where it died."""
         self.deliveries += 1
+        self._aside.delivered(batch)
         try:
             world = self._world(calls)
             failures = process_changes(self.app, batch, self.engine, world).failures
@@ -218,10 +228,11 @@ class Driver:
         """The world of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
         return World(
-            self.settings,
+            replace(self.settings, handlers_off=tuple(self.handlers.off)),
             clock=lambda: NOW,
             pause=lambda _: None,
             places=self.places,
+            parking=self._aside,
             cascade=self.writers is not None,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
@@ -282,7 +293,7 @@ class Driver:
         if end != "late-writes-land-last":
             self.engine.land_all()
         rest = [partial(self._deliver_rest, lane) for lane in self.lanes]
-        given_up = [change for lane in self.lanes for change in lane.given_up]
+        given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._aside.parked]
         steps = [*rest, partial(self._redrive, given_up, redrive)]
         for step in reversed(steps) if redrive == "redriven-early" else steps:
             step()

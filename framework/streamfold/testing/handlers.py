@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from decimal import DecimalException
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,11 +12,13 @@ from streamfold.app import App
 from streamfold.change import Change
 from streamfold.errors import ParkingError
 from streamfold.key import Key
-from streamfold.report import Failure
+from streamfold.part import inexact
+from streamfold.report import Failure, raised_at
 from streamfold.route import Dispatch, Route, Shown, entries_of
 
-FAULTS = ("raises-once", "raises-for-one", "raises-always")
-"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended."""
+FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
+"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is
+switched off, and what it would have been called for is parked."""
 
 
 class InjectedError(Exception):
@@ -23,17 +26,23 @@ class InjectedError(Exception):
 
 
 class FaultyHandlers:
-    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers."""
+    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers.
+
+    ``yielded`` names the handlers that yielded something, ``off`` those that are switched off.
+    """
 
     def __init__(self, app: App) -> None:
         self.declared = app
-        self.app = with_functions(app, self._wrapped)
+        self.app = self.another()
         self.once: set[str] = set()
         self.always: set[str] = set()
         self.for_one: dict[str, Any] = {}
+        self.yielded: set[str] = set()
+        self.off: set[str] = set()
 
     def mend(self) -> None:
-        """From here on no handler raises."""
+        """From here on no handler raises, and all are switched on."""
+        self.off.clear()
         self.once.clear()
         self.always.clear()
         self.for_one.clear()
@@ -45,8 +54,14 @@ class FaultyHandlers:
             self.once.add(name)
         elif fault == "raises-always":
             self.always.add(name)
+        elif fault == "switched-off":
+            self.off.add(name)
         else:
             self.for_one.setdefault(name, None)
+
+    def another(self) -> App:
+        """The same application as another process has it, which has seen nothing yet."""
+        return with_functions(self.declared, self._wrapped)
 
     @property
     def options(self) -> list[str]:
@@ -60,7 +75,9 @@ class FaultyHandlers:
         def handler(subject: Any, **fields: Any) -> Iterator[Any]:
             if self.once or self.always or self.for_one:
                 self._raise(name, subject, fields)
-            yield from function(subject, **fields)
+            for effect in function(subject, **fields):
+                self.yielded.add(name)
+                yield effect
 
         return handler
 
@@ -97,6 +114,13 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
     }
     twin.checked_engines = WeakKeyDictionary()
     return twin
+
+
+def told(route: Route, item: str, error: Exception) -> str:
+    """What is said of a handler that raised: its name, its line, the item and the whole error."""
+    place = raised_at(route, error) or route.declared_at
+    told = inexact(route, error) if isinstance(error, DecimalException) else error
+    return f"handler {route.name!r} ({place}), item {item}: {type(told).__name__}: {told}"
 
 
 def tells_of_conflict(app: App, failure: Failure) -> bool:

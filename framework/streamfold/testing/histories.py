@@ -24,7 +24,6 @@ from streamfold.values import Image, without_derived
 if TYPE_CHECKING:
     from streamfold.app import App
     from streamfold.change import Change
-    from streamfold.values import Item
 
 ITEMS_MAX = 4
 """Different items of one key in a history: few, so that they are changed often."""
@@ -57,11 +56,15 @@ class Write(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What the items of one key may look like: the values of its fields, and the attributes."""
+    """What the items of one key may look like: the values of its fields, and the attributes.
+
+    ``given`` are those items that are not made up, each with the fields of its own key.
+    """
 
     key: Key
     fields: Sequence[Mapping[str, Any]]
     items: Sequence[Mapping[str, Any]]
+    given: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = ()
 
 
 def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
@@ -90,7 +93,8 @@ def shape(
     values = {name: _field_values(field, examples, known) for name, field in key.types.items()}
     fields = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())][:ITEMS_MAX]
     items = [{name: value for name, value in example.items() if name not in key.types} for example in examples]
-    return Shape(key, fields, _varied(items))
+    own = [{name: example.get(name, usual) for name, usual in fields[0].items()} for example in examples]
+    return Shape(key, fields, _varied(items), list(zip(own, items, strict=True)))
 
 
 def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
@@ -98,6 +102,7 @@ def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
     keys = item_keys(app)
     fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
+    given: dict[Key, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {key: [] for key in keys}
     for change in changes:
         if change.has_new and change.new and not app.derived(change.item):
             own = Image(without_derived(change.new.raw))
@@ -105,13 +110,17 @@ def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
             for key in keys:
                 if key.table == change.table and (found := key.match_values(*change.item[1:])) is not None:
                     _add_new(fields[key], found, ITEMS_MAX)
-                    _add_new(items[key], image, IMAGES_MAX)
-    return [Shape(key, fields[key], items[key]) for key in keys if items[key]]
+                    if _add_new(items[key], image, IMAGES_MAX):
+                        given[key].append((found, image))
+    return [Shape(key, fields[key], items[key], given[key]) for key in keys if items[key]]
 
 
-def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> None:
-    if len(found) < count_max and one not in found:
-        found.append(one)
+def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> bool:
+    """Whether one was added, which is new and has room."""
+    if len(found) >= count_max or one in found:
+        return False
+    found.append(one)
+    return True
 
 
 def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: Known) -> list[Any]:
@@ -139,36 +148,6 @@ def _other_numbers(value: Any) -> tuple[Any, ...]:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return ()
     return (value + 1, value * 2, 0)
-
-
-def accepted(app: "App", shapes: Iterable[Shape]) -> list[Shape]:
-    """The shapes without items on which a handler raises, as long as it takes the example itself."""
-    return [shape._replace(items=_accepted(app, shape) or shape.items[:1]) for shape in shapes]
-
-
-def _accepted(app: "App", shape: Shape) -> list[Mapping[str, Any]]:
-    good = []
-    for item in shape.items:
-        history = [Write(shape.key, shape.fields[0], item), Write(shape.key, shape.fields[0], None)]
-        try:
-            for change in changes_of(app, history)[0]:
-                _call_all(app, change)
-        except Exception:  # noqa: BLE001, S112 - this handler does not take what was made up
-            continue
-        good.append(item)
-    return good
-
-
-def _call_all(app: "App", change: "Change") -> None:
-    for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:]):
-        for route in entry.routes:
-            if route.function is None or route.external:
-                continue
-            subjects: list[Item | Change] = (
-                [image for image in (change.old, change.new) if image] if route.ledger else [change]
-            )
-            for subject in subjects:
-                list(route.function(subject, **{name: fields[name] for name in route.wants}))
 
 
 def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:

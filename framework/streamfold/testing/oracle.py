@@ -7,7 +7,7 @@ change once. Nothing of the planner, the ledger or a store is used: two pages th
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from decimal import localcontext
+from decimal import DecimalException, localcontext
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
@@ -20,7 +20,8 @@ from streamfold.shards import SHARD, shard_of
 from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
-from streamfold.values import CANONICAL, EXACT, Image, decode, encode, hidden, without_derived
+from streamfold.testing.handlers import told
+from streamfold.values import CANONICAL, DIGITS_MAX, EXACT, Image, decode, encode, hidden, without_derived
 from streamfold.writes import RowKey
 
 if TYPE_CHECKING:
@@ -109,8 +110,25 @@ def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Va
                     unique[key].append((source, image[route.unique.by] if route.unique.by else "", values))
                 else:
                     rows[key].append((source, effect.wins, values))
-    folded = {key: folded_row(yielded) for key, yielded in rows.items()}
+    folded = {key: _folded_row(key, yielded) for key, yielded in rows.items()}
     return folded | {key: claimed_row(yielded) for key, yielded in unique.items()}
+
+
+def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Values:
+    """The row of these sources. Raises ``HandlerFails`` where they add up to a number that no row can hold."""
+    try:
+        return folded_row(yielded)
+    except DecimalException as error:
+        raise HandlerFails(
+            f"row {_name(key)}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not hold "
+            f"exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would fail "
+            "for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so far."
+        ) from error
+
+
+def _name(key: Sequence[Any]) -> str:
+    """An item's or a row's key as messages have it."""
+    return " / ".join(str(part) for part in key[1:] if part is not None)
 
 
 def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
@@ -218,8 +236,7 @@ def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[An
     try:
         return list(route.function(subject, **{name: fields[name] for name in route.wants}))
     except Exception as error:
-        name = " / ".join(str(part) for part in item[1:] if part is not None)
-        raise HandlerFails(f"handler {route.name!r}, item {name}: {type(error).__name__}: {error}") from error
+        raise HandlerFails(told(route, _name(item), error)) from error
 
 
 def placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:

@@ -30,8 +30,6 @@ def prove(request: pytest.FixtureRequest) -> "Callable[..., Proof]":
     options = {"histories": "--streamfold-histories", "seed": "--streamfold-seed"}
     given = {name: request.config.getoption(option) for name, option in options.items()}
 
-    {name: value for name, value in given.items() if value is not None}
-
     def proven(app: "App", *arguments: Any, **more: Any) -> "Proof":
         proof = check(
             app, *arguments, **{**more, **{name: value for name, value in given.items() if value is not None}}
@@ -44,4 +42,4 @@ def prove(request: pytest.FixtureRequest) -> "Callable[..., Proof]":
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for name, proof in config.stash.get(PROOFS, []):
-        terminalreporter.write_line(f"{name}: {str(proof).partition(chr(10))[0].rstrip(':')}")
+        terminalreporter.write_line(f"{name}: {proof.summary}")

@@ -11,9 +11,10 @@ from streamfold.app import App
 from streamfold.change import Change
 from streamfold.testing.check import ACTIONS, RATES, difference_of
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
-from streamfold.testing.coverage import item_keys, unproved
+from streamfold.testing.coverage import item_keys, missing, unproved
 from streamfold.testing.determinism import NotDeterministic, check_deterministic
 from streamfold.testing.driver import Driver
+from streamfold.testing.elsewhere import PROCESSES, Elsewhere
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.oracle import expected_all
 from streamfold.testing.remembered import Remembered
@@ -80,6 +81,8 @@ class Recording:
         self.items = _items(changes)
         self.shards = _shards(self.items)
         self.expected: Rows = {}
+        self.left_out: tuple[str, ...] = ()
+        self.offered: set[str] = set()
 
     @property
     def records(self) -> int:
@@ -89,14 +92,19 @@ class Recording:
     def unproved(self) -> tuple[str, ...]:
         """The handlers that runs of these records do not prove, each with the reason."""
         items = [item[0].change.item for item in self.items]
-        return unproved(self.app, [key for key in item_keys(self.app) if any(_is_of(key, item) for item in items)])
+        keys = [key for key in item_keys(self.app) if any(_is_of(key, item) for item in items)]
+        return unproved(self.app, keys, self.handlers.yielded)
 
     def clean_problem(self) -> str | None:
         """Runs without any fault; what is wrong already then: nothing else is worth trying."""
+        probes = list(self._probes())
         try:
-            check_deterministic(self.app, self._probes(), Remembered(self.app))
-            driver = self._driver(self.shards, Choices(), CLEAN_ACTIONS)
-            clean = driver.run()
+            with Elsewhere(self.app, probes, PROCESSES) as elsewhere:
+                check_deterministic(self.app, probes, Remembered(self.app))
+                driver = self._driver(self.shards, Choices(), CLEAN_ACTIONS)
+                clean = driver.run()
+                events = {placed.change.event for item in self.items for placed in item}
+                self.left_out = (*elsewhere.compare(), *missing(events))
             if driver.writers:
                 self.expected = driver.expected()
         except AssertionError as broken:  # a handler that fails, or is no function; an invariant; an item that is wrong
@@ -116,6 +124,7 @@ class Recording:
         choices = Drawn(random, rate, only)
         driver = self._driver(self.shards, choices, actions, pace=pace)
         problem = difference_of(driver, self.expected)
+        self.offered |= choices.offered
         faults = Counter(taken.option.partition(" ")[0] for taken in choices.taken)
         return Run(seed, faults, choices.script, actions, pace, driver.deliveries, problem)
 

@@ -1,0 +1,95 @@
+"""Whether handlers can process the items that histories are drawn from: the given ones have to be, drawn ones are left
+out, and counted.
+"""
+
+from collections.abc import Iterable, Mapping
+from decimal import localcontext
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.change import Change
+from streamfold.derive import contribution, effects
+from streamfold.errors import shortened
+from streamfold.route import Route
+from streamfold.testing.errors import HandlerFails
+from streamfold.testing.handlers import told, with_functions
+from streamfold.testing.histories import Shape, Write, changes_of
+from streamfold.values import EXACT
+
+Attributes = Mapping[str, Any]
+
+
+class Taken(NamedTuple):
+    """The shapes without items on which a handler raises, and a line for each key of which some were left out."""
+
+    shapes: list[Shape]
+    left_out: tuple[str, ...]
+
+
+def taken(app: App, shapes: Iterable[Shape]) -> Taken:
+    """What is left of the shapes. Raises ``HandlerFails`` for an item that was given, or where none is left of a key.
+
+    Handlers are called, and what they yield is looked at, as in production, but without a store.
+    """
+    twin = with_functions(app, _own_function)
+    found = [_taken(twin, shape) for shape in shapes]
+    return Taken([shape for shape, _ in found], tuple(line for _, line in found if line))
+
+
+def _own_function(route: Route) -> Any:
+    return route.function
+
+
+def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
+    for fields, item in shape.given:
+        if why := _refusal(app, shape, fields, item):
+            raise HandlerFails(
+                f"An item that was given cannot be processed: {why}\nThe item: {_shown(item)}\n"
+                "In production its record would fail at every delivery. Mend the handler, or yield nothing for such an "
+                "item. That a handler refuses an item is a test of its own: with pytest.raises(HandlerFails): "
+                "Twin(app).put(...)."
+            )
+    given = [item for _, item in shape.given]
+    drawn = [item for item in shape.items if item not in given]
+    refused = [(item, why) for item in drawn if (why := _refusal(app, shape, shape.fields[0], item))]
+    if not refused:
+        return shape, ""
+    (first, why), *_ = refused
+    if len(refused) == len(shape.items):
+        raise HandlerFails(f"None of the items that were drawn can be processed: {why}\nThe item: {_shown(first)}")
+    left = [item for item in shape.items if all(item != other for other, _ in refused)]
+    line = (
+        f"{len(refused)} of {len(drawn)} items of {shape.key!r} that were drawn, on which a handler raises; one of "
+        f"them is {_shown(first)}: {why}"
+    )
+    return shape._replace(items=left), line
+
+
+def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> str:
+    """Why an item cannot be processed when it is put and removed; empty where it can."""
+    for target in (target for route in app.routes for target in route.targets):
+        target.shown.clear()  # one item says nothing of the types of another's values
+    history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
+    with localcontext(EXACT):
+        for change in changes_of(app, history)[0]:
+            for entry, found in app.dispatch[change.item[0]].find(*change.item[1:]):
+                for route in entry.routes:
+                    if route.function is None or route.external:
+                        continue
+                    try:
+                        _derive(route, change, found)
+                    except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+                        return told(route, change.name, error)
+    return ""
+
+
+def _derive(route: Route, change: Change, fields: Attributes) -> None:
+    if route.ledger:
+        for image in (change.old, change.new):
+            contribution(route, image, fields)
+    elif (own := change.as_written()) is not None and route.takes(own):
+        effects(route, own, fields)
+
+
+def _shown(item: Attributes) -> str:
+    return shortened(repr(dict(item)))
