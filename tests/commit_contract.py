@@ -9,10 +9,11 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError, RowTaken
 from streamfold.ledger import ledger_key
 from streamfold.outcome import Held, NotStarted
 from streamfold.process import process_event
+from streamfold.sending import Throttled
 from streamfold.settings import Settings
 from streamfold.values import decode
 from streamfold.world import World
@@ -272,7 +273,7 @@ def put_or_added_app():
     return App("shop", routers=[router])
 
 
-def part_time_app():
+def part_time_app(retired=()):
     router = Router()
 
     @router.view(EXPENSE, into=GROUP)
@@ -280,14 +281,16 @@ def part_time_app():
         if item["first"]:
             yield Row(group="first", expenses=Count())
 
-    @router.view(EXPENSE, into=PAYER)
+    retiring = Router()
+
+    @retiring.view(EXPENSE, into=PAYER)
     def second(item):
         if item["second"] == "raises":
             raise ValueError("second raises")
         if item["second"]:
             yield Row(payer="second", expenses=Count())
 
-    return App("shop", routers=[router])
+    return App("shop", routers=[router] if retired else [router, retiring], retired=retired)
 
 
 def overtaken(at, turn, batch):
@@ -323,12 +326,21 @@ class CommitContract:
         at.deliver(at.expense(2), trouble=times(4, "ThrottlingError"))
         assert sum(at.pauses) > conflict
 
-    @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError"])
-    def test_row_in_conflict_to_the_end_fails_only_the_handler_that_writes_it(self, at, code):
+    def test_row_in_conflict_to_the_end_fails_only_the_handler_that_writes_it(self, at):
         batch = [at.expense(number, "hot" if number == 7 else f"g{number}", payer=f"p{number}") for number in range(20)]
-        assert at.deliver(*batch, trouble=always(code, "GROUP#hot", "TOTAL")) == [("group_total", "EXPENSE#7")]
+        trouble = always("TransactionConflict", "GROUP#hot", "TOTAL")
+        assert at.deliver(*batch, trouble=trouble) == [("group_total", "EXPENSE#7")]
         assert at.row("PAYER#p7")["paid"] == 1
         assert at.row("GROUP#g8")["expenses"] == 1
+        assert at.deliver(*batch) == []
+        assert at.holds_what_the_records_say()
+
+    @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded"])
+    def test_store_that_stays_throttled_is_sent_nothing_more_of_the_batch(self, at, code):
+        batch = [at.expense(number, f"g{number}", payer=f"p{number}") for number in range(20)]
+        assert at.deliver(*batch, trouble=times(99, code)) == all_of(*(f"EXPENSE#{number}" for number in range(20)))
+        assert len(at.store.sent) == 1 + 4
+        assert at.errors() == {Throttled}
         assert at.deliver(*batch) == []
         assert at.holds_what_the_records_say()
 
@@ -346,7 +358,7 @@ class CommitContract:
         trouble = always("ThrottlingError", "GROUP#hot", "TOTAL")
         at.deliver(*batch, trouble=trouble, seconds_left=lambda: 6 - sum(at.pauses))
         assert at.errors() == {NotStarted}
-        assert sum(at.pauses) < 1 + 2.4  # the second that was left, and the longest pause begun in it
+        assert sum(at.pauses) < 1  # the second that was left
 
     # Permanent refusals
 
@@ -499,12 +511,14 @@ class CommitContract:
         assert at.deliver(*batch) == []
         assert at.holds_what_the_records_say()
 
-    def test_rows_of_a_transaction_that_was_made_are_removed_even_when_time_is_short(self, at):
+    def test_rows_that_time_does_not_allow_to_remove_are_reported_and_go_when_their_records_come_again(self, at):
         at.deliver(at.expense(1, "a"), at.expense(2, "b", payer="q"))
         gone = [at.no_expense(1), at.no_expense(2)]
-        at.deliver(*gone, actions=5, seconds_left=lambda: 1 if at.store.sent else 100)
-        assert len(at.store.sent) == 1
-        assert (at.row("GROUP#a") is None) != (at.row("GROUP#b") is None)
+        failed = at.deliver(*gone, actions=5, seconds_left=lambda: 1 if at.store.sent else 100)
+        assert (len(at.store.sent), at.store.removals) == (1, [])
+        assert {item for _, item in failed} == {"EXPENSE#1", "EXPENSE#2"}
+        assert at.deliver(*gone) == []
+        assert (at.row("GROUP#a"), at.row("GROUP#b")) == (None, None)
 
     def test_audit_rows_that_time_does_not_allow_are_reported(self, at):
         record = at.session("s", "mon")
@@ -580,6 +594,22 @@ class CommitContract:
         assert at.deliver(at.source.remove("ORDER#1")) == []
         assert at.deliver(ticket) == [("last", "TICKET#1")]  # a tombstone keeps its owner
         assert at.row("BY#1", "ROW")["name"] == "b"
+
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_row_that_changes_hands_in_a_batch_does_so_in_whatever_order_its_records_come(self, setting, turned):
+        at = setting(contested_app())
+        at.deliver(at.source.put("ORDER#1", name="a"))
+        batch = [at.source.put("TICKET#1", name="b"), at.source.remove("ORDER#1")]
+        assert at.deliver(*(reversed(batch) if turned else batch)) == [("last", "TICKET#1")]  # a tombstone has an owner
+        assert at.row("BY#1", "ROW")["name"] == "b"
+
+    def test_row_that_nobody_gives_up_is_tried_again_while_others_of_the_batch_get_through(self, setting):
+        at = setting(contested_app())
+        at.deliver(*(at.source.put(f"ORDER#{number}", name="a") for number in range(3)))
+        tickets = [at.source.put(f"TICKET#{number}", name="b") for number in range(3)]
+        assert {handler for handler, _ in at.deliver(*tickets)} == {"by_number", "last"}
+        assert at.errors() == {RowTaken, Held} or at.errors() == {RowTaken}
+        assert len(at.store.sent) < 40
 
     def test_guarded_row_of_which_a_refusal_does_not_tell_the_owner_is_not_taken_for_a_newer_one(self, setting):
         at = setting(contested_app())
@@ -764,6 +794,17 @@ class CommitContract:
         at.deliver(at.source.put("EXPENSE#1", first=0, second=0))
         assert at.row("PAYER#second") is None
         assert at.ledger(1)["ttl"] == EXPIRES
+
+    def test_part_of_a_retired_handler_goes_with_the_last_other_of_its_item(self, setting):
+        at = setting(part_time_app())
+        at.deliver(at.source.put("EXPENSE#1", first=1, second=1))
+        at.app = part_time_app(retired=["second"])
+        assert at.deliver(at.source.put("EXPENSE#1", first=2, second=1)) == []
+        assert (at.ledger(1)["live"], "ttl" in at.ledger(1)) == (2, False)
+        assert at.deliver(at.source.remove("EXPENSE#1")) == []
+        assert (at.ledger(1)["live"], at.ledger(1)["ttl"]) == (0, EXPIRES)
+        assert at.row("GROUP#first") is None
+        assert at.row("PAYER#second") is not None
 
     # Rows without contributors
 

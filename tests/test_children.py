@@ -21,7 +21,7 @@ from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.invocations import Died
 from streamfold.values import encode
 from streamfold.world import World
-from streamfold.writes import CONDITION, VALIDATION, AbsentSource, DeleteSource, Reason, Refused
+from streamfold.writes import CONDITION, CONFLICT, VALIDATION, AbsentSource, DeleteSource, Reason, Refused
 from tests.records import change, item, record
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -146,12 +146,20 @@ def test_large_children_make_smaller_pages(app, engine):
 
 def test_what_time_does_not_suffice_for_goes_on_when_the_record_comes_again(app, engine):
     engine.put(*items_of(20))
-    times = iter([10.0, 10.0, 1.0])
-    (failure,) = play(app, engine, removal(), seconds_left=lambda: next(times, 1.0)).failures
+    (failure,) = play(app, engine, removal(), seconds_left=lambda: 100.0 - 99.0 * (len(engine.pages) > 1)).failures
     assert (failure.sequence, type(failure.error)) == ("5", NotStarted)
     assert (engine.pages, len(engine.left())) == ([8, 8], 4)
     assert not play(app, engine, removal()).failures
     assert (engine.pages, engine.left()) == ([8, 8, 4, 0], [])
+
+
+def test_a_throttled_table_loses_no_children_of_further_items(app, engine):
+    engine.put(*items_of(3), *items_of(3, "ORDER#2"))
+    engine.answers = [CONFLICT[1]] * 4
+    report = play(app, engine, removal(), record(item("ORDER#2"), None, 6))
+    assert (len(report.failures), len(engine.pages), len(engine.left("ORDER#2"))) == (2, 4, 3)
+    assert not play(app, engine, removal(), record(item("ORDER#2"), None, 6)).failures
+    assert engine.left() + engine.left("ORDER#2") == []
 
 
 def test_a_record_that_comes_again_removes_nothing_that_was_written_since(app, engine):

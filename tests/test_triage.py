@@ -12,6 +12,7 @@ from streamfold.parking import Parked
 from streamfold.process import plan_changes, process_event, read_changes
 from streamfold.settings import Settings
 from streamfold.world import World
+from streamfold.writes import PutRow
 from tests.model import stored
 from tests.source import Source
 
@@ -186,6 +187,20 @@ def test_store_that_is_unwell_is_never_a_reason_to_park(monkeypatch):
     assert shop.parked() == []
 
 
+def test_what_is_forbidden_is_never_a_reason_to_park(monkeypatch):
+    shop = Shop(on_error="park")
+    transact = shop.engine.transact
+
+    def forbidden(writes, expires_at):
+        if any(write.key == ("main", "CHANGES", "TOTAL") for write in writes):
+            raise EngineError("AccessDeniedException")
+        return transact(writes, expires_at)
+
+    monkeypatch.setattr(shop.engine, "transact", forbidden)
+    ((handler, error),) = shop.deliver(shop.put(2), chunk_actions=2).items()
+    assert (handler, str(error), shop.parked()) == ("changes", "AccessDeniedException", [])
+
+
 def test_store_that_is_unwell_while_attempts_are_counted_leaves_the_record_reported(monkeypatch):
     shop = Shop(on_error="park", attempts_max=1)
     shop.errors[13] = LookupError("no price")
@@ -197,6 +212,69 @@ def test_store_that_is_unwell_while_attempts_are_counted_leaves_the_record_repor
     monkeypatch.setattr(shop.engine, "swap_state", unavailable)
     assert {type(error) for error in shop.deliver(shop.put(13)).values()} == {LookupError}
     assert shop.parked() == []
+
+
+def shared_index(**policy):
+    """An index over two tables' items, of which each row is one item's."""
+    router = Router()
+
+    @router.index(Key("A#{n}", "X"), Key("B#{n}", "X"), into=Key("ROW#{n}", "X"), **policy)
+    def rows(item):
+        if item["shown"]:
+            yield Row(of=item["PK"])
+
+    return App("shop", routers=[router])
+
+
+class Handover:
+    """A row that A gives up and B takes, told of by two shards."""
+
+    def __init__(self, **policy):
+        self.app = shared_index(on_error="park", **policy)
+        self.engine = EmbeddedEngine(self.app.tables.values())
+        self.place = Place()
+        source = Source()
+        self.deliver(source.put("A#1", "X", shown=True), source.put("B#1", "X", shown=False))
+        self.given_up, self.taken = source.put("A#1", "X", shown=False), source.put("B#1", "X", shown=True)
+
+    def deliver(self, *records):
+        world = World(Settings(), parking=self.place)
+        return [failure.item for failure in process_event(self.app, list(records), self.engine, world).failures]
+
+    def row(self):
+        return stored(self.app, self.engine)["main", "ROW#1", "X"]["of"]
+
+
+def test_row_that_another_item_still_has_says_nothing_of_the_record_that_takes_it():
+    handover = Handover()
+    assert handover.deliver(handover.taken) == ["B#1 / X"]
+    assert handover.deliver(handover.given_up) == []
+    assert handover.deliver(handover.taken) == []
+    assert (handover.row(), handover.place.parked) == ("B#1", [])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_row_that_changes_hands_in_one_batch_fails_no_record(turned):
+    handover = Handover(attempts_max=1)
+    batch = [handover.given_up, handover.taken]
+    assert handover.deliver(*(reversed(batch) if turned else batch)) == []
+    assert (handover.row(), handover.place.parked) == ("B#1", [])
+
+
+def test_row_that_another_item_keeps_is_a_reason_to_park_at_the_third_attempt():
+    handover = Handover()
+    assert [handover.deliver(handover.taken) for _ in range(3)] == [["B#1 / X"], ["B#1 / X"], []]
+    (parked,) = handover.place.parked
+    assert (parked.error_type, parked.attempts) == ("RowTaken", 3)
+    assert handover.row() == "A#1"
+
+
+def test_row_of_the_application_itself_is_never_given_up_and_parks_at_once():
+    handover = Handover()
+    source = Source()
+    handover.engine.transact([PutRow(("main", "ROW#2", "X"), {"by": "hand"})], 0)
+    assert handover.deliver(source.put("A#2", "X", shown=True)) == []
+    assert len(handover.place.parked) == 1
 
 
 @pytest.mark.parametrize("mistake", [SettingsError("wrong"), EngineError("no table")])
@@ -270,6 +348,12 @@ def test_records_of_a_handler_that_is_switched_off_are_skipped_and_counted_witho
         "Handler 'order_total' is switched off, and without a parking place (STREAMFOLD_PARK) its records are skipped."
     )
     assert shop.rows() == {("main", "CHANGES", "TOTAL"): {"changes": 2}}
+
+
+def test_records_of_handlers_that_are_all_switched_off_are_not_told_as_wanted_by_no_route():
+    shop = Shop()
+    shop.deliver(shop.put(1), parking=False, handlers_off=("order_total", "changes"))
+    assert (shop.report.off, shop.report.unrouted) == ({"order_total": 1, "changes": 1}, {})
 
 
 def test_record_of_a_handler_that_is_switched_off_comes_again_when_it_cannot_be_parked():

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from streamfold.archive_places import ArchivePlace, open_place
 from streamfold.change import Change, item_name
-from streamfold.errors import EngineUnavailable, RecordError
+from streamfold.errors import EngineError, RecordError, SettingsError
 from streamfold.lifecycle import FOLDER
-from streamfold.outcome import Failed, NotStarted, Tallies
+from streamfold.outcome import Failed, Tallies
 from streamfold.plan import Archived
 from streamfold.route import Route
 from streamfold.values import CANONICAL, decode
@@ -64,16 +64,15 @@ class Archives:
         for each in archived:
             days[each.route.name, each.change.at.date()].append(each)
         for (name, day), items in days.items():
-            place = self._place(items[0].route)
-            if place is None:
-                self.skipped[name] += len(items)
-                continue
             try:
-                if not self.world.enough_time():
-                    raise NotStarted("The invocation's time is nearly over; the record comes again.")
+                place = self._place(items[0].route)
+                if place is None:
+                    self.skipped[name] += len(items)
+                    continue
+                self.world.begin()
                 place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
                 self.tallies.setdefault(name, Tallies()).written += len(items)
-            except (EngineUnavailable, NotStarted) as error:
+            except (EngineError, SettingsError) as error:
                 failures = map(self.triage, (Failed(each.change, each.route, error) for each in items))
                 self.failed += [failed for failed in failures if failed is not None]
 

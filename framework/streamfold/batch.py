@@ -14,16 +14,14 @@ from streamfold.contribution import Contribution
 from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
-    EngineError,
     EngineUnavailable,
     HandlerError,
     ImageError,
-    ManifestError,
     RecordError,
-    SettingsError,
     StreamfoldError,
     SwitchedOff,
     Unprocessable,
+    is_fatal,
     shown,
 )
 from streamfold.expiry import outlived
@@ -37,7 +35,7 @@ from streamfold.settle import Named, Unsettled
 from streamfold.triage import Triage
 from streamfold.values import Image
 from streamfold.whole import WHOLE_KINDS, whole_items
-from streamfold.world import World
+from streamfold.world import TIME_OVER, World
 
 if TYPE_CHECKING:
     from streamfold.plan import Whole
@@ -75,6 +73,7 @@ class Batch:
         self.triage = triage
         self.report = Report()
         self.failed: list[Failed] = []
+        self.done: list[Change] = []
         self.external: list[tuple[Route, Change, Fields]] = []
         self.unsettled = Unsettled()
         self._named: dict[tuple[str, ItemKey], Named] = {}
@@ -151,8 +150,8 @@ class Batch:
                     Failed(change, route, Held("An earlier change of the same item failed for this handler."))
                 )
             elif not self.world.enough_time():
-                self.failed.append(Failed(change, route, NotStarted("The invocation's time is nearly over.")))
-            elif (error := calls.call(route, change, fields)) is not None and self._fails(change, route, error):
+                self.failed.append(Failed(change, route, NotStarted(TIME_OVER)))
+            elif (error := calls.call(route, change, fields)) is not None and self._reported(change, route, error):
                 held.add((route.name, change.item))
 
     def _route(self, change: Change) -> ItemWork:
@@ -203,7 +202,7 @@ class Batch:
         for works in (*work.ledger.values(), work.others):
             for route, _ in works:
                 self.report.records[route.name] += len(changes)
-        if not (work.ledger or work.others or work.bears):
+        if not (work.ledger or work.others or work.bears or work.off):
             self.report.unrouted[_prefix(work.item, changes[0].table.delimiter)] += len(changes)
 
     def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
@@ -247,7 +246,7 @@ class Batch:
 
     def _ledger_unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> list[Unit]:
         key = ledger_key(self.app.name, group, work.item)
-        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found)
+        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=self.app.retired)
         return [unit] if unit else []
 
     def _read_units(self, unread: Sequence[tuple[ItemWork, str, tuple[Step, ...]]]) -> list[Unit]:
@@ -274,7 +273,7 @@ class Batch:
             self.unsettled.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
             self.unsettled.note_found(key, work.item, routes, found)
             if not planned:
-                self.report.known += len(work.changes)
+                self.done += work.changes
         return units
 
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
@@ -338,6 +337,12 @@ class Batch:
         )
 
     def _fails(self, change: Change, route: Route, error: Exception) -> bool:
+        """Whether a failure is reported. Raises what is no record's fault: nothing of the batch is written yet."""
+        if is_fatal(error):
+            raise error
+        return self._reported(change, route, error)
+
+    def _reported(self, change: Change, route: Route, error: Exception) -> bool:
         """Whether a failure is reported; a record that is parked is not, and holds no other."""
         failed: Failed | None = Failed(change, route, explained(route, error))
         if failed is not None and self.triage is not None:
@@ -373,9 +378,7 @@ def _may_take(route: Route, change: Change) -> bool:
 
 
 def explained(route: Route, error: Exception) -> Exception:
-    """What a handler raised, as it is reported. Raises what is no record's fault, so that the invocation stops."""
-    if isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable):
-        raise error
+    """What a handler raised, as it is reported."""
     if isinstance(error, RecordError) and not isinstance(error, ImageError):
         unprocessable = Unprocessable(f"The record is malformed: {error}")
         unprocessable.__cause__ = error

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from streamfold.cascades import is_child, sort_prefix
 from streamfold.change import Change
 from streamfold.engines import Engine, Page
-from streamfold.errors import EngineUnavailable, HandlerError, RecordError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
 from streamfold.key import Key
 from streamfold.ledger import cascade_key
 from streamfold.outcome import Failed, NotStarted, Tallies
 from streamfold.plan import Removed
-from streamfold.sending import send
+from streamfold.sending import Throttled, send
 from streamfold.sizes import BYTES_PLANNED_MAX, estimated_bytes
 from streamfold.values import decode, encode, to_json
 from streamfold.world import World
@@ -60,6 +60,8 @@ class Cursor(NamedTuple):
 class Children:
     """Removes the children of items that are gone; one parent that fails leaves the others alone.
 
+    A table that is throttled loses no more children in this batch: every further page would wait and fail likewise.
+
     ``kept`` counts, by handler, parents that exist again, so that what is left of their children stays.
     """
 
@@ -76,11 +78,17 @@ class Children:
         self.kept: Counter[str] = Counter()
 
     def run(self, parents: Iterable[Removed]) -> None:
+        throttled: dict[str, Throttled] = {}
         for removed in parents:
+            table = removed.changes[-1].table.name
             try:
+                if table in throttled:
+                    raise throttled[table]
                 self._remove(removed)
                 self._end_earlier(removed)
-            except (EngineUnavailable, HandlerError, NotStarted) as error:
+            except (EngineError, HandlerError) as error:
+                if isinstance(error, Throttled):
+                    throttled[table] = error
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
                 self.failed += [failed for failed in failures if failed is not None]
 
@@ -92,10 +100,6 @@ class Children:
             if cursor.done:
                 self._tallies(removed).unchanged += not page
                 return
-            if not self.world.enough_time():
-                raise NotStarted(
-                    "The invocation's time is nearly over; the cascade goes on when the record comes again."
-                )
             children, following = self._page(removed, cursor)
             refused = self._send(removed, following.write(place, cursor.revision), children)
             if refused is None:

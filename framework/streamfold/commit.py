@@ -11,11 +11,11 @@ from typing import NamedTuple
 from streamfold.change import ItemKey
 from streamfold.conflicts import conflicts
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, Unprocessable, is_fatal
 from streamfold.ledger import LedgerItem
 from streamfold.ledger_reads import filled
 from streamfold.limits import ACTIONS_MAX
-from streamfold.outcome import Failed, Held, NotStarted, Outcome, Tallies
+from streamfold.outcome import Failed, Held, Outcome, Tallies
 from streamfold.plan import (
     Chunk,
     KeyedPut,
@@ -29,12 +29,13 @@ from streamfold.plan import (
     without_row,
 )
 from streamfold.refusals import counts_contributors, is_added_to, is_stale, not_its_row
-from streamfold.sending import CONFLICT_TRIES_MAX, pause_seconds
+from streamfold.sending import CONFLICT_TRIES_MAX, pause_seconds, throttled
 from streamfold.settle import Named, Unsettled, settle
 from streamfold.sizes import too_large
 from streamfold.writes import (
     CONDITION,
     CONFLICT,
+    THROTTLED,
     AddRow,
     DeleteRow,
     LedgerWrite,
@@ -65,18 +66,20 @@ class Attempt(NamedTuple):
 
 
 class World(NamedTuple):
-    """What the committer needs of the world, passed in so that tests can play it."""
+    """What the committer needs of the world, passed in so that tests can play it. ``pause`` raises ``NotStarted`` where
+    there is no time for it, as the engine does for its calls.
+    """
 
     expires_at: int
     actions: int
     pause: Callable[[float], None]
-    enough_time: Callable[[], bool]
 
 
 class Committer:
     """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished, and
     ``unsettled`` holds those that are known before.
 
+    Parts of ``retired`` handlers in the ledger go with the last other one.
     ``triage`` is asked about every failure, and returns what is left of it: a record that is parked holds no other.
     """
 
@@ -87,31 +90,36 @@ class Committer:
         named: Callable[[Unit, LedgerItem], Named],
         unsettled: Unsettled,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
+        retired: Collection[str] = (),
     ) -> None:
         self.engine = engine
         self.world = world
         self.named = named
         self.triage = triage
+        self.retired = retired
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.unsettled = unsettled
         self.held: set[Lane] = set()
         self.read_ahead = False
+        self.fatal: EngineError | None = None
+        self.written: set[RowKey | StateKey] = set()
+        self.behind: list[Unit] = []
+        self.tried: dict[Lane, int] = {}
 
     def run(self, plan: Plan) -> Outcome:
         """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and settles."""
         self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
-        while self.waiting:
+        while self.waiting or self.behind:
+            if not self.waiting:
+                self.waiting.extend(Attempt(chunk) for chunk in self._chunks(self.behind, alone=True))
+                self.behind = []
             attempt = self._without_held(self.waiting.popleft())
-            if not attempt.chunk.units:
-                continue
-            if not self.world.enough_time():
-                self._fail(
-                    attempt.chunk.units, NotStarted("The invocation's time is nearly over; the record comes again.")
-                )
-            else:
+            if attempt.chunk.units:
                 self._send(attempt)
         self._put_rows(plan.puts)
+        if self.fatal is not None and not (self.outcome.fresh or self.outcome.done or self.outcome.tallies):
+            raise self.fatal  # nothing of the batch was done: what is wrong concerns all of it
         self._remove_empty()
         self._settle()
         return self.outcome
@@ -126,12 +134,13 @@ class Committer:
                 self._succeed(attempt)
             else:
                 self._refused(attempt, refused)
-        except EngineUnavailable as error:
+        except EngineError as error:
             self._fail(attempt.chunk.units, error)
 
     def _succeed(self, attempt: Attempt) -> None:
         for unit in attempt.chunk.units:
             self.outcome.fresh.extend(unit.changes)
+            self.written.update(effect.key for effect in unit.effects)
             for tally in unit.tallies:
                 total = self._tallies(tally.handler)
                 total.written += tally.written
@@ -164,8 +173,17 @@ class Committer:
         elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
             self.world.pause(pause_seconds(codes, attempt.conflicts))
             self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
+        elif codes <= set(CONFLICT) and codes & THROTTLED:
+            self._stop(attempt)
         else:
             self._split(attempt, refused)
+
+    def _stop(self, attempt: Attempt) -> None:
+        """Ends the sending where the store stays throttled: every part that is sent would wait, and fail, likewise."""
+        rest = [unit for each in (attempt, *self.waiting) for unit in each.chunk.units]
+        self._fail(rest + self.behind, throttled())
+        self.waiting.clear()
+        self.behind.clear()
 
     def _decide(self, attempt: Attempt, refused: Refused) -> None:
         """Every guard that refused says what it found; the others are sent again beside what is planned anew."""
@@ -214,7 +232,7 @@ class Committer:
             if wants and is_added_to(write, reason):
                 left += self._adding(unit, write)
             elif wants and len(parts) == 1:
-                self._fail([unit], not_its_row(unit.routes[0], write, reason))
+                self._taken(unit, not_its_row(unit.routes[0], write, reason))
             else:
                 left += parts
         return left
@@ -223,6 +241,15 @@ class Committer:
         """A unit planned again so that it adds to a row that others add to."""
         adding = unit._replace(added=unit.added | {write.key})
         return [planned for found in self._found([adding], consistent=True) for planned in self._planned(*found)]
+
+    def _taken(self, unit: Unit, error: HandlerError) -> None:
+        """Tries a unit again behind the others while these get through: one of them may give the row up."""
+        lane, progress = (unit.routes[0].name, unit.item), len(self.outcome.fresh)
+        if isinstance(error, RowTaken) and unit.steps and self.tried.get(lane) != progress:
+            self.tried[lane] = progress
+            self.behind.append(unit)
+        else:
+            self._fail([unit], error)
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
         """Separates the guilty: what wrote a row that was refused goes alone, then handler by handler, in its order."""
@@ -272,7 +299,7 @@ class Committer:
             return units
         try:
             taken = self.engine.read_state([unit.guard.key for unit in claims])
-        except EngineUnavailable as error:
+        except EngineError as error:
             self._fail(claims, error)
             return [unit for unit in units if unit.steps]
         for unit in claims:
@@ -291,7 +318,7 @@ class Committer:
         """
         self.unsettled.take(self.named(unit, found), unit.routes, unit.changes)
         self.unsettled.note_found(unit.guard.key, unit.item, unit.routes, found)
-        planned = again(unit, found)
+        planned = again(unit, found, self.retired)
         if planned is None:
             self._done(unit)
             return []
@@ -307,7 +334,7 @@ class Committer:
             return []
         try:
             items = self.engine.read_state([unit.guard.key for unit in units], consistent=consistent)
-        except EngineUnavailable as error:
+        except EngineError as error:
             self._fail(units, error)
             return []
         read = [(unit, self._filled(unit, LedgerItem.of(items.get(unit.guard.key)))) for unit in units]
@@ -316,7 +343,7 @@ class Committer:
     def _filled(self, unit: Unit, found: LedgerItem) -> LedgerItem | None:
         try:
             return filled(self.engine, unit.guard.key, found, {route.name for route in unit.routes})
-        except EngineUnavailable as error:
+        except EngineError as error:
             self._fail([unit], error)
             return None
 
@@ -328,16 +355,15 @@ class Committer:
     def _put_rows(self, puts: Sequence[KeyedPut]) -> None:
         if not puts:
             return
-        if not self.world.enough_time():
-            self.outcome.failed += [
-                Failed(put.change, put.route, NotStarted("The invocation's time is nearly over.")) for put in puts
-            ]
-            return
+        error: EngineError = EngineUnavailable(
+            "The store did not take the row; it is written when the record comes again."
+        )
         try:
             unwritten = set(self.engine.put_rows([put.row for put in puts]))
-            error = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
-        except EngineUnavailable as unavailable:
-            unwritten, error = {put.row.key for put in puts}, unavailable
+        except EngineError as refused:
+            unwritten, error = {put.row.key for put in puts}, refused
+            if is_fatal(refused):
+                self.fatal = refused
         for put in puts:
             if put.row.key in unwritten:
                 self.outcome.failed.append(Failed(put.change, put.route, error))
@@ -350,7 +376,7 @@ class Committer:
             return
         try:
             removed = self.engine.remove_empty(rows)
-        except EngineUnavailable as error:
+        except EngineError as error:
             self._report(Failed(*cause, error) for key in rows for cause in self.unsettled.causes[key])
             return
         for key in removed:
@@ -359,7 +385,11 @@ class Committer:
 
     def _settle(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
-        wrong = settle(self.engine, self.unsettled.moved, self.world.pause)
+        shown: set[RowKey] = set()
+        wrong = settle(self.engine, self.unsettled.moved, self.world.pause, shown)
+        for key in shown - self.written:
+            for name in {route.name for _, route in self.unsettled.causes[key]}:
+                self._tallies(name).written += 1
         failed = [Failed(*cause, error) for key, error in wrong.items() for cause in self.unsettled.causes[key]]
         for each in conflicts(self.engine, self.unsettled, wrong):
             told = isinstance(each.error, Unprocessable)
@@ -392,6 +422,8 @@ class Committer:
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 
     def _fail(self, units: Iterable[Unit], error: Exception) -> None:
+        if isinstance(error, EngineError) and is_fatal(error):
+            self.fatal = error
         for unit in units:
             failed = [Failed(change, route, error) for route in unit.routes for change in unit.changes]
             self.unsettled.fail(failed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, PLAIN_ENTRY, partition, source_text
-from streamfold.errors import EngineUnavailable, Unprocessable
+from streamfold.errors import EngineError, Unprocessable
 from streamfold.outcome import Failed
 from streamfold.writes import Moved, RowKey, StateKey
 
@@ -28,7 +28,7 @@ def conflicts(engine: Engine, unsettled: "Unsettled", but: Collection[RowKey]) -
             claims = _claims(row, each, unsettled.causes[row])
             try:
                 met = _met(engine, each, claims)
-            except EngineUnavailable as error:
+            except EngineError as error:
                 yield from (Failed(change, route, error) for change, route, _ in claims)
                 continue
             yield from (Failed(change, route, _conflict(route, row)) for change, route in met)

@@ -13,7 +13,7 @@ from streamfold.outcome import Failed, NotStarted, Tallies
 from streamfold.plan import Copied
 from streamfold.refusals import is_stale, not_its_row
 from streamfold.route import Route
-from streamfold.sending import send
+from streamfold.sending import Throttled, send
 from streamfold.table import VERSION
 from streamfold.values import LEGACY_REPLICATION_PREFIX
 from streamfold.world import World
@@ -46,7 +46,10 @@ def is_replica(change: Change) -> bool:
 
 
 class Copies:
-    """Writes the copies of a batch, one by one; one that fails leaves the others alone."""
+    """Writes the copies of a batch, one by one; one that fails leaves the others alone.
+
+    A table that is throttled takes no more of this batch: every further copy into it would wait and fail likewise.
+    """
 
     def __init__(self, engine: Engine, world: World, triage: Callable[[Failed], Failed | None]) -> None:
         self.engine = engine
@@ -56,16 +59,19 @@ class Copies:
         self.tallies: dict[str, Tallies] = {}
 
     def run(self, copies: Iterable[Copied]) -> None:
+        throttled: dict[str, Throttled] = {}
         for copy in copies:
-            if not self.world.enough_time():
-                self._fail(copy, NotStarted("The invocation's time is nearly over; the record comes again."))
-                continue
+            table = copy.row.key[0]
             try:
+                if table in throttled:
+                    raise throttled[table]
                 self._write(copy)
-            except HandlerError as error:
+            except (HandlerError, NotStarted, Throttled) as error:
+                if isinstance(error, Throttled):
+                    throttled[table] = error
                 self._fail(copy, error)
             except EngineError as error:  # another region may be away while all else goes on
-                self._fail(copy, EngineUnavailable(f"Table {copy.row.key[0]!r} did not take the copy: {error}"))
+                self._fail(copy, EngineUnavailable(f"Table {table!r} did not take the copy: {error}"))
 
     def _write(self, copy: Copied) -> None:
         refused = send(self.engine, [copy.row], self.world)

@@ -7,11 +7,14 @@ StreamfoldError
 +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
 +-- HandlerError         one handler cannot process one record; only that record is reported
     +-- AttributeMissing     it read what the item does not have; a KeyError too
+    +-- RowTaken             the row is still another item's, whose record may come and give it up
 +-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
 +-- ParkingError         the parking place did not take a record: it is reported, and comes again
 +-- PlaceError           a place of failed records cannot be read: the redrive stops, and leaves them there
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
+        +-- NotStarted           the call was not begun, because time is nearly over (``streamfold.outcome``)
+        +-- Throttled            the table was throttled at every try (``streamfold.sending``)
 """
 
 from reprlib import Repr
@@ -82,6 +85,10 @@ class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the it
         )
 
 
+class RowTaken(HandlerError):  # noqa: N818 - says what the row is
+    """Raised when the row that a handler wants is still another item's."""
+
+
 class Unprocessable(StreamfoldError):  # noqa: N818 - says what the record is
     """Raised by a handler for a record that it will never process: the record is parked at once, and nothing of it
     tried again.
@@ -106,3 +113,8 @@ class EngineError(StreamfoldError):
 
 class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
     """Raised when a call timed out or failed inside the service: it may or may not have taken effect."""
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether an error is no record's fault and does not pass by itself: something is missing, forbidden or wrong."""
+    return isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable)

@@ -8,7 +8,7 @@ took away and that are not known to be finished). A contribution over 4 KB lives
 here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -217,14 +217,20 @@ def optimistic(
 
 
 def replanned(
-    key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
+    key: StateKey,
+    item: ItemKey,
+    steps: tuple[Step, ...],
+    found: LedgerItem,
+    added: AbstractSet[RowKey] = NO_ROWS,
+    retired: Collection[str] = (),
 ) -> Transition | None:
     """The step from what the ledger really holds; None when every handler's part is already as new.
 
+    Parts of ``retired`` handlers go with the last other one: nobody else would, and the item could never expire.
     Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
     """
     left = tuple(step for step in steps if not _done(step, found))
-    return _from_found(key, item, left, found, added) if left else None
+    return _from_found(key, item, left, found, added, retired=retired) if left else None
 
 
 def repaired(
@@ -248,6 +254,7 @@ def _from_found(
     added: AbstractSet[RowKey],
     *,
     fence: bool = False,
+    retired: Collection[str] = (),
 ) -> Transition:
     application = _application(key)
     parts, tallies, live, partial = [], [], 0, False
@@ -268,6 +275,11 @@ def _from_found(
         tallies.append(Tally.of(step.route.name, rows))
         parts.append(LedgerPart(step.route.name, version, after, text, left_text(before, target, rows, known)))
         live += bool(after) - bool(text)
+    gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
+    if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
+        parts += [LedgerPart(name, part.version, "", part.text) for name, part in gone.items()]
+        effects += [DeleteState(part_key(key, name)) for name, part in gone.items() if elsewhere(part)]
+        live -= len(gone)
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
     return Transition(guard, tuple(effects), left, tuple(tallies), partial)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamfold.change import Change
-from streamfold.errors import StreamfoldError
+from streamfold.errors import EngineUnavailable, StreamfoldError
 from streamfold.route import Route
 
 
-class NotStarted(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
+class NotStarted(EngineUnavailable):  # an outcome, not a mistake
     """Not attempted, because the invocation's time is nearly over; the record comes again."""
 
 

@@ -5,7 +5,7 @@ the step of one source item through the ledger, or one change's effects behind a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from typing import NamedTuple
@@ -116,9 +116,10 @@ def ledger_unit(
     changes: tuple[Change, ...],
     found: LedgerItem | None,
     added: AbstractSet[RowKey] = NO_ROWS,
+    retired: Collection[str] = (),
 ) -> Unit | None:
     """The unit of an item's ledger step, from what was found or, where nothing was read, optimistic; None if done."""
-    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added)
+    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added, retired)
     return None if transition is None else _unit(item, transition, changes, added)
 
 
@@ -127,10 +128,10 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
     return Unit(change.item, Claim(key), tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
 
 
-def again(unit: Unit, found: LedgerItem) -> Unit | None:
+def again(unit: Unit, found: LedgerItem, retired: Collection[str] = ()) -> Unit | None:
     """A ledger unit planned again from what the ledger holds; None when all of it is done."""
     assert isinstance(unit.guard, LedgerWrite)
-    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added)
+    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added, retired)
 
 
 def by_handler(unit: Unit) -> list[Unit]:

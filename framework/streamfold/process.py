@@ -24,6 +24,7 @@ from streamfold.report import Failure, Report, add_failures, merge
 from streamfold.sending import expires_at
 from streamfold.settings import Settings
 from streamfold.settle import forget_left
+from streamfold.timed import Timed
 from streamfold.triage import Triage
 from streamfold.upkeep import Upkeep
 from streamfold.values import EXACT
@@ -75,23 +76,19 @@ def process_changes(
         if not keep_kinds(app, engine, known):
             batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
             plan = batch.plan()
+        timed = triage.engine = Timed(engine, world)
         outcome = Committer(
-            engine,
-            CommitWorld(
-                expires_at(world),
-                batch.actions,
-                world.pause,
-                world.enough_time,
-            ),
+            timed,
+            CommitWorld(expires_at(world), batch.actions, world.wait),
             batch.named,
             batch.unsettled,
             triage,
+            app.retired,
         ).run(plan)
         batch.failed += outcome.failed
-        batch.failed += _keep_up(app, batch, engine, world, triage)
-        if world.enough_time():
-            forget_left(engine, batch.unsettled)
-        copies = Copies(engine, world, triage)
+        batch.failed += _keep_up(app, batch, timed, world, triage)
+        forget_left(timed, batch.unsettled)
+        copies = Copies(timed, world, triage)
         copies.run(each for each in plan.whole if isinstance(each, Copied))
         batch.failed += copies.failed
         batch.call_external()
@@ -99,10 +96,11 @@ def process_changes(
     report.tallies = outcome.tallies | copies.tallies
     report.parked = triage.parked
     report.conflicts = outcome.conflicts
-    report.known += len({id(change) for change in outcome.done} - {id(change) for change in outcome.fresh})
     add_failures(report, batch.failed)
     _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)
-    _cascade(app, [each for each in plan.whole if isinstance(each, Removed)], engine, world, report)
+    _cascade(app, [each for each in plan.whole if isinstance(each, Removed)], timed, world, report)
+    done = {id(change) for change in (*outcome.done, *batch.done)}
+    report.known = len(done - {id(change) for change in (*outcome.fresh, *(each.change for each in batch.failed))})
     return report
 
 
@@ -201,5 +199,6 @@ def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: Wor
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, world)
         plan = batch.plan()
+    batch.report.known = len({id(change) for change in batch.done})
     add_failures(batch.report, batch.failed)
     return plan, batch.report

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, RowTaken
 from streamfold.route import Route
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
@@ -53,8 +53,11 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
 
 
 def not_the_owner(write: Write, reason: Reason) -> HandlerError:
-    owner = "another item" if reason.item is None else reason.item.get(OWNER, "the application itself")
-    return HandlerError(
+    """Why a row will not take a write: ``RowTaken`` while it is another item's, which may still give it up."""
+    owner = "another item" if reason.item is None else reason.item.get(OWNER)
+    kind = HandlerError if owner is None else RowTaken
+    owner = owner or "the application itself"
+    return kind(
         f"Row {_name(write.key)} belongs to {owner}: a row with plain attributes has one handler and one source item. "
         "Put a field into its template that tells them apart."
     )

@@ -18,7 +18,7 @@ from streamfold.conflicts import claimed_twice
 from streamfold.contribution import Contribution
 from streamfold.derive import contribution
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable
+from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
 from streamfold.plan import without_row
@@ -27,6 +27,7 @@ from streamfold.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
 from streamfold.settle import Named, settle
+from streamfold.timed import Timed
 from streamfold.truth import is_truth
 from streamfold.upkeep import keep_up, truths_of
 from streamfold.values import EXACT
@@ -82,6 +83,10 @@ class Repair:
     engine: Engine
     world: World
     dry_run: bool = False
+    timed: Timed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = Timed(self.engine, self.world)
 
     def item(
         self,
@@ -107,7 +112,9 @@ class Repair:
     def _part(self, work: Work, changes: Iterable[Change]) -> Repaired:
         try:
             return self._carried_out(work, changes)
-        except Exception as error:  # noqa: BLE001 - whatever user code raises leaves its part as it was
+        except Exception as error:
+            if is_fatal(error):  # no item's fault: nothing can be repaired
+                raise
             return Repaired(work.item, work.route.name, error=explained(work.route, error))
 
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
@@ -122,7 +129,7 @@ class Repair:
             if not note_kinds(self.app, self.engine, self.world.settings):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
-            refused = self.engine.transact(writes, expires_at(self.world))
+            refused = self.timed.transact(writes, expires_at(self.world))
             if refused is not None:
                 self._decide(writes, refused, number, odd)
                 continue
@@ -133,7 +140,7 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in settle(self.engine, named.moved, self.world.pause).values():
+                for error in settle(self.timed, named.moved, self.world.wait).values():
                     raise error
                 self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
                 self._forget_left(transition, odd)
@@ -145,21 +152,21 @@ class Repair:
 
     def _with_conflicts(self, done: Repaired, route: Route, after: Contribution) -> Repaired:
         """What was repaired, with what the item meets where it claims the rows of a unique index."""
-        met = claimed_twice(self.engine, self.app.name, route, done.item, after)
+        met = claimed_twice(self.timed, self.app.name, route, done.item, after)
         return done._replace(conflicts=tuple(met))
 
     def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
         """Copies derived attributes onto the items that bear them."""
         items = {route.truth.item(row) for row in truths if route.truth is not None}
         bearers = {item: truths_of(self.app, item) for item in items}
-        for error in keep_up(self.engine, bearers, {}, self.world.pause).values():
+        for error in keep_up(self.timed, bearers, {}, self.world.wait).values():
             raise error
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
         """All that earlier steps and this one left behind is done."""
         (part,) = transition.guard.parts
         if text := part.left or odd.left:
-            self.engine.forget({transition.guard.key: {part.handler: text}})
+            self.timed.forget({transition.guard.key: {part.handler: text}})
 
     def _planned(self, work: Work, named: Named, odd: OddRows) -> tuple[bool, Transition]:
         """The step to what the source says; whether the ledger stood at the version already.
@@ -167,10 +174,10 @@ class Repair:
         ``named`` takes the rows that the ledger item names.
         """
         key = ledger_key(self.app.name, work.route.group, work.item)
-        found = LedgerItem.of(self.engine.read_state([key], consistent=True).get(key))
-        found = filled(self.engine, key, found, {work.route.name})
+        found = LedgerItem.of(self.timed.read_state([key], consistent=True).get(key))
+        found = filled(self.timed, key, found, {work.route.name})
         named.add_stored(self.app.name, work.route, work.item, found)
-        source = self.engine.read_source(work.item)  # behind the ledger: see above
+        source = self.timed.read_source(work.item)  # behind the ledger: see above
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
@@ -198,11 +205,11 @@ class Repair:
         if not codes <= set(CONFLICT):
             first = next(reason for reason in reasons if reason.code not in CONFLICT)
             raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
-        self.world.pause(pause_seconds(codes, number))
+        self.world.wait(pause_seconds(codes, number))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes those of the rows that nothing contributes to any more; returns how many were removed."""
-        return len(self.engine.remove_empty(sorted(rows, key=str))) if rows else 0
+        return len(self.timed.remove_empty(sorted(rows, key=str))) if rows else 0
 
 
 def ledger_routes(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:

@@ -9,7 +9,7 @@ from streamfold.chains import run_chains
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, OwnStream
 from streamfold.envelope import Origins, RawRecord
-from streamfold.errors import RecordError
+from streamfold.errors import EngineError, RecordError, is_fatal
 from streamfold.files import BadLine, Line
 from streamfold.plan import Copied, Plan
 from streamfold.process import plan_changes, process_changes, remove_children
@@ -165,8 +165,13 @@ class Replay:
             self.note(run_chains(self.app, self.engine, self.world), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
-        """Adds a batch's report to the summary; ``lines`` are the places of its records."""
+        """Adds a batch's report to the summary; ``lines`` are the places of its records.
+
+        Raises ``EngineError`` for what would fail every further record of a handler too, with that handler's name.
+        """
         for failure in report.failures:
+            if is_fatal(failure.error):
+                raise EngineError(f"The replay stops: {failure}") from failure.error
             self.summary.failure_count += 1
             if len(self.summary.failures) < FAILURES_KEPT_MAX:
                 self.summary.failures.append(FailedRecord(lines.get((failure.sequence, failure.item)), failure))

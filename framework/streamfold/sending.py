@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.world import SECONDS_A_DAY, World
-from streamfold.writes import CONDITION, CONFLICT, Refused, Write
+from streamfold.writes import CONDITION, CONFLICT, THROTTLED, Refused, Write
 
 CONFLICT_TRIES_MAX = 4
 CONFLICT_SECONDS = 0.05
@@ -17,12 +17,24 @@ THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 
 
+class Throttled(EngineUnavailable):
+    """Raised when the store was throttled at every try: what goes to the same table next would be, too."""
+
+
+def throttled() -> Throttled:
+    return Throttled("The store is throttled; what was not sent is sent when the record comes again.")
+
+
 def send(engine: Engine, writes: Sequence[Write], world: World) -> Refused | None:
     """Sends writes as one transaction, again after a conflict; returns what a condition refused.
 
-    Raises ``EngineUnavailable`` after too many conflicts, ``HandlerError`` where the store will never take them.
+    Raises ``EngineUnavailable`` after too many conflicts, ``Throttled`` if the last was no conflict but a throttled
+    table, ``HandlerError`` where the store will never take the writes.
     """
+    codes: set[str] = set()
     for number in range(CONFLICT_TRIES_MAX):
+        if number:
+            world.wait(pause_seconds(codes, number - 1))
         refused = engine.transact(writes, expires_at(world))
         if refused is None:
             return None
@@ -33,7 +45,8 @@ def send(engine: Engine, writes: Sequence[Write], world: World) -> Refused | Non
         if not codes <= set(CONFLICT):
             first = next(reason for reason in reasons if reason.code not in CONFLICT)
             raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
-        world.pause(pause_seconds(codes, number))
+    if codes & THROTTLED:
+        raise throttled()
     raise EngineUnavailable(f"Others are in the way: {CONFLICT_TRIES_MAX} conflicts in a row; the record comes again.")
 
 

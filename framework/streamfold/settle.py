@@ -12,23 +12,24 @@ and neither entries are read nor the row is written.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
 from streamfold.contribution import Contribution, moved_by, stored_rows
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger import LedgerItem
 from streamfold.ordered import FORMS, Ordering
 from streamfold.outcome import Failed
 from streamfold.refusals import not_shown
 from streamfold.route import Route
-from streamfold.sending import pause_seconds
+from streamfold.sending import Throttled, pause_seconds, throttled
 from streamfold.table import EDGE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.truth import is_truth
 from streamfold.values import encode
-from streamfold.writes import CONDITION, CONFLICT, Left, Moved, RowKey, SettleRow, StateKey, all_moved
+from streamfold.writes import CONDITION, CONFLICT, THROTTLED, Left, Moved, RowKey, SettleRow, StateKey, all_moved
 
 ROUNDS_MAX = 8
 """Times that a row is read and written beside others that move its entries; then the records come again."""
@@ -160,7 +161,7 @@ def forget_left(engine: Engine, unsettled: Unsettled) -> None:
     What the store does not take away now is finished once more when the item comes again, which changes nothing.
     """
     if finished := unsettled.finished():
-        with suppress(EngineUnavailable):
+        with suppress(EngineError):
             engine.forget(finished)
 
 
@@ -172,37 +173,46 @@ class Shows(NamedTuple):
     places: tuple[str, ...] = ()
 
 
-def settle(engine: Engine, touched: Touched, pause: Callable[[float], None]) -> dict[RowKey, Exception]:
-    """Settles rows whose entries moved; returns those for which that failed."""
+def settle(
+    engine: Engine, touched: Touched, pause: Callable[[float], None], written: set[RowKey] | None = None
+) -> dict[RowKey, Exception]:
+    """Settles rows whose entries moved; returns those for which that failed. ``written`` takes those that changed."""
     failed: dict[RowKey, Exception] = {}
-    left = touched
+    left, written = touched, set() if written is None else written
     for number in range(ROUNDS_MAX if left else 0):
-        left = _round(engine, left, failed)
+        try:
+            if number:
+                pause(pause_seconds(CONFLICT[:1], number - 1))
+            left = _round(engine, left, failed, written)
+        except EngineError as error:
+            return failed | dict.fromkeys(left, error)
         if not left:
             return failed
-        pause(pause_seconds(CONFLICT[:1], number))
-    busy = EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row, because others change the row; it comes again.")
+    busy = EngineUnavailable(
+        f"Refused {ROUNDS_MAX} times in a row, because the row is changed or throttled; it comes again."
+    )
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception]) -> Touched:
-    """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help."""
-    try:
-        rows = engine.read_rows(touched)
-    except EngineUnavailable as error:
-        failed.update(dict.fromkeys(touched, error))
-        return {}
+def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], written: set[RowKey]) -> Touched:
+    """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help.
+
+    Where the store is throttled, the rows behind wait for the next round too.
+    """
+    rows = engine.read_rows(touched)
     again: dict[RowKey, tuple[Moved, ...]] = {}
-    for key, moved in touched.items():
+    for number, (key, moved) in enumerate(touched.items()):
         try:
-            if key in rows and not _settled(engine, key, rows[key], moved):
+            if key in rows and not _settled(engine, key, rows[key], moved, written):
                 again[key] = moved
-        except (EngineUnavailable, HandlerError) as error:
+        except Throttled:
+            return again | dict(islice(touched.items(), number, None))
+        except (EngineError, HandlerError) as error:
             failed[key] = error
     return again
 
 
-def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> bool:
+def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved], written: set[RowKey]) -> bool:
     """Whether the row shows what its entries say; False where another process moved them meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
@@ -216,8 +226,11 @@ def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved]) -> b
         return True
     refused = engine.transact([SettleRow(key, row[STAMP], differing, gone)], 0)
     if refused is None:
+        written.add(key)
         return True
     reason = next(reason for reason in refused.reasons if reason is not None)
+    if reason.code in THROTTLED:
+        raise throttled()
     if reason.code != CONDITION and reason.code not in CONFLICT:
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return False

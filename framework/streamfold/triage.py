@@ -1,7 +1,8 @@
 """What becomes of a record that a handler could not process: it is reported and comes again, or it is parked.
 
-A store that is unwell, a record that is held and one that was not begun say nothing about the record: these always come
-again. Everything else goes by the handler's policy; ``Unprocessable`` is parked at once.
+A store that is unwell, missing or forbidden, a setting that is wrong, a record that is held and one that was not begun
+say nothing about the record: these always come again. Everything else goes by the handler's policy; ``Unprocessable``
+is parked at once. A row that is still another item's is tried again at least: that item's record may give it up.
 """
 
 from collections import Counter
@@ -9,16 +10,29 @@ from datetime import UTC, datetime
 
 from streamfold.change import Change
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, ParkingError, RecordError, SwitchedOff, Unprocessable
+from streamfold.errors import (
+    EngineError,
+    EngineUnavailable,
+    ParkingError,
+    RecordError,
+    RowTaken,
+    SwitchedOff,
+    Unprocessable,
+    is_fatal,
+)
 from streamfold.ledger import attempt_key
-from streamfold.outcome import Failed, Held, NotStarted
+from streamfold.outcome import Failed, Held
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
+from streamfold.policy import Policy
 from streamfold.route import Route
 from streamfold.sending import expires_at
 from streamfold.world import World
 
 ROUNDS_MAX = 3
 """Times that an attempt is noted beside another process that notes one; then the record comes again uncounted."""
+TAKEN = Policy("park", attempts_max=3)
+"""When a record is parked whose handler parks at once, and whose row is still another item's: that item's record, of
+another shard, may be on its way, and a delivery takes longer than that needs."""
 NO_PLACE = (
     "there is no parking place: set STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
     "or replay --park FILE)"
@@ -39,7 +53,7 @@ class Triage:
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""
-        if self.world.handlers is not None or isinstance(failed.error, EngineUnavailable | Held | NotStarted):
+        if self.world.handlers is not None or says_nothing_of_the_record(failed.error):
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:
@@ -49,29 +63,30 @@ class Triage:
     def _decide(self, failed: Failed) -> Failed | None:
         change, route, error = failed
         attempts = None
-        if not isinstance(error, Unprocessable | SwitchedOff) and not route.policy.at_once:
-            if not route.policy.parks:
+        policy = TAKEN if isinstance(error, RowTaken) and route.policy.at_once else route.policy
+        if not isinstance(error, Unprocessable | SwitchedOff) and not policy.at_once:
+            if not policy.parks:
                 return failed
             try:
-                attempts = self._attempts(change, route)
-            except EngineUnavailable:
+                attempts = self._attempts(change, route, policy)
+            except EngineError:
                 return failed
-            if not self._given_up(change, route, attempts):
+            if not self._given_up(change, policy, attempts):
                 return failed
         return self._park(failed, attempts)
 
-    def _given_up(self, change: Change, route: Route, attempts: int | None) -> bool:
-        most, oldest = route.policy.attempts_max, route.policy.age_seconds_max
+    def _given_up(self, change: Change, policy: Policy, attempts: int | None) -> bool:
+        most, oldest = policy.attempts_max, policy.age_seconds_max
         if most is not None and attempts is not None and attempts >= most:
             return True
         return oldest is not None and self._age_seconds(change) > oldest
 
-    def _attempts(self, change: Change, route: Route) -> int | None:
+    def _attempts(self, change: Change, route: Route, policy: Policy) -> int | None:
         """Notes an attempt and returns how many there were; None where the policy does not count them.
 
         Lambda's event carries no count (API Reference, DynamoDB event): the revision of a state item is one.
         """
-        if route.policy.attempts_max is None:
+        if policy.attempts_max is None:
             return None
         key = attempt_key(self.application, route.name, change.item, change.identity_text)
         for _ in range(ROUNDS_MAX):
@@ -111,6 +126,11 @@ class Triage:
             datetime.fromtimestamp(int(self.world.clock()), UTC).isoformat().replace("+00:00", "Z"),
             change.record,
         )
+
+
+def says_nothing_of_the_record(error: Exception) -> bool:
+    """Whether an error is that of the store, of a setting or of another record: it is never a reason to park."""
+    return isinstance(error, EngineUnavailable | Held) or is_fatal(error)
 
 
 def _unparked(error: Exception, why: str) -> ParkingError:

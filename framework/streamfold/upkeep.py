@@ -7,21 +7,22 @@ own record brings it here again, as does an item that appears later, or is put w
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 from streamfold.app import App
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError
-from streamfold.outcome import Failed, NotStarted
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.outcome import Failed
 from streamfold.route import Route
-from streamfold.sending import pause_seconds
+from streamfold.sending import Throttled, pause_seconds, throttled
 from streamfold.settle import Cause
 from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.truth import MARK, Truth
 from streamfold.values import derived_names, encode, hidden, same
 from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT, RowKey, UpdateSource
+from streamfold.writes import CONDITION, CONFLICT, THROTTLED, RowKey, UpdateSource
 
 ROUNDS_MAX = 8
 """Times that an item is read and written beside others that change it; then the records come again."""
@@ -56,10 +57,7 @@ class Upkeep:
 
     def run(self, engine: Engine, world: World) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        if self.bearers and not world.enough_time():
-            late = NotStarted("The invocation's time is nearly over; the record comes again.")
-            return [failed for item in self.bearers for failed in self._failed(item, late)]
-        errors = keep_up(engine, self.bearers, self.unmarked, world.pause)
+        errors = keep_up(engine, self.bearers, self.unmarked, world.wait)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -89,16 +87,16 @@ def keep_up(
 ) -> dict[ItemKey, Exception]:
     """Brings items up to date with their truths; returns those for which that failed."""
     failed: dict[ItemKey, Exception] = {}
-    left = dict(bearers)
+    left, refused = dict(bearers), False
     for number in range(ROUNDS_MAX if left else 0):
         try:
+            if refused:
+                pause(pause_seconds(CONFLICT[:1], number - 1))
             left, refused = _round(engine, left, unmarked, failed)
-        except EngineUnavailable as error:
+        except EngineError as error:
             return failed | dict.fromkeys(left, error)
         if not left:
             return failed
-        if refused:
-            pause(pause_seconds(CONFLICT[:1], number))
     busy = EngineUnavailable(f"Written {ROUNDS_MAX} times in a row, because others change the item; it comes again.")
     return failed | dict.fromkeys(left, busy)
 
@@ -114,24 +112,31 @@ def _round(
     rows = engine.read_rows(truth.row(item[1:]) for item, truths in bearers.items() for truth in truths)
     again: dict[ItemKey, tuple[Truth, ...]] = {}
     any_refused = False
-    for item, truths in bearers.items():
+    for number, (item, truths) in enumerate(bearers.items()):
         try:
             found = [rows.get(truth.row(item[1:])) for truth in truths]
             update = update_of(item, items.get(item), found, unmarked.get(item, ()))
             if update is not None:
                 any_refused |= _refused(engine, update)
                 again[item] = truths
-        except (EngineUnavailable, HandlerError) as error:
+        except Throttled:
+            return again | dict(islice(bearers.items(), number, None)), True
+        except (EngineError, HandlerError) as error:
             failed[item] = error
     return again, any_refused
 
 
 def _refused(engine: Engine, update: UpdateSource) -> bool:
-    """Whether the item is not as it was read. Raises ``HandlerError`` for what the store will never take."""
+    """Whether the item is not as it was read.
+
+    Raises ``HandlerError`` for what the store will never take, ``Throttled`` where the table is throttled.
+    """
     refused = engine.transact([update], 0)
     if refused is None:
         return False
     (reason,) = refused.reasons
+    if reason is not None and reason.code in THROTTLED:
+        raise throttled()
     if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
         raise HandlerError(f"The store refused attributes of item {update.key[1:]}, {reason.code}: {reason.message}")
     return True

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamfold.outcome import NotStarted
 from streamfold.parking import Parking
 from streamfold.settings import Settings
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from streamfold.plan import Removed
 
 SECONDS_A_DAY = 24 * 60 * 60
+TIME_OVER = "The invocation's time is nearly over; the record comes again."
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 
@@ -49,6 +51,17 @@ class World:
     def enough_time(self) -> bool:
         """Whether something new may be started."""
         return self.seconds_left() > self.settings.stop_seconds
+
+    def begin(self) -> None:
+        """Raises ``NotStarted`` where nothing new may be started."""
+        if not self.enough_time():
+            raise NotStarted(TIME_OVER)
+
+    def wait(self, seconds: float) -> None:
+        """Pauses. Raises ``NotStarted`` at once where nothing new could be started behind the pause."""
+        if self.seconds_left() - seconds <= self.settings.stop_seconds:
+            raise NotStarted(TIME_OVER)
+        self.pause(seconds)
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:

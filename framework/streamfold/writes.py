@@ -275,6 +275,7 @@ class Reason(NamedTuple):
 
 CONDITION = "ConditionalCheckFailed"
 CONFLICT = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+THROTTLED = frozenset(CONFLICT[1:])
 VALIDATION = "ValidationError"
 """Codes of a cancelled transaction (API Reference, TransactionCanceledException). All but the first two are
 permanent."""

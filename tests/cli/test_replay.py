@@ -6,6 +6,7 @@ import json
 import pytest
 
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import EngineError, HandlerError
 from streamfold.testing import KinesisTwin, piped
 from tests.commands import EVENTS, SPECIAL, streamfold
 
@@ -651,6 +652,48 @@ def test_failures_are_listed_up_to_ten_and_all_counted(folder, source):
 
     assert ran.err.count("Failed: ") == 10
     assert "... 12 failures in all; --json lists more of them." in ran.err
+
+
+ONE_ROW = """
+from streamfold import App, Key, Max, Router, Row
+
+router = Router()
+
+
+@router.view(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("ALL", "PRICES"))
+def prices(item):
+    yield Row(highest=Max(item["text"]))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_one_row_that_fails_is_told_once_and_its_records_are_counted(folder, source, monkeypatch):
+    folder.app(ONE_ROW)
+
+    def refuses(*_):
+        raise HandlerError("the row is too large")
+
+    monkeypatch.setattr("streamfold.settle._settled", refuses)
+    ran = folder.run("replay", folder.records(*(source.put(f"ORDER#{n}", "ITEM#a", text="x") for n in range(4))))
+
+    assert ran.err.count("Failed: ") == 1
+    assert "So did 3 more records, for the same reason." in ran.err
+
+
+def test_what_is_wrong_for_good_stops_the_replay_with_the_handler_s_name(folder, source, monkeypatch):
+    folder.app(ONE_ROW)
+
+    def forbidden(*_):
+        raise EngineError("AccessDeniedException")
+
+    monkeypatch.setattr("streamfold.settle._settled", forbidden)
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", text="x")))
+
+    assert ran.code == 2
+    assert "The replay stops: handler 'prices'" in ran.err
+    assert "AccessDeniedException" in ran.err
 
 
 def test_mended_handler_makes_good_what_failed_when_the_same_command_runs_again(folder, source):

@@ -53,9 +53,9 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     settle, remove = Committer._settle, Committer._remove_empty
 
-    def only_with_sources(engine: Any, touched: Any, pause: Any) -> Any:
+    def only_with_sources(engine: Any, touched: Any, pause: Any, *more: Any) -> Any:
         rows = engine.read_rows(touched)
-        return settling.settle(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause)
+        return settling.settle(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause, *more)
 
     with (
         patch.object(Committer, "_remove_empty", settle),

@@ -1,6 +1,7 @@
 """What a replay prints at its end."""
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Any, NamedTuple
 
 import click
@@ -166,12 +167,17 @@ def _print_unwanted(summary: Summary) -> None:
 
 
 def _print_troubles(summary: Summary) -> None:
-    for failed in summary.failures[:FAILURES_SHOWN_MAX]:
-        where = f"{failed.line}: " if failed.line else ""
-        click.echo(f"Failed: {where}{failed.failure}", err=True)
-        for place in _places(failed.failure):
+    causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
+    for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
+        causes.setdefault((failed.failure.handler, id(failed.failure.error)), []).append(failed)
+    for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
+        where = f"{first.line}: " if first.line else ""
+        click.echo(f"Failed: {where}{first.failure}", err=True)
+        for place in _places(first.failure):
             click.echo(f"    {place}", err=True)
-    if summary.failure_count > FAILURES_SHOWN_MAX:
+        if others:
+            click.echo(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.", err=True)
+    if summary.failure_count > len(summary.failures) or len(causes) > FAILURES_SHOWN_MAX:
         click.echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
     for bad in summary.bad_lines:
         click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)

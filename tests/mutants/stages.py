@@ -1,0 +1,173 @@
+"""Mutants of what comes after the commit: time, throttling, what is wrong for good, and what is reported of it."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import copies, settle, triage, upkeep
+from streamfold.batch import Batch
+from streamfold.cli import summary
+from streamfold.commit import Committer
+from streamfold.errors import is_fatal
+from streamfold.plan import again
+from streamfold.sending import Throttled
+from streamfold.world import World
+from tests.mutants.registry import mutant
+
+STAGES, TRIAGE = "tests/test_stages.py::", "tests/test_triage.py::"
+CONTRACT = "tests/test_commit.py::TestCommit::"
+
+
+@mutant(
+    "calls are begun after the time is over",
+    None,
+    tests=STAGES + "test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again",
+)
+def _() -> Iterator[None]:
+    with patch.object(World, "begin", lambda self: None):
+        yield
+
+
+@mutant("pauses outlast the time", None, tests=STAGES + "test_a_pause_never_outlasts_the_time")
+def _() -> Iterator[None]:
+    with patch.object(World, "wait", lambda self, seconds: self.pause(seconds)):
+        yield
+
+
+@mutant(
+    "a throttled store is sent the rest of the batch one by one",
+    None,
+    tests=CONTRACT + "test_store_that_stays_throttled_is_sent_nothing_more_of_the_batch",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.THROTTLED", frozenset()):
+        yield
+
+
+@mutant(
+    "a throttled table is asked once a row",
+    None,
+    tests=STAGES + "test_a_throttled_table_is_asked_once_a_round_and_not_once_a_row",
+)
+def _() -> Iterator[None]:
+    class OtherError(Exception):
+        pass
+
+    with (
+        patch.object(settle, "THROTTLED", frozenset()),
+        patch.object(upkeep, "THROTTLED", frozenset()),
+        patch.object(copies, "Throttled", OtherError),
+    ):
+        yield
+
+
+@mutant(
+    "what is forbidden to a stage stops the batch",
+    None,
+    tests=STAGES + "test_what_is_forbidden_to_one_stage_fails_its_handlers_and_keeps_no_other_from_its_work",
+)
+def _() -> Iterator[None]:
+    run = upkeep.keep_up
+
+    def loud(*arguments: Any) -> Any:
+        failed = run(*arguments)
+        for error in failed.values():
+            if is_fatal(error):
+                raise error
+        return failed
+
+    with patch.object(upkeep, "keep_up", loud):
+        yield
+
+
+@mutant(
+    "what is wrong in an external call stops the batch",
+    None,
+    tests=STAGES + "test_an_external_call_that_the_state_table_does_not_allow_is_reported",
+)
+def _() -> Iterator[None]:
+    with patch.object(Batch, "_reported", Batch._fails):
+        yield
+
+
+@mutant(
+    "what is forbidden to the whole batch is reported record by record",
+    None,
+    tests=STAGES + "test_what_is_forbidden_to_the_whole_batch_stops_the_invocation",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.is_fatal", lambda error: False):
+        yield
+
+
+@mutant(
+    "what is wrong for good is parked as if it were the record's fault",
+    None,
+    tests=TRIAGE + "test_what_is_forbidden_is_never_a_reason_to_park",
+)
+def _() -> Iterator[None]:
+    with patch.object(triage, "is_fatal", lambda error: False):
+        yield
+
+
+@mutant(
+    "a replay goes on where something is wrong for good",
+    None,
+    tests="tests/cli/test_replay.py::test_what_is_wrong_for_good_stops_the_replay_with_the_handler_s_name",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.replay.is_fatal", lambda error: False):
+        yield
+
+
+@mutant(
+    "a row that another item has is not tried again behind the batch",
+    None,
+    tests=(
+        TRIAGE + "test_row_that_changes_hands_in_one_batch_fails_no_record",
+        CONTRACT + "test_row_that_changes_hands_in_a_batch_does_so_in_whatever_order_its_records_come",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Committer, "_taken", lambda self, unit, error: self._fail([unit], error)):
+        yield
+
+
+@mutant(
+    "a row that another item still has is a reason to park at once",
+    None,
+    tests=TRIAGE + "test_row_that_another_item_still_has_says_nothing_of_the_record_that_takes_it",
+)
+def _() -> Iterator[None]:
+    with patch.object(triage, "RowTaken", Throttled):
+        yield
+
+
+@mutant(
+    "rows that only settling changed are not counted",
+    None,
+    tests=STAGES + "test_rows_that_only_settling_changed_are_counted",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.settle", lambda engine, moved, pause, shown: settle.settle(engine, moved, pause)):
+        yield
+
+
+@mutant(
+    "a row that fails is told once a record",
+    None,
+    tests="tests/cli/test_replay.py::test_one_row_that_fails_is_told_once_and_its_records_are_counted",
+)
+def _() -> Iterator[None]:
+    with patch.object(summary, "id", lambda error: object(), create=True):
+        yield
+
+
+@mutant(
+    "parts of retired handlers stay",
+    None,
+    tests=CONTRACT + "test_part_of_a_retired_handler_goes_with_the_last_other_of_its_item",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.again", lambda unit, found, retired: again(unit, found)):
+        yield
