@@ -128,8 +128,10 @@ def _shown(own: Mapping[str, Any], derived: Derived, names: set[str]) -> dict[st
     """
     kept = {name: value for name, (_, value) in derived.items() if value != ZERO}
     shown = {name: value for name, value in own.items() if name not in names and not hidden(name)}
-    whose = {name: derived[name][0] for name in sorted(kept)}
-    return {**shown, **kept, DERIVED: encode(whose)} if kept else shown
+    said: dict[str, list[str]] = {}
+    for name in sorted(kept):
+        said.setdefault(derived[name][0], []).append(name)
+    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in said.items()})} if kept else shown
 
 
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
