@@ -11,7 +11,9 @@ import pytest
 from streamfold.engines import Entries
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.key import Key
 from streamfold.table import CONTRIBUTORS, OWNER, STATE, VERSION, Table
+from streamfold.truth import Truth
 from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
@@ -866,6 +868,21 @@ class EngineContract:
         assert store.engine.read_rows([truth])[truth]["@total"] == 5
         store.write(AddRow(truth, {"@total": -5}, -1))
         assert store.engine.remove_empty([truth]) == [truth]
+
+    @pytest.mark.parametrize(("partition", "sort"), [("x" * 2049, "METADATA"), ("ORDER#1", "ü" * 513)])
+    def test_key_over_the_limits_is_refused_for_good(self, store, partition, sort):
+        for write in (PutRow(("shop", partition, sort), {"a": 1}), PutState(StateKey(partition, sort), "x")):
+            (reason,) = store.refused(write)
+            assert reason.code not in (CONDITION, *CONFLICT)
+        assert store.row(("shop", partition, sort)) is None
+
+    @pytest.mark.parametrize(("partition", "sort"), [("x" * 2048, "y"), ("x", "ü" * 512), ("ü" * 1024, "y" * 1024)])
+    def test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is(self, store, partition, sort):
+        truth = Truth("shop", "totals", Key("{order_id}", "{place}", table=SHOP)).row((partition, sort))
+        other = (*truth[:2], truth[2] + "2")
+        store.write(AddRow(truth, {"@total": 5}, 1), AddRow(other, {"@total": 7}, 1))
+        found = store.engine.read_rows([truth, other])
+        assert (found[truth]["@total"], found[other]["@total"]) == (5, 7)
 
     def test_check_of_an_absent_item_writes_nothing(self, store):
         store.write(AbsentSource(ROW), Claim(CLAIM))

@@ -11,6 +11,7 @@ from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.checks import checked_routes
 from streamfold.contribution import NO_PART, difference, stored_rows, stored_text
 from streamfold.derive import contribution
+from streamfold.engines.keys import key_too_long
 from streamfold.ledger import (
     BEFORE_ALL,
     PAGE_ROWS,
@@ -19,6 +20,8 @@ from streamfold.ledger import (
     Step,
     StoredPart,
     Tally,
+    attempt_key,
+    cascade_key,
     claim_key,
     elsewhere,
     external_key,
@@ -29,6 +32,7 @@ from streamfold.ledger import (
     part_key,
     repaired,
     replanned,
+    source_key,
 )
 from streamfold.writes import AddRow, DeleteRow, DeleteState, LedgerPart, LedgerWrite, PutRow, PutState, StateKey
 from tests.records import LABEL, image, item
@@ -78,6 +82,23 @@ def sized(key):
     assert len(key.pk.encode()) <= 2048
     assert len(key.sk.encode()) <= 1024
     return key
+
+
+LONGEST = "x" * 64
+TIME_MAX = "9" * 40
+VERSIONS_MAX = (V1[:-40] + TIME_MAX, f"00/kinesis/{TIME_MAX}/{'f' * 32}")
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "\U0001f600"])
+@pytest.mark.parametrize("sort_bytes", [900, 912, 924, 925, 926, 928, 1024])
+@pytest.mark.parametrize("version", VERSIONS_MAX)
+def test_every_key_fits_however_long_item_and_names_are(letter, sort_bytes, version):
+    letter_bytes = len(letter.encode())
+    item = (LONGEST, letter * (2048 // letter_bytes), letter * (sort_bytes // letter_bytes))
+    ledger, of_change = ledger_key(LONGEST, LONGEST, item), (LONGEST, LONGEST, item, version)
+    keys = [ledger, part_key(ledger, LONGEST), source_key(LONGEST, item)]
+    keys += [key(*of_change) for key in (claim_key, external_key, attempt_key, cascade_key)]
+    assert list(map(key_too_long, keys)) == [None] * len(keys)
 
 
 @given(*[st.tuples(names, names, items)] * 2)

@@ -29,7 +29,7 @@ from streamfold.sending import expires_at, pause_seconds
 from streamfold.settle import Named, settle
 from streamfold.timed import Timed
 from streamfold.truth import is_truth
-from streamfold.upkeep import keep_up, truths_of
+from streamfold.upkeep import Bearer, keep_up, truths_of
 from streamfold.values import EXACT
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
@@ -158,8 +158,8 @@ class Repair:
     def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
         """Copies derived attributes onto the items that bear them."""
         items = {route.truth.item(row) for row in truths if route.truth is not None}
-        bearers = {item: truths_of(self.app, item) for item in items}
-        for error in keep_up(self.timed, bearers, {}, self.world.wait).values():
+        bearers = {item: Bearer(truths_of(self.app, item), retire=True) for item in items}
+        for error in keep_up(self.timed, self.app, bearers, self.world.wait).values():
             raise error
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:

@@ -1,10 +1,11 @@
 """The place of derived attributes before they are copied onto their items."""
 
 from decimal import Decimal
+from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.change import ItemKey, key_text
-from streamfold.key import Key, KeyValue, KeyValues
+from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Key, KeyValue, KeyValues
 from streamfold.table import STATE
 
 if TYPE_CHECKING:
@@ -45,8 +46,33 @@ class Truth(NamedTuple):
         return str(row[2]).partition("#")[0] == self.handler
 
     @property
+    def whose(self) -> str:
+        """Whose attributes they are, as their items say it: no name of an application or a handler holds a ``/``."""
+        return f"{self.application}/{self.handler}"
+
+    @property
     def _prefix(self) -> str:
         return f"attributes#{self.application}#{self.of.table.name}#"
+
+
+def stored_key(row: "RowKey") -> "RowKey":
+    """The key under which a store keeps a row: its own, but for a truth's where that is too long for a key.
+
+    Ledgers know a truth by its own key, which tells the item that bears its attributes.
+    """
+    if row[0] != STATE.name:
+        return row
+    partition, sort = str(row[1]), str(row[2])
+    application, handler = partition.split("#", 2)[1], sort.partition("#")[0]
+    # Neither can be the key of another truth: a table's name would follow the one, "#" the other's handler.
+    short_partition = _short(partition, f"attributes#{application}#sha256:", PARTITION_BYTES_MAX)
+    return STATE.name, short_partition, _short(sort, f"{handler}:sha256:", SORT_BYTES_MAX)
+
+
+def _short(text: str, prefix: str, bytes_max: int) -> str:
+    if len(text.encode()) <= bytes_max:
+        return text
+    return prefix + sha256(text.encode()).hexdigest()
 
 
 def _value(text: str, kind: str) -> KeyValue:

@@ -308,10 +308,19 @@ class Image(Mapping[str, Any]):
         return f"Image({dict(self)!r})"
 
 
+def derived_by(raw: RawImage) -> dict[str, str]:
+    """The attributes that an image says were derived onto its item, each with whose it is: ``APPLICATION/HANDLER``."""
+    try:
+        names = raw[DERIVED]["M"] if DERIVED in raw else {}
+        return {name: whose for whose in sorted(names) for name in names[whose]["SS"]}
+    except (KeyError, TypeError):  # not written by the framework: it says nothing
+        return {}
+
+
 def derived_names(*images: RawImage) -> frozenset[str]:
     """The attributes that images say were derived onto their item, and the one that says it."""
-    said = [image[DERIVED].get("SS", ()) for image in images if DERIVED in image]
-    return frozenset((DERIVED,)).union(*said) if said else frozenset()
+    bearing = [image for image in images if DERIVED in image]
+    return frozenset((DERIVED,)).union(*map(derived_by, bearing)) if bearing else frozenset()
 
 
 def without(raw: RawImage, names: Collection[str]) -> RawImage:

@@ -7,6 +7,7 @@ import pytest
 
 from streamfold import App
 from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.settings import Settings
 from streamfold.stream import StreamReader, record_stream
 from tests.engine_contract import make_table
@@ -43,8 +44,8 @@ class Shop:
             assert self.app.process([json.loads(line) for line in lines], engine=self.engine, settings=Settings()) == []
         raise AssertionError("the stream does not come to an end")
 
-    def order(self):
-        return self.table.get_item(Key=ORDER.key(order_id="1"), ConsistentRead=True).get("Item")
+    def order(self, number="1"):
+        return self.table.get_item(Key=ORDER.key(order_id=number), ConsistentRead=True).get("Item")
 
 
 @pytest.fixture
@@ -67,3 +68,15 @@ def test_an_item_gets_its_attributes_back_whatever_its_writer_puts(shop):
     order = shop.order()
     assert (order["total"], order["lines"], order["highest"], order["status"]) == (12, 2, 7, "paid")
     assert "GSI1PK" not in order
+
+
+def test_items_with_the_longest_keys_get_their_attributes(shop):
+    put, number = shop.table.put_item, "x" * (PARTITION_BYTES_MAX - len("ORDER#"))
+    put(Item={**ORDER.key(order_id=number), "status": "paid", "at": "2026-03-01"})
+    put(Item={**ORDER_ITEM.key(order_id=number, sku="y" * (SORT_BYTES_MAX - len("ITEM#"))), "price": 5})
+    shop.drain()
+    assert shop.order(number)["total"] == 5
+    shop.table.delete_item(Key=ORDER_ITEM.key(order_id=number, sku="y" * (SORT_BYTES_MAX - len("ITEM#"))))
+    shop.drain()
+    assert "total" not in shop.order(number)
+    assert not [item for item in shop.engine.state_items() if item["pk"]["S"].startswith("attributes#")]

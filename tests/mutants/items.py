@@ -5,14 +5,16 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import derive, entries, kinds, process, upkeep
+from streamfold import bearing, derive, entries, kinds, process, upkeep
 from streamfold.batch import Batch
 from streamfold.change import Change
-from streamfold.engines import sources
+from streamfold.engines import keys, sources
+from streamfold.table import DERIVED
 from streamfold.upkeep import Upkeep
 from tests.mutants.registry import mutant
 
 UPKEEP = "tests/test_upkeep.py::"
+BEARING = "tests/test_bearing.py::"
 
 
 @mutant(
@@ -64,13 +66,13 @@ def _() -> Iterator[None]:
 
 @mutant("attributes that nothing leads to any more stay on the item", "attributes")
 def _() -> Iterator[None]:
-    update = upkeep.update_of
+    update = bearing._update
 
     def without_removals(*arguments: Any) -> Any:
         found = update(*arguments)
         return replace(found, removed=()) if found and found.values else None
 
-    with patch.object(upkeep, "update_of", without_removals):
+    with patch.object(bearing, "_update", without_removals):
         yield
 
 
@@ -130,5 +132,89 @@ def _() -> Iterator[None]:
     tests=UPKEEP + "test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be",
 )
 def _() -> Iterator[None]:
-    with patch.object(upkeep, "unmarked_names", lambda _: set()):
+    with patch.object(upkeep, "put_back", lambda _: []):
+        yield
+
+
+@mutant(
+    "an attribute that was put back unmarked goes whatever it has become",
+    None,
+    tests=(
+        BEARING + "test_what_a_writer_sets_as_its_own_stays_when_an_earlier_record_comes_again",
+        BEARING + "test_what_a_writer_sets_as_its_own_stays_when_an_earlier_record_is_in_the_same_batch",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(bearing, "_is_still", lambda own, unmarked, stored, marks: unmarked.name not in marks):
+        yield
+
+
+@mutant(
+    "attributes of all applications and all code are taken for one's own",
+    None,
+    tests=(
+        BEARING + "test_two_applications_derive_onto_one_item_and_come_to_an_end",
+        BEARING + "test_two_functions_of_which_one_has_older_code_come_to_an_end",
+        BEARING + "test_older_code_leaves_what_newer_code_derived",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(bearing.Own, "knows", lambda *_, **__: True):
+        yield
+
+
+@mutant(
+    "an attribute of another application is written over",
+    None,
+    tests=BEARING + "test_of_two_applications_that_derive_one_name_the_first_keeps_it_and_the_other_is_told",
+)
+def _() -> Iterator[None]:
+    held = bearing._held
+    with patch.object(bearing, "_held", lambda own, item, marks, shown: held(own, item, {}, shown)):
+        yield
+
+
+@mutant(
+    "marks are written over what was not read",
+    None,
+    tests=BEARING + "test_two_applications_that_write_at_once_lose_no_mark",
+)
+def _() -> Iterator[None]:
+    update = bearing._update
+
+    def unguarded(*arguments: Any) -> Any:
+        found = update(*arguments)
+        return found and replace(found, absent=tuple(name for name in found.absent if name != DERIVED))
+
+    with patch.object(bearing, "_update", unguarded):
+        yield
+
+
+@mutant(
+    "a copy that older code made takes retired attributes away again",
+    None,
+    tests=BEARING + "test_a_retired_handler_s_attributes_go_although_older_code_still_derives_them",
+)
+def _() -> Iterator[None]:
+    with patch.object(upkeep, "_is_copy", lambda _: False):
+        yield
+
+
+@mutant(
+    "a truth has the whole key of its item",
+    None,
+    tests="tests/test_engines.py::TestEngine::test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is",
+)
+def _() -> Iterator[None]:
+    with patch.object(keys, "stored_key", lambda row: row):
+        yield
+
+
+@mutant(
+    "local stores take keys of any length",
+    None,
+    tests="tests/test_engines.py::TestEngine::test_key_over_the_limits_is_refused_for_good",
+)
+def _() -> Iterator[None]:
+    with patch.object(keys, "_too_long", lambda *_: None):
         yield

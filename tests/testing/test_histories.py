@@ -33,6 +33,6 @@ def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
     def lines(item):
         yield Row(lines=Count())
 
-    recorded = item("ORDER#1", status="open", lines=2, _sf_a={"lines"})
+    recorded = item("ORDER#1", status="open", lines=2, _sf_a={"shop/lines": {"lines"}})
     (shape,) = recorded_shapes(App("shop", routers=[router]), [change(None, recorded)])
     assert (shape.key, shape.items) == (ORDER, [{"status": "open"}])

@@ -39,7 +39,8 @@ def three():
 def derive(writers, lines):
     now = writers.store.source(KEY)
     expected = {"lines": int(now["lines"]["N"])} if "lines" in now else {}
-    update = UpdateSource(KEY, expected, () if expected else ("lines",), {"lines": lines, "_sf_a": {"lines"}})
+    values = {"lines": lines, "_sf_a": {"shop/orders": {"lines"}}}
+    update = UpdateSource(KEY, expected, () if expected else ("lines",), values)
     assert writers.store.transact([update], 0) is None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles, takes
+from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.sizes import too_large
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
@@ -32,8 +33,6 @@ from streamfold.writes import (
     Write,
 )
 
-LETTER_BYTES_MAX = 4
-"""Bytes of one letter in UTF-8 (RFC 3629, 3)."""
 ABSENT = Reason(CONDITION)
 NOTHING = {"N": "0"}
 
@@ -108,11 +107,6 @@ def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, exp
         case SettleRow():
             return _settle(write, before)
     return _put_or_delete(write, before, table)
-
-
-def key_attributes(table: Table, key: RowKey) -> Row:
-    """The key of a row as attributes."""
-    return {name: encode(value) for name, value in zip(table.attributes, key[1:], strict=False)}
 
 
 def is_empty(row: Row | None) -> bool:

@@ -14,6 +14,7 @@ from streamfold.engines.expressions import Action, Expression, Requests, state_a
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, STATE, Table
+from streamfold.truth import stored_key
 from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
@@ -221,7 +222,7 @@ class DynamoEngine:
         found: dict[RowKey, dict[str, Any]] = {}
         for name, places in by_table.items():
             attributes = self.requests.tables[name][0].attributes
-            known = {tuple(key[1 : len(attributes) + 1]): key for key in places}
+            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
             for row in self._batch_get(self.requests.real_name(name), list(places.values()), consistent=True):
                 found[known[tuple(row[attribute] for attribute in attributes)]] = row
         return found

@@ -18,7 +18,6 @@ from streamfold.engines.applied import (
     Row,
     is_empty,
     item_too_large,
-    key_attributes,
     refused_as_a_whole,
     row_after,
     state_after,
@@ -26,6 +25,7 @@ from streamfold.engines.applied import (
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
+from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.engines.state_file import connect
@@ -277,7 +277,7 @@ class EmbeddedEngine:
             self._connection.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
         else:
             text = to_json(after)
-            if (why := item_too_large(key, after, len(text))) is not None:
+            if (why := key_too_long(key) or item_too_large(key, after, len(text))) is not None:
                 return why
             self._connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
         if self._is_wanted(key):
@@ -295,7 +295,7 @@ class EmbeddedEngine:
             self._connection.execute("DELETE FROM state WHERE pk = ? AND sk = ?", key)
             return None
         text = to_json(item)
-        if (why := item_too_large(key, item, len(text))) is not None:
+        if (why := key_too_long(key) or item_too_large(key, item, len(text))) is not None:
             return why
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
         return None

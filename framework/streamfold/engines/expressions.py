@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamfold.engines.keys import key_attributes
 from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.values import encode
 from streamfold.writes import (
@@ -103,8 +104,7 @@ class Requests:
 
     def key(self, key: RowKey) -> dict[str, Any]:
         """The key attributes of a row, encoded."""
-        table, _ = self.tables[key[0]]
-        return {name: encode(value) for name, value in zip(table.attributes, key[1:], strict=False)}
+        return key_attributes(self.tables[key[0]][0], key)
 
     def item(self, row: PutRow) -> dict[str, Any]:
         """The whole item of a row, encoded."""

@@ -15,7 +15,6 @@ from streamfold.engines.applied import (
     Row,
     is_empty,
     item_too_large,
-    key_attributes,
     letters,
     refused_as_a_whole,
     row_after,
@@ -23,6 +22,7 @@ from streamfold.engines.applied import (
     without_left,
 )
 from streamfold.engines.conditions import revision_holds
+from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import OwnRecords, change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.errors import EngineError, HandlerError
@@ -200,7 +200,7 @@ class MemoryEngine:
             return Reason(VALIDATION, None, str(error))
         if isinstance(after, Reason):
             return after
-        if after is not None and (why := item_too_large(write.key, after, letters(after))):
+        if after is not None and (why := key_too_long(write.key) or item_too_large(write.key, after, letters(after))):
             return why
         done[write.key] = after
         return None

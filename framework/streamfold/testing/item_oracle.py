@@ -18,12 +18,14 @@ from streamfold.table import DERIVED
 from streamfold.testing.folds import folded_row
 from streamfold.testing.oracle import Fields, Rows, Values, called, folded_rows, placed, routes_for
 from streamfold.testing.store import ProofStore, Told
-from streamfold.values import EXACT, Image, encode, hidden, without_derived
+from streamfold.values import EXACT, Image, derived_by, encode, hidden, without_derived
 
 if TYPE_CHECKING:
     from streamfold.testing.folds import Yielded
 
 Images = Mapping[ItemKey, Mapping[str, Any]]
+Derived = dict[str, tuple[str, Mapping[str, Any]]]
+"""Derived attributes by name: of which application and handler, and their values as stored."""
 ZERO = {"N": "0"}
 
 
@@ -40,7 +42,7 @@ def expected_items(app: App, told: Sequence[Told]) -> Rows:
     with localcontext(EXACT):
         derived = _derived(app, {**own, **folded_rows(app, newest)})
         names = attribute_names(app, [change for change, own, _ in told if own])
-        return {item: _shown(image.raw, encode(derived.get(item, {}))["M"], names) for item, image in own.items()}
+        return {item: _shown(image.raw, derived.get(item, {}), names) for item, image in own.items()}
 
 
 def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> Rows:
@@ -84,16 +86,17 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
     )
 
 
-def _derived(app: App, images: Images) -> dict[ItemKey, Values]:
+def _derived(app: App, images: Images) -> dict[ItemKey, Derived]:
     """The attributes that handlers derive of these items, by the item that bears them."""
     given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
     for item, image in images.items():
         for route, fields in routes_for(app, item, "attributes") if image else ():
             for bearer, values, wins in _yielded(route, image, fields, item):
                 given[bearer, route.name].append((f"{item[0]}|{item_name(item)}", wins, values))
-    derived: dict[ItemKey, Values] = defaultdict(dict)
-    for (bearer, _), yielded in given.items():
-        derived[bearer].update(folded_row(yielded))
+    derived: dict[ItemKey, Derived] = defaultdict(dict)
+    for (bearer, handler), yielded in given.items():
+        values = encode(folded_row(yielded))["M"]
+        derived[bearer].update((name, (f"{app.name}/{handler}", value)) for name, value in values.items())
     return derived
 
 
@@ -115,17 +118,20 @@ def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
     return names
 
 
-def _borne(image: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: image[name] for name in image.get(DERIVED, {}).get("SS", ()) if name in image}
+def _borne(image: Mapping[str, Any]) -> Derived:
+    return {name: (whose, image[name]) for name, whose in derived_by(image).items() if name in image}
 
 
-def _shown(own: Mapping[str, Any], derived: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _shown(own: Mapping[str, Any], derived: Derived, names: set[str]) -> dict[str, Any]:
     """An item as it compares. What the application itself wrote under a derived attribute's name is nobody's business,
     and a derived 0 is like none.
     """
-    kept = {name: value for name, value in derived.items() if value != ZERO}
+    kept = {name: value for name, (_, value) in derived.items() if value != ZERO}
     shown = {name: value for name, value in own.items() if name not in names and not hidden(name)}
-    return {**shown, **kept, DERIVED: {"SS": sorted(kept)}} if kept else shown
+    said: dict[str, list[str]] = {}
+    for name in sorted(kept):
+        said.setdefault(derived[name][0], []).append(name)
+    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in said.items()})} if kept else shown
 
 
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:

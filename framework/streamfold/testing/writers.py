@@ -14,6 +14,7 @@ from streamfold.table import DERIVED
 from streamfold.testing.choices import Choices
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.store import ProofStore
+from streamfold.values import derived_names
 
 if TYPE_CHECKING:
     from streamfold.change import ItemKey
@@ -104,8 +105,8 @@ class Writers:
         if image is None or how is None or borne is None or DERIVED not in borne:
             return image
         self.tell(f"{given.name} is put with attributes that were derived onto it, {how}")
-        names = borne[DERIVED]["SS"] if how == "put-back-unmarked" else (*borne[DERIVED]["SS"], DERIVED)
-        return {**{name: borne[name] for name in names}, **image}
+        names = derived_names(borne) - ({DERIVED} if how == "put-back-unmarked" else set())
+        return {**{name: borne[name] for name in sorted(names & borne.keys())}, **image}
 
     def _take(self, change: Change) -> None:
         if change.new and DERIVED in change.new.raw:
