@@ -101,8 +101,8 @@ class Store:
             raise self.trouble_removing
         return self.engine.remove_empty(rows)
 
-    def put_rows(self, rows):
-        return self.trouble_putting(rows) if self.trouble_putting else self.engine.put_rows(rows)
+    def insert_rows(self, rows):
+        return self.trouble_putting(rows) if self.trouble_putting else self.engine.insert_rows(rows)
 
     def __getattr__(self, name):
         return getattr(self.engine, name)

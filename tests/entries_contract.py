@@ -116,7 +116,7 @@ class EntriesContract:
 
     def test_more_rows_are_read_than_one_request_takes(self, store):
         keys = [("shop", "SALES", f"{number:03d}") for number in range(130)]
-        store.engine.put_rows([plain_row(key, n=1) for key in keys])
+        store.engine.insert_rows([plain_row(key, n=1) for key in keys])
         assert set(store.engine.read_rows(keys)) == set(keys)
 
     def test_no_rows_are_read(self, store):

@@ -511,7 +511,7 @@ class Troubled:
 
     def __getattr__(self, name):
         called = getattr(self.engine, name)
-        if name not in ("transact", "put_rows", "remove_empty", "read_rows", "read_entries"):
+        if name not in ("transact", "insert_rows", "remove_empty", "read_rows", "read_entries"):
             return called
 
         def call(*arguments):

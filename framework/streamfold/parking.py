@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.values import CANONICAL, to_json
 
 FORMAT = 1
@@ -21,9 +22,6 @@ ERROR_LETTERS_MAX = 2000
 """An error's text is cut: what a handler raises may hold a whole item, and the record holds it already."""
 NOT_IN_MESSAGES = ("\ufffe", "\uffff")
 """Characters that JSON leaves as they are and SQS refuses (SQS API Reference, SendMessage)."""
-CONNECT_SECONDS_MAX = 2
-READ_SECONDS_MAX = 6
-ATTEMPTS_MAX = 3
 FIFO = ".fifo"
 
 Clients = Callable[[str], Any]
@@ -189,7 +187,7 @@ def make_client(service: str) -> Any:
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+        retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
         return boto3.client(service, config=config)
