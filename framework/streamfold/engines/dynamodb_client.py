@@ -17,7 +17,7 @@ from botocore.exceptions import (
     SSOError,
 )
 
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable
 from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
@@ -48,7 +48,7 @@ def unreachable(error: Exception) -> EngineError:
     if isinstance(error, CredentialRetrievalError | SSOError):
         return EngineError(f"AWS credentials could not be read: {error}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
-        return EngineUnavailable(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
+        return EngineUnreachable(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
 
 
