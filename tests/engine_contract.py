@@ -74,6 +74,10 @@ ALL_TYPES = {
 }
 
 
+def nested(levels):
+    return [nested(levels - 1)] if levels else []
+
+
 class Store:
     """An engine under test, and a look at what it holds."""
 
@@ -655,7 +659,7 @@ class EngineContract:
         )
         assert (store.row()["a"], store.row(OTHER_ROW)["a"], store.rows("numbered")[0]["a"]) == (1, 2, 3)
 
-    @pytest.mark.parametrize("value", ["x" * 410_000, int("9" * 39), [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]])
+    @pytest.mark.parametrize("value", ["x" * 410_000, int("9" * 39), nested(33)], ids=["size", "digits", "levels"])
     def test_row_that_cannot_be_inserted_is_named_and_the_others_are_inserted(self, store, value):
         rows = [plain_row(("shop", "AUDIT", str(number)), a=value if number == 3 else 1) for number in range(5)]
         assert store.engine.insert_rows(rows) == [("shop", "AUDIT", "3")]
@@ -901,6 +905,12 @@ class EngineContract:
         assert store.sorts("ITEM#", limit=2) == [sorts[:2], sorts[2:4], sorts[4:]]
         assert store.sorts("", limit=10) == [sorted((*sorts, "ITEN", "A", "METADATA"))]
         assert store.sorts("NONE", limit=10) == [[]]
+
+    def test_pages_of_more_than_one_megabyte_go_on_where_they_ended(self, store):
+        sorts = [f"ITEM#{number}" for number in range(5)]
+        for sort in sorts:
+            store.put(("shop", "ORDER#1", sort), {"text": "x" * 350_000})
+        assert [sort for page in store.sorts("ITEM#", limit=10) for sort in page] == sorts
 
     def test_pages_go_on_behind_an_item_that_is_gone(self, store):
         for number in range(4):

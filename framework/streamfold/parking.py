@@ -31,8 +31,9 @@ Clients = Callable[[str], Any]
 class Parked(NamedTuple):
     """A record that is put aside for one handler.
 
-    ``item`` is the item's key as one text, ``attempts`` None where they were not counted, ``at`` the time of parking
-    (ISO text, UTC), ``record`` the stream record as it was delivered.
+    ``item`` is the item's key as one text, ``version`` what tells the change from all others of it (two that came
+    through Kinesis may be of one microsecond), ``attempts`` None where they were not counted, ``at`` the time of
+    parking (ISO text, UTC), ``record`` the stream record as it was delivered.
     """
 
     application: str

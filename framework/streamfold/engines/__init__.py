@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent: places, and the texts of values. Fewer only where there are no more."""
+        """Entries below a row, strongly consistent, as many as there are up to ``most``: places and texts of values."""
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

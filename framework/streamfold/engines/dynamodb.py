@@ -283,9 +283,9 @@ class DynamoEngine:
             raise unreachable(error) from error
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
-        real_name, arguments = self.requests.real_name(item[0]), {"Key": self.requests.key(item), "ConsistentRead": True}
+        real_name, key = self.requests.real_name(item[0]), self.requests.key(item)
         try:
-            found = self._ask(self._client(item).get_item, TableName=real_name, **arguments)
+            found = self._ask(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
         except ClientError as error:
             if error.response["Error"]["Code"] in FORBIDDEN:
                 raise EngineError(

@@ -48,7 +48,9 @@ def unreachable(error: Exception) -> EngineError:
     if isinstance(error, CredentialRetrievalError | SSOError):
         return EngineError(f"AWS credentials could not be read: {error}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
-        return EngineUnreachable(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
+        return EngineUnreachable(
+            f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region."
+        )
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
 
 

@@ -1,4 +1,4 @@
-"""PartiQL statements for single rows, 25 of which are one call: what BatchWriteItem does without a condition, on one."""
+"""PartiQL statements, each on one row and on a condition, 25 a call: BatchWriteItem knows no conditions."""
 
 from collections.abc import Mapping
 from typing import Any
