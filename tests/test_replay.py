@@ -49,4 +49,4 @@ def test_replay_stops_at_the_first_batch_that_nobody_answers():
 
 def test_replay_goes_on_behind_a_call_that_failed():
     _, run = replay(EngineUnavailable("timed out"))
-    assert len(run().report.failures) == 4
+    assert run().failure_count == 4

@@ -196,8 +196,8 @@ class DynamoEngine:
             statements = [self._forgetting(key, texts) for key, texts in some]
             answer = self._call(self.client.batch_execute_statement, Statements=statements)
             for response in answer["Responses"]:
-                if (code := response.get("Error", {}).get("Code")) not in (None, CONDITION, *BUSY):
-                    raise EngineError(f"DynamoDB refused the call with {code}: {response['Error'].get('Message', '')}")
+                if code(response) not in (None, CONDITION, *BUSY):
+                    raise self._forbidden(response)
 
     def _forgetting(self, key: StateKey, texts: Mapping[str, str]) -> dict[str, Any]:
         names = [f'"{handler}.u"' for handler in texts]
