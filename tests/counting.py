@@ -66,11 +66,11 @@ class CountingEngine:
         self.calls.append(Call("transact", 1, len(writes), units, refused=refused is not None))
         return refused
 
-    def put_rows(self, rows):
+    def insert_rows(self, rows):
         before = [self._bytes(row.key) for row in rows]
-        failed = self.engine.put_rows(rows)
+        failed = self.engine.insert_rows(rows)
         units = sum(_write_units(max(size, self._bytes(row.key))) for row, size in zip(rows, before, strict=True))
-        self.calls.append(Call("put_rows", ceil(len(rows) / BATCH_WRITES), len(rows), units))
+        self.calls.append(Call("insert_rows", ceil(len(rows) / BATCH_WRITES), len(rows), units))
         return failed
 
     def remove_empty(self, rows):

@@ -76,6 +76,10 @@ ALL_TYPES = {
 }
 
 
+def nested(levels):
+    return [nested(levels - 1)] if levels else []
+
+
 class Store:
     """An engine under test, and a look at what it holds."""
 
@@ -623,31 +627,48 @@ class EngineContract:
         store.write(DeleteState(own))
         assert store.state(own) is None
 
-    # Rows put without condition
+    # Rows that are put where none is
 
-    def test_many_rows_are_put_and_the_last_of_one_key_stays(self, store):
+    def test_many_rows_are_inserted_and_the_first_of_one_key_stays(self, store):
         rows = [plain_row(("shop", "AUDIT", f"{number:03d}"), a=number) for number in range(60)]
-        assert store.engine.put_rows([*rows, plain_row(("shop", "AUDIT", "007"), a="last")]) == []
-        found = store.rows("shop")
-        assert len(found) == 60
-        assert [row["a"] for row in found if row["SK"] == "007"] == ["last"]
+        assert store.engine.insert_rows([*rows, plain_row(("shop", "AUDIT", "007"), a="last")]) == []
+        assert [row["a"] for row in store.rows("shop")] == list(range(60))
 
-    def test_rows_of_several_tables_are_put(self, store):
+    def test_row_that_is_there_stays_as_it_is_and_the_others_are_inserted(self, store):
+        store.write(plain_row(email="redacted"))
+        assert store.engine.insert_rows([plain_row(email="in clear"), plain_row(OTHER_ROW, a=2)]) == []
+        assert (store.row()["email"], store.row(OTHER_ROW)["a"]) == ("redacted", 2)
+
+    @pytest.mark.parametrize("key", [("numbered", "a", Decimal("-1.5")), ("binary", b"\x00\xff", None)])
+    def test_rows_with_number_and_binary_keys_are_inserted_once(self, store, key):
+        assert store.engine.insert_rows([plain_row(key, a=1)]) == []
+        assert store.engine.insert_rows([plain_row(key, a=2)]) == []
+        assert [row["a"] for row in store.rows(key[0])] == [1]
+
+    def test_row_just_under_400_kilobytes_is_inserted_beside_others(self, store):
+        large = plain_row(("shop", "AUDIT", "1"), text="x" * 409_000)
+        assert store.engine.insert_rows([plain_row(("shop", "AUDIT", "0")), large]) == []
+        assert len(store.rows("shop")[1]["text"]) == 409_000
+
+    def test_names_of_attributes_may_hold_quotes(self, store):
+        store.engine.insert_rows([PutRow(ROW, {"it's": 1, 'a "name"': 2})])
+        assert (store.row()["it's"], store.row()['a "name"']) == (1, 2)
+
+    def test_rows_of_several_tables_are_inserted(self, store):
         assert (
-            store.engine.put_rows([plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)])
+            store.engine.insert_rows([plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)])
             == []
         )
         assert (store.row()["a"], store.row(OTHER_ROW)["a"], store.rows("numbered")[0]["a"]) == (1, 2, 3)
 
-    def test_row_that_cannot_be_put_is_named_and_the_others_are_put(self, store):
-        rows = [
-            plain_row(("shop", "AUDIT", str(number)), a="x" * (410_000 if number == 3 else 1)) for number in range(5)
-        ]
-        assert store.engine.put_rows(rows) == [("shop", "AUDIT", "3")]
+    @pytest.mark.parametrize("value", ["x" * 410_000, int("9" * 39), nested(33)], ids=["size", "digits", "levels"])
+    def test_row_that_cannot_be_inserted_is_named_and_the_others_are_inserted(self, store, value):
+        rows = [plain_row(("shop", "AUDIT", str(number)), a=value if number == 3 else 1) for number in range(5)]
+        assert store.engine.insert_rows(rows) == [("shop", "AUDIT", "3")]
         assert [row["SK"] for row in store.rows("shop", "AUDIT")] == ["0", "1", "2", "4"]
 
-    def test_no_rows_are_put(self, store):
-        assert store.engine.put_rows([]) == []
+    def test_no_rows_are_inserted(self, store):
+        assert store.engine.insert_rows([]) == []
 
     # Rows that others add to
 
@@ -902,6 +923,12 @@ class EngineContract:
         assert store.sorts("", limit=10) == [sorted((*sorts, "ITEN", "A", "METADATA"))]
         assert store.sorts("NONE", limit=10) == [[]]
 
+    def test_pages_of_more_than_one_megabyte_go_on_where_they_ended(self, store):
+        sorts = [f"ITEM#{number}" for number in range(5)]
+        for sort in sorts:
+            store.put(("shop", "ORDER#1", sort), {"text": "x" * 350_000})
+        assert [sort for page in store.sorts("ITEM#", limit=10) for sort in page] == sorts
+
     def test_pages_go_on_behind_an_item_that_is_gone(self, store):
         for number in range(4):
             store.put(("shop", "ORDER#1", f"ITEM#{number}"), {"a": 1})
@@ -933,7 +960,7 @@ class EngineContract:
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
 
     def test_every_type_comes_back_as_it_was_put_in_a_batch(self, store):
-        assert store.engine.put_rows([PutRow(ROW, ALL_TYPES)]) == []
+        assert store.engine.insert_rows([PutRow(ROW, ALL_TYPES)]) == []
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
 
     def test_every_type_comes_back_as_it_was_put_under_a_version(self, store):
@@ -959,7 +986,7 @@ class EngineContract:
             10,
             10**37,
         ]
-        assert store.engine.put_rows([plain_row(("numbered", "a", number)) for number in reversed(numbers)]) == []
+        assert store.engine.insert_rows([plain_row(("numbered", "a", number)) for number in reversed(numbers)]) == []
         assert [row["number"] for row in store.rows("numbered", "a")] == numbers
 
     def test_number_keys_are_one_key_in_every_spelling(self, store):
@@ -1012,7 +1039,7 @@ class EngineContract:
 CALLS = {
     "one write": lambda engine: engine.transact([Claim(CLAIM)], EXPIRES),
     "a transaction": lambda engine: engine.transact([Claim(CLAIM), AddRow(ROW, {"units": 1}, 1)], EXPIRES),
-    "put rows": lambda engine: engine.put_rows([plain_row(a=1)]),
+    "insert rows": lambda engine: engine.insert_rows([plain_row(a=1)]),
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),
     "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),

@@ -51,6 +51,15 @@ class EntriesContract:
         store.write(DeleteState(StateKey(BELOW, "N1#a")))
         assert self.entries(store) == []
 
+    @pytest.mark.parametrize("descending", [False, True])
+    def test_entries_of_more_than_one_megabyte_are_read_up_to_as_many_as_are_asked_for(self, store, descending):
+        places = [f"N{number}#a" for number in range(10, 90)]
+        for start in range(0, 80, 40):
+            store.write(*(entry(place, "x" * 32_000) for place in places[start : start + 40]))
+        found = self.entries(store, 75, descending=descending)
+        assert found == (places[:4:-1] if descending else places[:75])
+        assert len(self.entries(store, 100)) == 80
+
     def test_no_entries_are_read_of_a_row_that_has_none(self, store):
         assert self.entries(store) == []
 
@@ -116,7 +125,7 @@ class EntriesContract:
 
     def test_more_rows_are_read_than_one_request_takes(self, store):
         keys = [("shop", "SALES", f"{number:03d}") for number in range(130)]
-        store.engine.put_rows([plain_row(key, n=1) for key in keys])
+        store.engine.insert_rows([plain_row(key, n=1) for key in keys])
         assert set(store.engine.read_rows(keys)) == set(keys)
 
     def test_no_rows_are_read(self, store):

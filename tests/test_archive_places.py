@@ -2,9 +2,10 @@
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from streamfold.archive_places import Bucket, Folder, open_place
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -43,14 +44,39 @@ def test_a_place_is_shown_as_it_is_named(tmp_path):
     assert str(Bucket(None, "kept", "some/")) == "s3://kept/some/"
 
 
-def test_a_bucket_that_refuses_is_told_with_the_permission_that_is_needed(aws):
-    missing = open_place("s3://missing/prefix")
-    with pytest.raises(EngineUnavailable, match="s3:PutObject is needed there"):
-        missing.write("a", b"")
-    with pytest.raises(EngineUnavailable, match="s3:ListBucket is needed there"):
-        list(missing.names(""))
-    with pytest.raises(EngineUnavailable, match="s3:GetObject is needed there"):
-        missing.read("a")
+CALLS = [
+    ("s3:PutObject", lambda place: place.write("a", b"")),
+    ("s3:ListBucket", lambda place: list(place.names(""))),
+    ("s3:GetObject", lambda place: place.read("a")),
+]
+
+
+@pytest.mark.parametrize(("permission", "call"), CALLS)
+def test_a_bucket_that_is_missing_is_told_with_the_permission_that_is_needed(aws, permission, call):
+    with pytest.raises(EngineError, match=f"NoSuchBucket.*{permission} on it to be permitted") as raised:
+        call(open_place("s3://missing/prefix"))
+    assert not isinstance(raised.value, EngineUnavailable)
+
+
+class Refusing:
+    """A client of S3 that refuses every call."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def put_object(self, **_):
+        raise ClientError({"Error": {"Code": self.code, "Message": "why"}}, "PutObject")
+
+
+def test_a_permission_that_is_missing_is_named_and_no_reason_to_try_again():
+    with pytest.raises(EngineError, match=r"AccessDenied: why.*s3:PutObject") as raised:
+        Bucket(Refusing("AccessDenied"), "kept", "").write("a", b"")
+    assert not isinstance(raised.value, EngineUnavailable)
+
+
+def test_a_bucket_that_is_busy_is_tried_again():
+    with pytest.raises(EngineUnavailable, match="SlowDown: why"):
+        Bucket(Refusing("SlowDown"), "kept", "").write("a", b"")
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):

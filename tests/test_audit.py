@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from streamfold import App, Key, Router, Table
 from streamfold.audit import audit_row
 from streamfold.checks import checked_routes
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ImageError
 from streamfold.testing import check
-from streamfold.values import ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from tests.derived import ORDER
 from tests.records import VERSION_PREFIX, change, item
+from tests.source import Source
 
 PAID = change(item("ORDER#1", status="new"), item("ORDER#1", status="paid"), 7)
 VERSION = f"{VERSION_PREFIX}{7:040d}"
@@ -44,6 +46,20 @@ def test_an_audit_row_of_an_item_that_came_or_went_has_one_side():
 
 def test_a_redacted_attribute_s_change_is_noted_without_its_values():
     assert history(PAID, redact=["status"]).attributes["changes"] == {"status": {"redacted": ["old", "new"]}}
+
+
+def test_a_row_that_was_redacted_is_not_rewritten_by_a_process_of_older_code():
+    def app(redact):
+        router = Router()
+        router.audit(ORDER, redact=redact)
+        return App("shop", routers=[router])
+
+    older, newer, source = app([]), app(["email"]), Source()
+    engine, record = MemoryEngine(older.tables.values()), source.put("ORDER#1", email="ada@example.com")
+    for code in (newer, older):
+        assert code.process({"Records": [record]}, engine=engine) == []
+    (row,) = engine.rows.values()
+    assert decode(row["changes"]) == {"email": {"redacted": ["new"]}}
 
 
 def test_a_redacted_attribute_that_came_or_went_has_one_side():

@@ -345,7 +345,7 @@ def test_ten_thousand_children_interrupted_twenty_times_all_go_once_and_no_other
     with closing(Store(app)) as engine:
         engine.put(*items_of(10_000), *items_of(5, "ORDER#2"))
         for _ in range(20):
-            left = iter([10.0] * random.randint(1, 8))
+            left = iter([60.0] * random.randint(1, 8))
             report = play(app, engine, removal(), actions=100, seconds_left=lambda left=left: next(left, 0.0))
             assert len(report.failures) >= 1
             removed += report.tallies["cascade"].removed if "cascade" in report.tallies else 0

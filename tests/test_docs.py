@@ -119,6 +119,27 @@ def test_the_examples_of_a_page_run(page: str, text: str) -> None:
         names[name]()
 
 
+@pytest.mark.usefixtures("aws")
+def test_history_rows_that_are_there_are_redacted_as_the_page_says() -> None:
+    page = (ROOT / "docs/audit.md").read_text("utf-8")
+    (text,) = [text for _, _, text in BLOCK.findall(page) if "def redact_all" in text]
+    names: dict[str, Any] = {}
+    exec(compile(text, "docs/audit.md", "exec"), names)
+    table = boto3.resource("dynamodb").Table("shop")
+    make_table(table.meta.client, "shop", {"PK": "S", "SK": "S"})
+    large = {"email": {"new": "a@b.c", "large": {"old": {"sha256": "x", "bytes": 5}}}, "n": {"new": 1}}
+    for sort, part in (("1", {"changes": large}), ("2", {"unchanged": {"email": {"value": "a@b.c"}}}), ("3", {})):
+        table.put_item(
+            Item={"PK": "AUDIT#ORDER#1|METADATA", "SK": sort, "changes": {}, "digests": {"row": "x"}, **part}
+        )
+    for _ in range(2):
+        names["redact_all"](table, "email")
+    first, second, third = table.scan()["Items"]
+    assert first["changes"] == {"email": {"redacted": ["new", "old"]}, "n": {"new": 1}}
+    assert second["unchanged"] == {"email": {"redacted": ["value"]}}
+    assert (["digests" in row for row in (first, second, third)]) == [False, False, True]
+
+
 def test_the_command_lines_page_is_what_help_says() -> None:
     assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
 

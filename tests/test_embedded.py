@@ -115,7 +115,7 @@ def test_state_without_sources_of_a_table_cannot_tell_whether_an_item_is_gone():
 
 WRITES = {
     "transact": lambda engine: engine.transact([ROW], 0),
-    "put rows": lambda engine: engine.put_rows([ROW]),
+    "insert rows": lambda engine: engine.insert_rows([ROW]),
     "remove empty rows": lambda engine: engine.remove_empty([ROW.key]),
     "swap state": lambda engine: engine.swap_state(CLAIM.key, {}, 0),
     "put sources": lambda engine: engine.put_sources([]),

@@ -143,6 +143,15 @@ def test_note_is_kept_as_long_as_claims_are(mails, record):
     assert int(note["ttl"]["N"]) == pytest.approx(time.time() + 10 * DAY_SECONDS, abs=60)
 
 
+def test_note_of_a_call_that_failed_expires_like_any_other(mails, record):
+    mails.trouble = ConnectionError("no mail today")
+    mails.deliver(record, retention_days=10)
+
+    (note,) = mails.notes()
+    assert note["status"] == {"S": "EXPIRED"}
+    assert int(note["ttl"]["N"]) == pytest.approx(time.time() + 10 * DAY_SECONDS, abs=60)
+
+
 def test_two_calls_that_race_lead_to_one(mails, record, monkeypatch):
     """The other delivery writes its note between our look and our note."""
     original = mails.engine.swap_state

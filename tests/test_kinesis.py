@@ -6,15 +6,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streamfold import Key, Router
+from streamfold import App, Key, Router, Unprocessable
 from streamfold.audit import audit_row
 from streamfold.change import Origin
 from streamfold.checks import checked_routes
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.kinesis import KinesisChange, sequence_of, unwrapped
+from streamfold.process import process_event
+from streamfold.settings import Settings
 from streamfold.table import MAIN
 from streamfold.testing import KinesisTwin
 from streamfold.values import encode
+from streamfold.world import World
 from tests.records import item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")
@@ -221,3 +225,31 @@ def test_a_history_row_tells_nothing_of_what_it_does_not_record(options):
         for email in ("a@b.c", "d@e.f")
     ]
     assert rows[0] == rows[1]
+
+
+class Names:
+    """A parking place that keeps the names of what it takes."""
+
+    def __init__(self):
+        self.names = []
+
+    def park(self, parked):
+        self.names.append(parked.name)
+
+
+def test_two_changes_of_one_microsecond_are_parked_under_two_names():
+    router = Router()
+
+    @router.on(Key("ORDER#{order_id}", "METADATA"), into=Key("SEEN#{order_id}", "ORDER"))
+    def never(change):
+        raise Unprocessable("of another currency")
+        yield
+
+    app, world = App("shop", routers=[router]), World(Settings(), parking=Names())
+    records = [wrapped(data_of()), wrapped(data_of(new=item("ORDER#1", status="sent")), number="5")]
+    for _ in range(2):
+        report = process_event(app, {"Records": records}, MemoryEngine(app.tables.values()), world)
+        assert report.failures == []
+    first, second, *again = world.parking.names
+    assert first != second
+    assert again == [first, second]

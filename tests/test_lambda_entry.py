@@ -3,10 +3,14 @@
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import boto3
 import pytest
+from botocore.exceptions import ConnectTimeoutError
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines.embedded import EmbeddedEngine
@@ -58,6 +62,27 @@ class Context:
 
     def get_remaining_time_in_millis(self):
         return self.milliseconds.pop(0) if len(self.milliseconds) > 1 else self.milliseconds[0]
+
+
+def warm(app, client):
+    """A function that has processed a record."""
+    function = Function(app, QUIET, client)
+    function(event(Source().put("ORDER#0", customer="eve", total=3)), Context(60_000))
+    return function
+
+
+@contextmanager
+def unreachable_at(client, call):
+    """Lets the transaction with this number meet an endpoint where nobody answers."""
+    calls = count(1)
+
+    def meet(**_):
+        if next(calls) == call:
+            raise ConnectTimeoutError(endpoint_url="https://dynamodb")
+
+    client.meta.events.register("before-call.dynamodb.TransactWriteItems", meet)
+    yield
+    client.meta.events.unregister("before-call.dynamodb.TransactWriteItems", meet)
 
 
 @pytest.fixture
@@ -133,18 +158,35 @@ def test_an_unknown_envelope_is_an_error_that_says_what_was_expected(app, client
 
 def test_nothing_is_started_when_the_time_is_nearly_over(app, client):
     batch = event(*(Source().put(f"ORDER#{number}", customer="ada", total=3) for number in range(3)))
-    found = identifiers(Function(app, QUIET, client)(batch, Context(4_000)))
+    function = warm(app, client)
+    before = rows(client)
+    found = identifiers(function(batch, Context(12_000)))
     assert found == list(dict.fromkeys(record["dynamodb"]["SequenceNumber"] for record in batch["Records"]))
-    assert rows(client) == []
+    assert rows(client) == before
 
 
 def test_what_was_done_before_the_time_ran_out_stays_and_the_rest_is_reported(app, client):
     source = Source()
     batch = event(*(source.put(f"ORDER#{number}", customer=f"c{number}", total=3) for number in range(4)))
     settings = Settings(logger=False, metrics=False, state_table="state", chunk_actions=2)
-    response = Function(app, settings, client)(batch, Context(60_000, 60_000, 4_000))
+    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 12_000 if len(rows(client)) == 2 else 60_000)
+    response = Function(app, settings, client)(batch, context)
     assert len(rows(client)) == 2
     assert len(identifiers(response)) == 4  # each record has a claim too, and none of those was started
+
+
+def test_a_timeout_that_leaves_no_time_to_begin_is_warned_of_once(app, client, caplog):
+    function = warm(app, client)
+    for _ in range(2):
+        function(event(Source().put("ORDER#1", customer="ada", total=3)), Context(3_000))
+    assert sum("no more time than the 12 seconds of STREAMFOLD_STOP_SECONDS" in text for text in caplog.messages) == 1
+
+
+def test_one_connection_that_cannot_be_made_fails_the_records_of_its_transaction_only(app, client):
+    with unreachable_at(client, call=3):
+        batch = event(*(Source().put(f"ORDER#{number}", customer=f"c{number}", total=3) for number in range(40)))
+        response = Function(app, QUIET, client)(batch, Context(60_000))
+    assert 0 < len(identifiers(response)) < 40
 
 
 def test_a_missing_table_fails_the_invocation_and_says_which(app, client):

@@ -36,7 +36,7 @@ def test_keys_that_were_written_are_told_to_who_asked_for_them(engine):
     engine.touched = set()
     engine.transact([COUNTED, CLAIM], 5)  # refused
     assert engine.touched == set()
-    engine.put_rows([PutRow(("shop", "2", None), {})])
+    engine.insert_rows([PutRow(("shop", "2", None), {})])
     engine.transact([AddRow(COUNTED.key, {}, 0)], 0)
     engine.swap_state(StateKey("manifest", "1"), {}, 0)
     assert engine.touched == {("shop", "2", None), COUNTED.key, ("manifest", "1")}

@@ -7,10 +7,10 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top
+from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top, read
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.process import process_event
-from streamfold.read import as_of, audit_item, average, filtered, history, rows, sharded, top
+from streamfold.read import as_of, audit_item, average, filtered, has_more, history, rows, sharded, top
 from streamfold.settings import Settings
 from streamfold.table import MAIN
 from streamfold.world import World
@@ -116,9 +116,29 @@ def test_what_is_no_number_says_how_its_shards_are_combined():
         sharded(table, SALES, 2, day="1")
 
 
-def test_a_throttled_table_is_not_asked_for_ever():
+def test_a_throttled_table_is_asked_after_pauses_and_not_for_ever(monkeypatch):
+    monkeypatch.setattr(read.time, "sleep", (pauses := []).append)
     with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
         sharded(Shards(answers=False), SALES, 2, day="1")
+    assert len(pauses) == 7
+    assert 0 < sum(pauses) < 6.35
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"titles": ["a"], "_sf_e_titles": "list:1 Sa#x"}, True),
+        ({"titles": ["a"], "_sf_e_titles": "list:1 "}, False),
+        ({}, False),
+    ],
+)
+def test_a_collection_says_whether_there_are_more_values(row, expected):
+    assert has_more(row, "titles") is expected
+
+
+def test_a_collection_without_the_attributes_of_the_framework_does_not_say_whether_it_is_whole():
+    with pytest.raises(TypeError, match="'titles' does not say whether it is whole"):
+        has_more({"titles": ["a"]}, "titles")
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
 def test_a_batch_of_kinesis_is_made_good_and_its_parked_record_is_known_by_what_it_tells(shop):
     record = KinesisTwin().append(shop.put(group="x", price=5))
     kinesis = {"origins": Origins(shop.app.source_tables, Settings())}
-    version = kinesis["origins"].change(record).version_text
+    version = kinesis["origins"].change(record).identity_text
     document = {"KinesisBatchInfo": {}, "payload": json.dumps({"Records": [record]})}
     assert shop.redrive(document, **kinesis)["changes"] == ("applied", 1, 0)
     parked = {**parked_document(shop.source.put("ORDER#2"), "changes"), "version": version, "record": record}
@@ -511,7 +511,7 @@ class Troubled:
 
     def __getattr__(self, name):
         called = getattr(self.engine, name)
-        if name not in ("transact", "put_rows", "remove_empty", "read_rows", "read_entries"):
+        if name not in ("transact", "insert_rows", "remove_empty", "read_rows", "read_entries"):
             return called
 
         def call(*arguments):

@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "-", "on", "on", "off", "-"]
+    assert values == ["-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_CHUNK_ACTIONS", "100", "chunk_actions", 100),
         ("STREAMFOLD_RETENTION_DAYS", "1", "retention_days", 1),
         ("STREAMFOLD_RETENTION_DAYS", "3650", "retention_days", 3650),
-        ("STREAMFOLD_STOP_SECONDS", "0", "stop_seconds", 0),
+        ("STREAMFOLD_STOP_SECONDS", "11", "stop_seconds", 11),
         ("STREAMFOLD_STOP_SECONDS", "900", "stop_seconds", 900),
         ("STREAMFOLD_PARK", "s3://failures/parked", "park", "s3://failures/parked"),
         ("STREAMFOLD_HANDLERS_OFF", "totals, audit,totals", "handlers_off", ("totals", "audit")),
@@ -94,7 +94,7 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_CHUNK_ACTIONS", "1", "Setting STREAMFOLD_CHUNK_ACTIONS='1' does not fit: expected a whole"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "expected a whole number from 2 to 100."),
         ("STREAMFOLD_RETENTION_DAYS", "3651", "expected a whole number from 1 to 3650."),
-        ("STREAMFOLD_STOP_SECONDS", "901", "expected a whole number from 0 to 900."),
+        ("STREAMFOLD_STOP_SECONDS", "901", "expected a whole number from 11 to 900."),
         ("STREAMFOLD_LOGGER", "yes", "Setting STREAMFOLD_LOGGER='yes' is no switch: expected on or off."),
     ],
 )

@@ -2,17 +2,18 @@
 
 import pytest
 
-from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top
+from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top, settle
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.parking import FileParking
 from streamfold.process import process_event
+from streamfold.read import has_more
 from streamfold.repair import Repair
 from streamfold.settings import Settings
 from streamfold.settle import ROUNDS_MAX
 from streamfold.table import STAMP
-from streamfold.values import encode
+from streamfold.values import decode, encode
 from streamfold.world import World
 from streamfold.writes import CONDITION, CONFLICT, VALIDATION, Reason, Refused, SettleRow
 from tests.counting import CountingEngine
@@ -346,6 +347,33 @@ def test_a_set_of_more_values_than_are_kept_has_the_smallest():
     assert games.row() == {"kept": {0, 1, 2}}
     games.deliver(*(games.remove(f"{number:05d}") for number in range(60, 120)))
     assert games.row() == {"kept": {0, 2, 3}}
+
+
+@pytest.mark.parametrize("into", [set, list])
+def test_a_collection_tells_whether_there_are_more_values_than_it_keeps(into):
+    games = Games(yielding(lambda item: Row(kept=Collect(item["score"], most=3, into=into), n=Count())))
+
+    def row():
+        return decode({"M": games.engine.rows[BEST]})
+
+    games.deliver(*(games.put(f"{number}", number) for number in range(3)))
+    assert (games.row()["kept"], has_more(row(), "kept")) == (into(range(3)), False)
+    games.deliver(games.put("3", 3))
+    assert (games.row()["kept"], has_more(row(), "kept")) == (into(range(3)), True)
+    games.deliver(games.remove("1"))
+    assert (games.row()["kept"], has_more(row(), "kept")) == (into([0, 2, 3]), False)
+
+
+def test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count(monkeypatch):
+    monkeypatch.setattr(settle, "DISTINCT_MAX", 150)
+    games = Games(yielding(lambda item: Row(different=Distinct(item["score"]))))
+    assert games.deliver(*(games.put(f"{number}", number) for number in range(150))) == []
+    (failure,) = games.deliver(games.put("more", 150))
+    assert isinstance(failure.error, HandlerError)
+    assert "Distinct has more than 150 values on one row" in str(failure.error)
+    assert games.row() == {"different": 150}
+    assert games.deliver(games.remove("more")) == []
+    assert games.row() == {"different": 150}
 
 
 def wins(item, play):

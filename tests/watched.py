@@ -42,9 +42,9 @@ class Watched:
         self.touched |= {write.key for write in writes}
         return self.engine.transact(writes, expires_at)
 
-    def put_rows(self, rows):
+    def insert_rows(self, rows):
         self.touched |= {row.key for row in rows}
-        return self.engine.put_rows(rows)
+        return self.engine.insert_rows(rows)
 
     def remove_empty(self, rows):
         self.touched |= set(rows)

@@ -6,16 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.errors import EngineError, EngineUnavailable, SettingsError
 from streamfold.lifecycle import BUCKET, FOLDER, PLACES, is_place
 from streamfold.parking import Clients, make_client, s3_place
+
+FOR_GOOD = ("AccessDenied", "AllAccessDisabled", "NoSuchBucket")
+"""Codes of a call that no other try will help (S3 API Reference, ErrorResponses)."""
 
 
 class ArchivePlace(Protocol):
     """A place of named contents, names being paths with ``/``."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a content, over one of the same name. Raises ``EngineUnavailable`` unless it is safe there."""
+        """Writes a content, over one of the same name.
+
+        Raises ``EngineUnavailable`` unless it is safe there, ``EngineError`` where it never will be.
+        """
         ...
 
     def names(self, under: str) -> Iterator[str]:
@@ -102,9 +108,10 @@ class Bucket:
             yield
         except ClientError as error:
             refusal = error.response["Error"]
-            raise EngineUnavailable(
-                f"{self} refused a call with {refusal['Code']}: {refusal.get('Message', '')}. {action} is needed there."
-            ) from error
+            what = f"{self} refused a call with {refusal['Code']}: {refusal.get('Message', '')}."
+            if refusal["Code"] in FOR_GOOD:
+                raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
+            raise EngineUnavailable(what) from error
         except BotoCoreError as error:
             raise EngineUnavailable(f"{self} could not be reached ({error}).") from error
 

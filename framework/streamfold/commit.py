@@ -359,7 +359,7 @@ class Committer:
             "The store did not take the row; it is written when the record comes again."
         )
         try:
-            unwritten = set(self.engine.put_rows([put.row for put in puts]))
+            unwritten = set(self.engine.insert_rows([put.row for put in puts]))
         except EngineError as refused:
             unwritten, error = {put.row.key for put in puts}, refused
             if is_fatal(refused):

@@ -13,6 +13,7 @@ StreamfoldError
 +-- PlaceError           a place of failed records cannot be read: the redrive stops, and leaves them there
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
+        +-- EngineUnreachable    nothing answers there: so too in a function, while a local replay stops
         +-- NotStarted           the call was not begun, because time is nearly over (``streamfold.outcome``)
         +-- Throttled            the table was throttled at every try (``streamfold.sending``)
 """
@@ -113,6 +114,10 @@ class EngineError(StreamfoldError):
 
 class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
     """Raised when a call timed out or failed inside the service: it may or may not have taken effect."""
+
+
+class EngineUnreachable(EngineUnavailable):
+    """Raised when no connection could be made: a blip in a function, and a wrong endpoint at a terminal."""
 
 
 def is_fatal(error: BaseException) -> bool:

@@ -26,6 +26,8 @@ from streamfold.writes import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
 """What the utility raises when the note of a call cannot be made or another call is running: the record comes again."""
+EXPIRED = "EXPIRED"
+"""The status of a call that failed, so that it is made again."""
 IN_PROGRESS_SECONDS = 60
 """Outside of Lambda: how long a call that was begun and not finished is taken to be still running."""
 
@@ -80,10 +82,11 @@ class StateLayer(BasePersistenceLayer):
         self.engine = engine
         self.key = key
         self.revision = 0
+        self.expires_at = 0
 
     def _put_record(self, data_record: DataRecord) -> None:
         stored = self.engine.read_state([self.key]).get(self.key, {})
-        self.revision = int(stored.get("r", 0))
+        self.revision, self.expires_at = int(stored.get("r", 0)), data_record.expiry_timestamp or 0
         attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
         if data_record.in_progress_expiry_timestamp is not None:
             attributes["until"] = data_record.in_progress_expiry_timestamp
@@ -105,8 +108,12 @@ class StateLayer(BasePersistenceLayer):
         self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
 
     def _delete_record(self, data_record: DataRecord) -> None:  # noqa: ARG002 - the layer is of one record
-        """The handler raised: the record is left as expired, so that the next delivery calls again."""
-        self._swap({"status": "EXPIRED", "ttl": 0})
+        """The handler raised: the record is left as expired, so that the next delivery calls again.
+
+        Its time to live is a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide,
+        howitworks-ttl), so 0 would stay for good.
+        """
+        self._swap({"status": EXPIRED, "ttl": self.expires_at})
 
     def _swap(self, attributes: dict[str, Any]) -> bool:
         swapped = self.engine.swap_state(self.key, attributes, self.revision)
@@ -116,6 +123,6 @@ class StateLayer(BasePersistenceLayer):
 
 def _may_run(stored: dict[str, Any]) -> bool:
     now = datetime.now(UTC).timestamp()
-    expired = int(stored["ttl"]) < now
+    expired = stored["status"] == EXPIRED or int(stored["ttl"]) < now
     abandoned = stored["status"] == "INPROGRESS" and "until" in stored and int(stored["until"]) < now * 1000
     return expired or abandoned

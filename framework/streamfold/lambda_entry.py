@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
 FAILURES_LOGGED_MAX = 20
+TOO_LITTLE_TIME = (
+    "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
+    "is processed: the function's timeout has to be longer, for example 60 seconds."
+)
 
 log = logging.getLogger("streamfold")
 
@@ -59,6 +63,9 @@ class Function:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine or self._engine()
+        engine.seconds_left = world.seconds_to_begin
+        if not world.enough_time():
+            world.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
             report = process_changes(self.app, changes, engine, world, self.origins.sources)
         except ManifestError:  # what was learnt from records that are not taken says nothing about others

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from streamfold.aggregates import Aggregate, Amounts, Number
 from streamfold.errors import HandlerError, shown
 from streamfold.sortable import sortable
-from streamfold.values import CANONICAL, decode, encode
+from streamfold.values import UNESCAPED, decode, encode
 
 TOP_MAX = 100
 """Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and
@@ -28,6 +28,9 @@ COLLECT_MAX = 500
 ORDER_BYTES_MAX = 400
 """Bytes of a value that orders, as text that sorts as it does: they share a sort key of 1,024 bytes (Developer Guide,
 Limits) with the source's."""
+DISTINCT_MAX = 1000
+"""Values that ``Distinct`` counts at most: each change reads all of them, with a query for each value that more than a
+hundred sources share, and a function has a minute."""
 CLAIMANTS_MAX = 10
 """Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
 VALUE_BYTES_MAX = 32 * 1024
@@ -44,7 +47,8 @@ class Form(NamedTuple):
     """What a row makes of entries: the ``most`` first ones, or the last (``descending``), each value once if ``once``.
 
     ``by_value``: the value itself orders, so that the order tells all there is. ``placed``: the row keeps the places of
-    what it lists, because the list alone does not tell its order.
+    what it lists, because the list alone does not tell its order. ``collects``: the row tells by its edge whether there
+    are more.
     """
 
     descending: bool
@@ -52,6 +56,7 @@ class Form(NamedTuple):
     by_value: bool
     made: Callable[[Sequence[Any]], Any]
     placed: bool = False
+    collects: bool = False
 
 
 def _only(values: Sequence[Any]) -> Any:
@@ -69,8 +74,8 @@ FORMS = {
     "first": Form(descending=False, once=False, by_value=False, made=_only),
     "top": Form(descending=True, once=False, by_value=False, made=list),
     "ranked": Form(descending=True, once=False, by_value=False, made=list, placed=True),
-    "list": Form(descending=False, once=False, by_value=True, made=list),
-    "set": Form(descending=False, once=True, by_value=True, made=set),
+    "list": Form(descending=False, once=False, by_value=True, made=list, collects=True),
+    "set": Form(descending=False, once=True, by_value=True, made=set, collects=True),
     "distinct": Form(descending=False, once=True, by_value=True, made=len),
     "wins": Form(descending=True, once=False, by_value=False, made=_only),
     "claim": Form(descending=False, once=False, by_value=False, made=_claimed),
@@ -204,7 +209,8 @@ class Top(Ordered):
 class Collect(Ordered):
     """The values of a row's sources as a set, or with ``into=list`` as a sorted list with one value for each source.
 
-    Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept. A change among those kept costs
+    Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept, and the row tells that there are
+    more, ``streamfold.read.has_more``. A change among those kept costs
     a query of them, a page of 100 for each 100 values of a set; one beyond them costs none.
     """
 
@@ -223,7 +229,8 @@ class Distinct(Ordered):
 
     The only one whose cost grows: every change reads the values again, one query of a page of 100 entries for every
     value in which more than 100 sources agree, and for every 100 entries of the others. For millions of values use
-    ``Count`` on a row for each value.
+    ``Count`` on a row for each value. Of more than 1,000 values the count is refused: the row stays as it was, and each
+    record that changes them fails.
     """
 
     __slots__ = ()
@@ -263,7 +270,7 @@ def order_text(value: Any, said: str) -> str:
 
 def content_text(value: Any, said: str, bytes_max: int = VALUE_BYTES_MAX) -> str:
     """The canonical text of a value. Raises ``HandlerError`` where it cannot be stored or is too large."""
-    text = CANONICAL.encode(encode(value))
+    text = UNESCAPED.encode(encode(value))
     if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
         raise HandlerError(f"{said} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")
     return text

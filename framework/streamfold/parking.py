@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.values import CANONICAL, to_json
 
 FORMAT = 1
@@ -21,9 +22,6 @@ ERROR_LETTERS_MAX = 2000
 """An error's text is cut: what a handler raises may hold a whole item, and the record holds it already."""
 NOT_IN_MESSAGES = ("\ufffe", "\uffff")
 """Characters that JSON leaves as they are and SQS refuses (SQS API Reference, SendMessage)."""
-CONNECT_SECONDS_MAX = 2
-READ_SECONDS_MAX = 6
-ATTEMPTS_MAX = 3
 FIFO = ".fifo"
 
 Clients = Callable[[str], Any]
@@ -33,8 +31,9 @@ Clients = Callable[[str], Any]
 class Parked(NamedTuple):
     """A record that is put aside for one handler.
 
-    ``item`` is the item's key as one text, ``attempts`` None where they were not counted, ``at`` the time of parking
-    (ISO text, UTC), ``record`` the stream record as it was delivered.
+    ``item`` is the item's key as one text, ``version`` what tells the change from all others of it (two that came
+    through Kinesis may be of one microsecond), ``attempts`` None where they were not counted, ``at`` the time of
+    parking (ISO text, UTC), ``record`` the stream record as it was delivered.
     """
 
     application: str
@@ -189,7 +188,7 @@ def make_client(service: str) -> Any:
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+        retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
         return boto3.client(service, config=config)

@@ -8,6 +8,7 @@ live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside
     table.query(**filtered(ORDER.query(order_id="1")))
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Context, Decimal
@@ -21,7 +22,8 @@ from streamfold.past import Past, item_as_of
 from streamfold.recorded import default_target, told
 from streamfold.shards import SHARD
 from streamfold.spread import Combine, one, together
-from streamfold.table import CONTRIBUTORS, MAIN, Table
+from streamfold.table import CONTRIBUTORS, EDGE, MAIN, Table
+from streamfold.tries import TRIES_MAX, until_done
 from streamfold.values import DIGITS_MAX, decode, encode, hidden
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ Place = BotoTable | tuple[Any, str]
 """Where rows lie: boto3's ``Table``, or a client and the table's name."""
 Row = dict[str, Any]
 """A row in plain values."""
-READS_MAX = 8
-"""Requests for one row's shards: a throttled table answers some of them at a time."""
 
 
 def rows(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -72,6 +72,16 @@ def average(row: Mapping[str, Any], name: str) -> Decimal | None:
     """
     count = Decimal(row.get(name + COUNT_SUFFIX, 0))
     return Context(prec=DIGITS_MAX).divide(Decimal(row[name + SUM_SUFFIX]), count) if count else None
+
+
+def has_more(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a ``Collect`` of a row leaves values out, because there are more than its ``most``.
+
+    ``row`` is a plain item as it was read, with the framework's own attributes. Raises ``TypeError`` for one without.
+    """
+    if name in row and EDGE + name not in row:
+        raise TypeError(f"Attribute {name!r} does not say whether it is whole: expected a Collect of an item as read.")
+    return bool(str(row.get(EDGE + name, "")).partition(" ")[2])
 
 
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
@@ -171,14 +181,16 @@ def _batch(table: Place, keys: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     is_client = isinstance(table, tuple)
     client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
     wanted: Any = {name: {"Keys": [_coded(key, encode) for key in keys] if is_client else list(keys)}}
-    for _ in range(READS_MAX):
+    found: list[Row] = []
+
+    def attempt(wanted: Any) -> Any:
         answer = client.batch_get_item(RequestItems=wanted)
-        found = answer["Responses"].get(name, ())
-        yield from (_coded(item, decode) for item in found) if is_client else found
-        wanted = answer.get("UnprocessedKeys")
-        if not wanted:
-            return
-    raise TimeoutError(f"Table {name!r} left keys unread {READS_MAX} times in a row: it is throttled.")
+        found.extend(answer["Responses"].get(name, ()))
+        return answer.get("UnprocessedKeys")
+
+    if until_done(wanted, attempt, time.sleep):
+        raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
+    return (_coded(item, decode) for item in found) if is_client else iter(found)
 
 
 def _coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> Row:

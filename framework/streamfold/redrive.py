@@ -48,7 +48,7 @@ bad         what lies there is no document
 LEFT_OVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
 """What leaves something to be done: the document is kept where it is."""
 
-VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*")
+VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*(/[0-9a-f]+)?")
 
 Fetch = Callable[[StreamRange], Fetched]
 
@@ -134,8 +134,8 @@ class Redrive:
         try:
             self._check_parked(parked)
             change = with_own_version(self._origins_of(parked).change(parked.record))
-            if change.version_text != parked.version:
-                raise RecordError(f"It was parked as {parked.version}, and its record is {change.version_text}.")
+            if change.identity_text != parked.version:
+                raise RecordError(f"It was parked as {parked.version}, and its record is {change.identity_text}.")
         except (RecordError, SettingsError) as error:
             yield told._replace(why=str(error))
             return

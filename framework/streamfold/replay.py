@@ -9,7 +9,7 @@ from streamfold.chains import run_chains
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, OwnStream
 from streamfold.envelope import Origins, RawRecord
-from streamfold.errors import EngineError, RecordError, is_fatal
+from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.files import BadLine, Line
 from streamfold.plan import Copied, Plan
 from streamfold.process import plan_changes, process_changes, remove_children
@@ -145,6 +145,7 @@ class Replay:
             if self.put_sources:
                 self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
+            _stop_if_unreachable(report)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         self._chain()
 
@@ -182,6 +183,13 @@ class Replay:
         self.summary.bad_line_count += 1
         if len(self.summary.bad_lines) < FAILURES_KEPT_MAX:
             self.summary.bad_lines.append(bad)
+
+
+def _stop_if_unreachable(report: Report) -> None:
+    """Raises ``EngineUnreachable`` where that is why a record failed: every further batch would wait for as long."""
+    for failure in report.failures:
+        if isinstance(failure.error, EngineUnreachable):
+            raise failure.error
 
 
 def newest_sources(changes: Iterable[Change]) -> Iterator[Source]:

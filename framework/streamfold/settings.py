@@ -6,6 +6,7 @@ from typing import Any
 
 from streamfold.errors import SettingsError
 from streamfold.limits import ACTIONS_MAX
+from streamfold.timeouts import CALL_SECONDS_MAX, STOP_SECONDS
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
@@ -33,7 +34,7 @@ class Settings:
     )
     chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
     retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
-    stop_seconds: int = _setting(5, "no new transaction is started when the invocation has less time left")
+    stop_seconds: int = _setting(STOP_SECONDS, "no further call is begun when the invocation has less time left")
     park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
     archive: str | None = _setting(
         None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
@@ -164,7 +165,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "epoch": _whole(0, EPOCH_MAX),
     "chunk_actions": _whole(2, ACTIONS_MAX),
     "retention_days": _whole(1, 3650),
-    "stop_seconds": _whole(0, 900),
+    "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
     "park": _text,
     "archive": _text,
     "handlers_off": _names,

@@ -21,7 +21,7 @@ from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger import LedgerItem
-from streamfold.ordered import FORMS, Ordering
+from streamfold.ordered import DISTINCT_MAX, FORMS, Ordering
 from streamfold.outcome import Failed
 from streamfold.refusals import not_shown
 from streamfold.route import Route
@@ -259,9 +259,11 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     form = FORMS[ordering.form]
     if form.once:
         return _read_once_each(engine, partition, ordering)
-    found = engine.read_entries(Entries(partition, ordering.most, descending=form.descending))
-    edge = found[-1][0] if len(found) == ordering.most else ""
-    return Shows(tuple(content for _, content in found), edge, tuple(place for place, _ in found))
+    most = ordering.most + form.collects  # one more tells whether there are more
+    found = engine.read_entries(Entries(partition, most, descending=form.descending))
+    shown = found[: ordering.most]
+    edge = shown[-1][0] if len(found) == most else ""
+    return Shows(tuple(content for _, content in shown), edge, tuple(place for place, _ in shown))
 
 
 def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -272,9 +274,14 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
         for place, content in page:
             found.setdefault(place.partition(BEHIND)[0], content)
         after = page[-1][0].partition(BEHIND)[0] + BEYOND  # greater each time, so that this ends
+        if not ordering.most and len(found) > DISTINCT_MAX:
+            raise HandlerError(
+                f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "
+                "keeps its last count. Count on a row for each value, or on more rows."
+            )
         if len(page) < PAGE_ENTRIES or 0 < ordering.most < len(found):
             break
-    if 0 < ordering.most <= len(found):
+    if 0 < ordering.most < len(found):
         kept = list(found)[: ordering.most]
         return Shows(tuple(found[order] for order in kept), kept[-1] + BEYOND)
     return Shows(tuple(found.values()), "")

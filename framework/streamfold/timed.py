@@ -26,9 +26,9 @@ class Timed:
         self.begin()
         return self.engine.transact(writes, expires_at)
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         self.begin()
-        return self.engine.put_rows(rows)
+        return self.engine.insert_rows(rows)
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         self.begin()

@@ -119,7 +119,7 @@ class Triage:
             route.name,
             change.table.name,
             change.name,
-            change.version_text,
+            change.identity_text,
             type(error).__name__,
             str(error)[:ERROR_LETTERS_MAX],
             attempts,

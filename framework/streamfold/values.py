@@ -346,6 +346,8 @@ def _base64_text(value: object) -> str:
 
 COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_base64_text)
 CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=_base64_text)
+UNESCAPED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=_base64_text)
+"""Canonical too, for texts that are stored by the thousand: an escape is three times a Cyrillic or Greek letter."""
 
 
 def digest(encoded: Mapping[str, Any]) -> str:

@@ -50,7 +50,11 @@ class World:
 
     def enough_time(self) -> bool:
         """Whether something new may be started."""
-        return self.seconds_left() > self.settings.stop_seconds
+        return self.seconds_to_begin() > 0
+
+    def seconds_to_begin(self) -> float:
+        """How long something new may still be started."""
+        return self.seconds_left() - self.settings.stop_seconds
 
     def begin(self) -> None:
         """Raises ``NotStarted`` where nothing new may be started."""

@@ -64,7 +64,7 @@ def test_children_go_over_interruptions_and_nothing_else_does(shop):
     random = Random(20260301)
     shop.put(*children(250), *children(3, "ORDER#10"), item("ORDER#1", "NOTE"))
     for _ in range(5):
-        left = iter([10.0] * random.randint(1, 3))
+        left = iter([60.0] * random.randint(1, 3))
         assert shop.play(record(item("ORDER#1"), None, 5), seconds_left=lambda left=left: next(left, 0.0)).failures
     assert not shop.play(record(item("ORDER#1"), None, 5)).failures
     assert (shop.left(), len(shop.left("ORDER#10"))) == (["NOTE"], 3)

@@ -178,3 +178,13 @@ def _() -> Iterator[None]:
 
     with patch.object(audit_module, "_digests", chained):
         yield
+
+
+@mutant(
+    "a history row is put over the one that is there",
+    None,
+    tests="tests/test_audit.py::test_a_row_that_was_redacted_is_not_rewritten_by_a_process_of_older_code",
+)
+def _() -> Iterator[None]:
+    with patch.object(MemoryEngine, "_is_there", lambda self, key: False):
+        yield

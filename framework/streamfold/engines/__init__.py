@@ -21,10 +21,7 @@ Finished = Mapping[StateKey, Mapping[str, str]]
 
 
 class Entries(NamedTuple):
-    """The first entries of a partition behind a place, or the last ones, greatest first.
-
-    As many as are asked for are smaller than 1 MB, so that one page holds them (API Reference, Query).
-    """
+    """The first ``most`` entries of a partition behind a place, or the last ones, greatest first."""
 
     partition: str
     most: int
@@ -50,8 +47,11 @@ class Engine(Protocol):
         """Carries out all of the writes, or none: then says why. ``expires_at`` (epoch seconds) stamps what expires."""
         ...
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        """Puts rows one by one, without condition; returns the keys of those that could not be written."""
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        """Puts rows one by one where none is, of one key the first; returns the keys of those that are not there then.
+
+        A row that is there stays as it is.
+        """
         ...
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent: places, and the texts of values."""
+        """Entries below a row, strongly consistent, as many as there are up to ``most``: places and texts of values."""
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -11,14 +11,26 @@ from streamfold.change import ItemKey
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
+from streamfold.engines.statements import (
+    BUSY,
+    DUPLICATE,
+    STATEMENTS_MAX,
+    UNSTORABLE,
+    Answer,
+    Statement,
+    code,
+    forgetting,
+    insertion,
+    removal,
+)
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.key import KeyValue
-from streamfold.table import CONTRIBUTORS, STATE, Table
+from streamfold.table import STATE, Table
+from streamfold.tries import TRIES_MAX, until_done
 from streamfold.truth import stored_key
 from streamfold.values import decode, encode
 from streamfold.writes import (
     CONDITION,
-    CONFLICT,
     VALIDATION,
     AbsentSource,
     PutRow,
@@ -30,10 +42,7 @@ from streamfold.writes import (
 )
 
 BATCH_GET_KEYS_MAX = 100
-BATCH_WRITE_ROWS_MAX = 25
-STATEMENTS_MAX = 25
-"""Limits of BatchGetItem, BatchWriteItem and BatchExecuteStatement (API Reference)."""
-UNPROCESSED_ROUNDS_MAX = 8
+"""Keys of one call (API Reference, BatchGetItem)."""
 
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 THROTTLED = {
@@ -44,8 +53,6 @@ THROTTLED = {
     "TransactionInProgressException": "TransactionConflict",
     "ReplicatedWriteConflictException": "TransactionConflict",
 }
-BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
-"""Codes of a statement in a batch that is worth another try (API Reference, BatchStatementError)."""
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
 FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 T = TypeVar("T")
@@ -54,7 +61,9 @@ T = TypeVar("T")
 class DynamoEngine:
     """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name.
 
-    ``regional`` makes the client of a table that is in another region, when that is first used.
+    ``regional`` makes the client of a table that is in another region, when that is first used. ``seconds_left`` is the
+    time in which a call may still be begun: no pause is longer, and behind it every call is ``EngineUnavailable`` but
+    for the notes of ``swap_state``, which say what was done already.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class DynamoEngine:
         self._others: dict[str, Any] = {}
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
         self._pause = pause
+        self.seconds_left: Callable[[], float] = lambda: float("inf")
 
     def close(self) -> None:
         for client in (self.client, *self._others.values()):
@@ -101,12 +111,10 @@ class DynamoEngine:
 
     def _sent(self, actions: int, operation: Callable[..., Any], arguments: Mapping[str, Any]) -> Refused | None:
         try:
-            operation(**arguments)
+            self._ask(operation, **arguments)
             return None
         except ClientError as error:
             return self._refused(error, actions)
-        except BotoCoreError as error:
-            raise unreachable(error) from error
 
     def _unstorable(self, write: Write, expires_at: int) -> Reason | None:
         try:
@@ -115,98 +123,82 @@ class DynamoEngine:
             return Reason(VALIDATION, None, str(error))
         return None
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        latest = {row.key: row for row in rows}
-        failed: list[RowKey] = []
-        for some in _cut(latest.values(), BATCH_WRITE_ROWS_MAX):
-            requests: dict[str, list[Any]] = {}
-            for row in some:
-                requests.setdefault(self.requests.real_name(row.key[0]), []).append(
-                    {"PutRequest": {"Item": self.requests.item(row)}}
-                )
-            failed += self._put_some(some, requests)
-        return failed
-
-    def _put_some(self, rows: Sequence[PutRow], requests: dict[str, list[Any]]) -> list[RowKey]:
-        for attempt in range(UNPROCESSED_ROUNDS_MAX):
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        statements: dict[RowKey, Statement] = {}
+        unstorable: list[RowKey] = []
+        for row in rows:
             try:
-                requests = self.client.batch_write_item(RequestItems=requests).get("UnprocessedItems") or {}
-            except ClientError as error:
-                refused = self._refused(error, 1)
-                if refused.reasons[0] and refused.reasons[0].code not in CONFLICT:
-                    return self._put_singly(rows)
-            except BotoCoreError as error:
-                raise unreachable(error) from error
-            if not requests:
-                return []
-            self._pause(0.05 * 2**attempt)
-        left = [_plain_item(request["PutRequest"]["Item"]) for some in requests.values() for request in some]
-        return [row.key for row in rows if _plain_item(self.requests.item(row)) in left]
+                statements.setdefault(row.key, insertion(self.requests, row))
+            except HandlerError:
+                unstorable.append(row.key)
+        answers = self._execute(statements)
+        return unstorable + [key for key in statements if key not in answers or not self._is_there(answers[key])]
 
-    def _put_singly(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        """A call that is refused as a whole says not which row is to blame: one by one only that one fails."""
-        return [row.key for row in rows if self.transact([row], 0) is not None]
+    def _is_there(self, answer: Answer) -> bool:
+        """Whether a row is there after its insertion, that or an earlier one. Raises where no row would be."""
+        why = code(answer)
+        if why in (*BUSY, *UNSTORABLE):
+            return False
+        if why not in (None, DUPLICATE):
+            raise self._forbidden(answer)
+        return True
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        removed: list[RowKey] = []
-        for some in _cut(dict.fromkeys(rows), STATEMENTS_MAX):
-            left = some
-            for attempt in range(UNPROCESSED_ROUNDS_MAX):
-                left = self._remove_some(left, removed)
-                if not left:
-                    break
-                self._pause(0.05 * 2**attempt)
-            else:
-                raise EngineUnavailable(f"{len(left)} empty rows were not removed in {UNPROCESSED_ROUNDS_MAX} tries.")
-        return removed
+        """A row that is not there is no error, but is not returned either (Developer Guide, ql-reference.delete)."""
+        statements = {key: removal(self.requests, key) for key in rows}
+        answers = self._execute(statements)
+        for answer in answers.values():
+            if code(answer) not in (None, CONDITION, *BUSY):
+                raise self._forbidden(answer)
+        if left := [key for key in statements if key not in answers or code(answers[key]) in BUSY]:
+            raise EngineUnavailable(f"{len(left)} of {len(statements)} empty rows could not be removed: they are busy.")
+        return [key for key, answer in answers.items() if "Item" in answer]
 
-    def _remove_some(self, rows: Sequence[RowKey], removed: list[RowKey]) -> list[RowKey]:
-        """Adds to ``removed``, and returns the rows to try again.
+    def _execute(self, statements: Mapping[RowKey, Statement]) -> dict[RowKey, Answer]:
+        """What was answered last to each statement; nothing to those that were not sent, or not for certain.
 
-        A row that is not there is no error, but is not returned either (Developer Guide, ql-reference.delete).
+        A busy row is tried again; once one stays so, what follows is tried once, so that pauses do not add up.
         """
-        answer = self._call(self.client.batch_execute_statement, Statements=[self._removal(key) for key in rows])
-        left: list[RowKey] = []
-        for key, response in zip(rows, answer["Responses"], strict=True):
-            code = response.get("Error", {}).get("Code")
-            if code in BUSY:
-                left.append(key)
-            elif code is None and "Item" in response:
-                removed.append(key)
-            elif code not in (None, CONDITION):
-                message = response["Error"].get("Message", "")
-                raise (
-                    self._missing()
-                    if code == "ResourceNotFound"
-                    else EngineError(f"DynamoDB refused the call with {code}: {message}")
-                )
-        return left
+        answers: dict[RowKey, Answer] = {}
 
-    def _removal(self, key: RowKey) -> dict[str, Any]:
-        attributes = self.requests.key(key)
-        where = " AND ".join(f'"{name}" = ?' for name in [*attributes, CONTRIBUTORS])
-        table = self.requests.real_name(key[0])
-        return {
-            "Statement": f'DELETE FROM "{table}" WHERE {where} RETURNING ALL OLD *',  # noqa: S608 - names quoted, values bound
-            "Parameters": [*attributes.values(), {"N": "0"}],
-        }
+        def attempt(keys: list[RowKey]) -> list[RowKey]:
+            answers.update(zip(keys, self._answers([statements[key] for key in keys]), strict=True))
+            return [key for key in keys if code(answers[key]) in BUSY]
+
+        tries_max = TRIES_MAX
+        for some in _cut(statements, STATEMENTS_MAX):
+            try:
+                if until_done(some, attempt, self._pause, self.seconds_left, tries_max=tries_max):
+                    tries_max = 1
+            except EngineUnavailable:
+                if not answers:
+                    raise
+                break
+        return answers
+
+    def _answers(self, statements: list[Statement]) -> list[Answer]:
+        """A call that is refused as a whole says not which statement is to blame: one by one only that one fails."""
+        try:
+            answers: list[Answer] = self._ask(self.client.batch_execute_statement, Statements=statements)["Responses"]
+            return answers
+        except ClientError as error:
+            (reason,) = self._refused(error, 1).reasons
+        assert reason is not None
+        if reason.code in BUSY or len(statements) == 1:
+            return [{"Error": {"Code": reason.code, "Message": reason.message}}] * len(statements)
+        return [answer for statement in statements for answer in self._answers([statement])]
+
+    def _forbidden(self, answer: Answer) -> EngineError:
+        if code(answer) == "ResourceNotFound":
+            return self._missing()
+        return EngineError(f"DynamoDB refused the call with {code(answer)}: {answer['Error'].get('Message', '')}")
 
     def forget(self, finished: Finished) -> None:
         for some in _cut(finished.items(), STATEMENTS_MAX):
-            statements = [self._forgetting(key, texts) for key, texts in some]
-            answer = self._call(self.client.batch_execute_statement, Statements=statements)
-            for response in answer["Responses"]:
-                if (code := response.get("Error", {}).get("Code")) not in (None, CONDITION, *BUSY):
-                    raise EngineError(f"DynamoDB refused the call with {code}: {response['Error'].get('Message', '')}")
-
-    def _forgetting(self, key: StateKey, texts: Mapping[str, str]) -> dict[str, Any]:
-        names = [f'"{handler}.u"' for handler in texts]
-        removes = " ".join(f"REMOVE {name}" for name in names)
-        where = " AND ".join(f"{name} = ?" for name in ('"pk"', '"sk"', *names))
-        return {
-            "Statement": f'UPDATE "{self.requests.state_table}" {removes} WHERE {where}',
-            "Parameters": [*state_attributes(key).values(), *({"S": text} for text in texts.values())],
-        }
+            statements = [forgetting(self.requests, key, texts) for key, texts in some]
+            for answer in self._call(self.client.batch_execute_statement, Statements=statements)["Responses"]:
+                if code(answer) not in (None, CONDITION, *BUSY):
+                    raise self._forbidden(answer)
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
@@ -231,29 +223,40 @@ class DynamoEngine:
         self, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
     ) -> Iterator[dict[str, Any]]:
         for some in _cut(places, BATCH_GET_KEYS_MAX):
-            requests: dict[str, Any] = {table: {"Keys": some, "ConsistentRead": consistent}}
-            for attempt in range(UNPROCESSED_ROUNDS_MAX):
-                answer = self._call(self.client.batch_get_item, RequestItems=requests)
-                yield from map(_plain_item, answer["Responses"].get(table, ()))
-                requests = answer.get("UnprocessedKeys") or {}
-                if not requests:
-                    break
-                self._pause(0.05 * 2**attempt)
-            else:
-                raise EngineUnavailable(f"Table {table} is throttled: not read in {UNPROCESSED_ROUNDS_MAX} tries.")
+            yield from map(_plain_item, self._get_some({table: {"Keys": some, "ConsistentRead": consistent}}))
+
+    def _get_some(self, requests: dict[str, Any]) -> list[StoredItem]:
+        found: list[StoredItem] = []
+
+        def attempt(requests: dict[str, Any]) -> dict[str, Any]:
+            answer = self._call(self.client.batch_get_item, RequestItems=requests)
+            for items in answer["Responses"].values():
+                found.extend(items)
+            return answer.get("UnprocessedKeys") or {}
+
+        for table, left in until_done(requests, attempt, self._pause, self.seconds_left).items():
+            raise EngineUnavailable(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
+        return found
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         values = {":partition": {"S": wanted.partition}} | ({":after": {"S": wanted.after}} if wanted.after else {})
-        found = self._call(
-            self.client.query,
-            TableName=self.requests.state_table,
-            KeyConditionExpression=f"pk = :partition{' AND sk > :after' if wanted.after else ''}",
-            ExpressionAttributeValues=values,
-            ScanIndexForward=not wanted.descending,
-            Limit=wanted.most,
-            ConsistentRead=True,
-        )
-        return [(item["sk"]["S"], item["s"]["S"]) for item in found["Items"]]
+        found: list[tuple[str, str]] = []
+        start: dict[str, Any] = {}
+        while True:  # a page ends at 1 MB, wherever the limit is (API Reference, Query)
+            page = self._call(
+                self.client.query,
+                TableName=self.requests.state_table,
+                KeyConditionExpression=f"pk = :partition{' AND sk > :after' if wanted.after else ''}",
+                ExpressionAttributeValues=values,
+                ScanIndexForward=not wanted.descending,
+                Limit=wanted.most - len(found),
+                ConsistentRead=True,
+                **start,
+            )
+            found += [(item["sk"]["S"], item["s"]["S"]) for item in page["Items"]]
+            if len(found) >= wanted.most or "LastEvaluatedKey" not in page:
+                return found
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         item = state_attributes(key) | encode({**attributes, "r": revision + 1})["M"]
@@ -272,9 +275,9 @@ class DynamoEngine:
             raise unreachable(error) from error
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
-        real_name = self.requests.real_name(item[0])
+        real_name, key = self.requests.real_name(item[0]), self.requests.key(item)
         try:
-            found = self._client(item).get_item(TableName=real_name, Key=self.requests.key(item), ConsistentRead=True)
+            found = self._ask(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
         except ClientError as error:
             if error.response["Error"]["Code"] in FORBIDDEN:
                 raise EngineError(
@@ -282,8 +285,6 @@ class DynamoEngine:
                     f"{error.response['Error'].get('Message', '')}"
                 ) from error
             raise self._fatal(error) from error
-        except BotoCoreError as error:
-            raise unreachable(error) from error
         source: StoredItem | None = found.get("Item")
         return source
 
@@ -334,10 +335,17 @@ class DynamoEngine:
 
     def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         try:
-            return operation(**arguments)
+            return self._ask(operation, **arguments)
         except ClientError as error:
             self._refused(error, 1)
             raise EngineUnavailable(f"DynamoDB refused a call: {error}") from error
+
+    def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        """Makes a call, while there is time for it."""
+        if self.seconds_left() <= 0:
+            raise EngineUnavailable("The invocation's time is nearly over: no further call to DynamoDB is begun.")
+        try:
+            return operation(**arguments)
         except BotoCoreError as error:
             raise unreachable(error) from error
 

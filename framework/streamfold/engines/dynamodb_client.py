@@ -17,12 +17,8 @@ from botocore.exceptions import (
     SSOError,
 )
 
-from streamfold.errors import EngineError, EngineUnavailable
-
-CONNECT_SECONDS_MAX = 2
-READ_SECONDS_MAX = 6
-ATTEMPTS_MAX = 4
-"""Well below a function's timeout; botocore's defaults are 60 seconds a try and ten tries."""
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable
+from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -33,7 +29,7 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+        retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
         return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
@@ -52,7 +48,9 @@ def unreachable(error: Exception) -> EngineError:
     if isinstance(error, CredentialRetrievalError | SSOError):
         return EngineError(f"AWS credentials could not be read: {error}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
-        return EngineError(f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region.")
+        return EngineUnreachable(
+            f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region."
+        )
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
 
 

@@ -88,13 +88,9 @@ class EmbeddedEngine:
             return refused
         return self._transact(writes, expires_at)
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        refused = self._transact(rows, 0)
-        if refused is None:
-            return []
-        return [
-            row.key for row, reason in zip(rows, refused.reasons, strict=True) if reason or self._transact([row], 0)
-        ]
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        with self._transaction():  # a row that is refused has written nothing
+            return [row.key for row in rows if self._row(row.key) is None and self._try(row, 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = []

@@ -85,8 +85,8 @@ class MemoryEngine:
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         return refused_as_a_whole(writes, self.actions_max) or self._transact(writes, expires_at)
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        return [row.key for row in rows if self._transact([row], 0)]
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = [key for key in dict.fromkeys(rows) if is_empty(self.rows.get(key))]
@@ -173,6 +173,9 @@ class MemoryEngine:
         for key, (_, image) in self._sources.items():
             if key[0] == table.name and image is not None and key not in self.rows:
                 yield key
+
+    def _is_there(self, key: RowKey) -> bool:
+        return key in self.rows or self._sources.get(key, NONE)[1] is not None
 
     def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
         for key in sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))):

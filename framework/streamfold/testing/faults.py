@@ -18,7 +18,7 @@ ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-lat
 call that was believed dead, while the caller goes on or after it died."""
 FAULTS: Mapping[str, tuple[str, ...]] = {
     "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
-    "put_rows": ("half-applied", "applied-twice", *ANSWERS),
+    "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "forget": ("applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
@@ -79,8 +79,8 @@ class FaultyEngine:
     def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         return cast("Refused | None", self._call("transact", writes, expires_at))
 
-    def put_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        return cast("list[RowKey]", self._call("put_rows", rows))
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("insert_rows", rows))
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
@@ -220,8 +220,8 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
     if name == "transact":
         places = ", ".join(_place(write.key) for write in first)
         return f"transaction of {len(first)} writes ({places})"
-    if name == "put_rows":
-        return f"put of {', '.join(_place(row.key) for row in first)}"
+    if name == "insert_rows":
+        return f"insertion of {', '.join(_place(row.key) for row in first)}"
     if name == "remove_empty":
         return f"removal of empty rows {', '.join(map(_place, first))}"
     if name == "forget":

@@ -1,0 +1,13 @@
+"""How long one call of a service may take: what every client is given, and what the function keeps in hand for it."""
+
+CONNECT_SECONDS_MAX = 1
+READ_SECONDS_MAX = 4
+TRIES_MAX = 2
+"""botocore's defaults are 60 seconds a try and ten tries (``legacy``). DynamoDB answers in milliseconds: what takes
+seconds is better sent anew, and a throttled call is tried further by the engine, which knows the time that is left."""
+BACKOFF_SECONDS_MAX = 1
+"""Between the two tries of mode ``standard`` (botocore, retries/standard.py: a second at most before the second)."""
+CALL_SECONDS_MAX = TRIES_MAX * (CONNECT_SECONDS_MAX + READ_SECONDS_MAX) + BACKOFF_SECONDS_MAX
+"""The longest that one call takes: 2 * (1 + 4) + 1 = 11 seconds."""
+STOP_SECONDS = CALL_SECONDS_MAX + 1
+"""What is begun with more time than this ends before the invocation does, with a second for its answer."""

@@ -1,0 +1,121 @@
+"""Mutants of what goes through the store's calls: pages, pauses, time, notes and names."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import external, settle, triage
+from streamfold.engines import dynamodb, dynamodb_client
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.errors import EngineError
+from streamfold.parking import Parked
+from tests.mutants.registry import mutant
+
+TROUBLE = "tests/test_dynamodb_trouble.py::"
+
+
+@mutant(
+    "entries behind the first page are not read",
+    None,
+    tests=TROUBLE + "test_entries_are_read_on_where_a_page_ended_until_there_are_as_many_as_are_asked_for",
+)
+def _() -> Iterator[None]:
+    call = DynamoEngine._call
+
+    def first_page(self: Any, operation: Any, **arguments: Any) -> Any:
+        answer = call(self, operation, **arguments)
+        return {name: value for name, value in answer.items() if name != "LastEvaluatedKey"}
+
+    with patch.object(DynamoEngine, "_call", first_page):
+        yield
+
+
+@mutant("a row that is there fails its insertion", None, tests=TROUBLE + "test_row_that_is_there_is_no_failure")
+def _() -> Iterator[None]:
+    with patch.object(dynamodb, "UNSTORABLE", (*dynamodb.UNSTORABLE, "DuplicateItem")):
+        yield
+
+
+@mutant(
+    "pauses do not look at the time that is left",
+    None,
+    tests=TROUBLE + "test_no_pause_is_longer_than_the_time_that_is_left",
+)
+def _() -> Iterator[None]:
+    until_done = dynamodb.until_done
+
+    def patient(work: Any, attempt: Any, pause: Any, seconds_left: Any, **how: Any) -> Any:
+        return until_done(work, attempt, pause, **how)
+
+    with patch.object(dynamodb, "until_done", patient):
+        yield
+
+
+@mutant(
+    "calls are begun when the time is over",
+    None,
+    tests=TROUBLE + "test_no_call_is_begun_when_the_time_is_over",
+)
+def _() -> Iterator[None]:
+    def ask(self: Any, operation: Any, **arguments: Any) -> Any:
+        return operation(**arguments)
+
+    with patch.object(DynamoEngine, "_ask", ask):
+        yield
+
+
+@mutant(
+    "a connection that cannot be made stops the run",
+    None,
+    tests="tests/test_lambda_entry.py::"
+    "test_one_connection_that_cannot_be_made_fails_the_records_of_its_transaction_only",
+)
+def _() -> Iterator[None]:
+    with patch.object(dynamodb_client, "EngineUnreachable", EngineError):
+        yield
+
+
+@mutant(
+    "the note of a call that failed never expires",
+    None,
+    tests="tests/test_external.py::test_note_of_a_call_that_failed_expires_like_any_other",
+)
+def _() -> Iterator[None]:
+    swap = external.StateLayer._swap
+
+    def for_good(self: Any, attributes: dict[str, Any]) -> bool:
+        return swap(self, attributes | ({"ttl": 0} if attributes["status"] == external.EXPIRED else {}))
+
+    with patch.object(external.StateLayer, "_swap", for_good):
+        yield
+
+
+@mutant(
+    "two parked changes of one microsecond have one name",
+    None,
+    tests="tests/test_kinesis.py::test_two_changes_of_one_microsecond_are_parked_under_two_names",
+)
+def _() -> Iterator[None]:
+    def by_version(*values: Any) -> Parked:
+        parked = Parked(*values)
+        return parked._replace(version="/".join(parked.version.split("/")[:3]))
+
+    with patch.object(triage, "Parked", by_version):
+        yield
+
+
+@mutant(
+    "different values are counted without a bound",
+    None,
+    tests="tests/test_settle.py::"
+    "test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count",
+)
+def _() -> Iterator[None]:
+    read = settle._read_once_each
+
+    def unbounded(*arguments: Any) -> Any:
+        with patch.object(settle, "DISTINCT_MAX", float("inf")):
+            return read(*arguments)
+
+    with patch.object(settle, "_read_once_each", unbounded):
+        yield
