@@ -10,7 +10,7 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
-from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
+from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.process import plan_changes, process_event, read_changes
 from streamfold.report import Failure
 from streamfold.settings import Settings
@@ -449,7 +449,7 @@ def test_handler_is_warned_about_a_near_miss_once(source):
     for _ in range(2):
         process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), world)
 
-    (warning,) = warnings
+    (warning,) = map(plain, warnings)
     assert "Item ORDER#12 / METADATA fits" in warning
     assert "'12' is no {number:06d}" in warning
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.errors import EngineUnavailable, SettingsError, told
 from streamfold.lifecycle import BUCKET, FOLDER, PLACES, is_place
 from streamfold.parking import Clients, make_client, s3_place
 
@@ -103,10 +103,11 @@ class Bucket:
         except ClientError as error:
             refusal = error.response["Error"]
             raise EngineUnavailable(
-                f"{self} refused a call with {refusal['Code']}: {refusal.get('Message', '')}. {action} is needed there."
+                f"{self} refused a call with {refusal['Code']}: {told(refusal.get('Message', ''))}. {action} is needed "
+                "there."
             ) from error
         except BotoCoreError as error:
-            raise EngineUnavailable(f"{self} could not be reached ({error}).") from error
+            raise EngineUnavailable(f"{self} could not be reached ({told(error)}).") from error
 
     def __str__(self) -> str:
         return f"{BUCKET}{self.bucket}/{self.prefix}"

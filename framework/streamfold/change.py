@@ -9,7 +9,7 @@ from hashlib import sha256
 from shlex import quote
 from typing import Any, Literal, NamedTuple
 
-from streamfold.errors import ImageError, RecordError, shown
+from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import (
@@ -240,7 +240,7 @@ class Change:
         return " / ".join(str(value) for value in self.item[1:] if value is not None)
 
     def _image_message(self, which: str, views: tuple[str, ...]) -> str:
-        asked = f"The {which} image of {self.name} was asked for, but"
+        asked = f"The {which} image of {told(self.name)} was asked for, but"
         if self.view is None or self.view in views:
             return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
         return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
@@ -302,7 +302,7 @@ def missing_parts(record: object) -> str:
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
     if not isinstance(body, Mapping):
-        found = sorted(map(str, record))[:8]
+        found = shown(sorted(map(str, record))[:8])
         return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {found}."
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
@@ -322,7 +322,7 @@ def item_key(keys: RawImage, table: Table) -> ItemKey:
     except (KeyError, ValueError, AttributeError, TypeError):
         found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(
-            f"A record has the key attributes {found or 'none'}: table {table.name!r} is declared with "
+            f"A record has the key attributes {told(found or 'none')}: table {table.name!r} is declared with "
             f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
         ) from None
 

@@ -28,7 +28,7 @@ def records_of(event: Any) -> list[RawRecord]:
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
-        keys = f"an object with the keys {sorted(map(str, event))[:8]}" if isinstance(event, Mapping) else None
+        keys = f"an object with the keys {shown(sorted(map(str, event))[:8])}" if isinstance(event, Mapping) else None
         found = keys or type(event).__name__
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
     for record in records:

@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import D
 
 from streamfold.change import Change
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, told
 from streamfold.ledger import external_key
 from streamfold.route import Fields, Route
 from streamfold.world import SECONDS_A_DAY, World
@@ -59,7 +59,7 @@ class ExternalCalls:
             guarded(event=f"{key.pk}/{key.sk}")
         except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
             cause = error.__cause__
-            return cause if isinstance(cause, EngineError) else EngineUnavailable(str(error))
+            return cause if isinstance(cause, EngineError) else EngineUnavailable(told(error))
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
             return error
         return None

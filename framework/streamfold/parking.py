@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.errors import ParkingError, RecordError, SettingsError, told
 from streamfold.values import CANONICAL, to_json
 
 FORMAT = 1
@@ -205,8 +205,8 @@ def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any)
     except ClientError as error:
         refusal = error.response["Error"]
         raise ParkingError(
-            f"{place} did not take it ({refusal['Code']}: {refusal.get('Message', '')}). The function needs {action} "
-            "there."
+            f"{place} did not take it ({refusal['Code']}: {told(refusal.get('Message', ''))}). The function needs "
+            f"{action} there."
         ) from error
     except BotoCoreError as error:
-        raise ParkingError(f"{place} could not be reached ({error}).") from error
+        raise ParkingError(f"{place} could not be reached ({told(error)}).") from error

@@ -13,7 +13,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, shown, told
 from streamfold.outcome import Failed
 from streamfold.route import Route
 from streamfold.sending import Throttled, pause_seconds, throttled
@@ -138,7 +138,9 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     if reason is not None and reason.code in THROTTLED:
         raise throttled()
     if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
-        raise HandlerError(f"The store refused attributes of item {update.key[1:]}, {reason.code}: {reason.message}")
+        raise HandlerError(
+            f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {told(reason.message)}"
+        )
     return True
 
 
@@ -172,7 +174,9 @@ def _wanted(item: ItemKey, truths: Sequence[Item | None]) -> dict[str, Any]:
             if not name.startswith(MARK) or hidden(name):
                 continue
             if name[1:] in wanted:
-                raise HandlerError(f"Two handlers derive {name[1:]!r} onto item {item[1:]}: give one another name.")
+                raise HandlerError(
+                    f"Two handlers derive {shown(name[1:])} onto item {shown(item[1:])}: give one another name."
+                )
             wanted[name[1:]] = value
     return wanted
 

@@ -13,6 +13,7 @@ from tests.mutants import (
     kinesis,
     ledger,
     lifecycle,
+    logs,
     proofs,
     repair,
     settle,
@@ -21,6 +22,6 @@ from tests.mutants import (
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
-GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, proofs, stages)
+GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, logs, proofs, stages)
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]

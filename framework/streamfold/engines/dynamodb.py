@@ -11,7 +11,7 @@ from streamfold.change import ItemKey
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, STATE, Table
 from streamfold.values import decode, encode
@@ -177,7 +177,7 @@ class DynamoEngine:
                 raise (
                     self._missing()
                     if code == "ResourceNotFound"
-                    else EngineError(f"DynamoDB refused the call with {code}: {message}")
+                    else EngineError(f"DynamoDB refused the call with {code}: {_said(code, message)}")
                 )
         return left
 
@@ -266,7 +266,7 @@ class DynamoEngine:
             refused = self._refused(error, 1)
             if refused.reasons[0] and refused.reasons[0].code == CONDITION:
                 return False
-            raise EngineUnavailable(f"State item {key} could not be written: {error}") from error
+            raise EngineUnavailable(f"State item {told(key)} could not be written: {told(error)}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
 
@@ -336,7 +336,7 @@ class DynamoEngine:
             return operation(**arguments)
         except ClientError as error:
             self._refused(error, 1)
-            raise EngineUnavailable(f"DynamoDB refused a call: {error}") from error
+            raise EngineUnavailable(f"DynamoDB refused a call: {told(error)}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
 
@@ -347,7 +347,7 @@ class DynamoEngine:
         if code == "TransactionCanceledException":
             reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
             if not any(reasons):
-                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {message}")
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {told(message)}")
             return Refused(reasons)
         if code == "ConditionalCheckFailedException":
             item = error.response.get("Item")
@@ -364,8 +364,8 @@ class DynamoEngine:
         if code == "ResourceNotFoundException":
             return self._missing()
         if status >= 500 or code in THROTTLED:
-            return EngineUnavailable(f"DynamoDB failed with {code}: {message}")
-        return EngineError(f"DynamoDB refused the call with {code}: {message}")
+            return EngineUnavailable(f"DynamoDB failed with {code}: {told(message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {_said(code, message)}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
@@ -377,6 +377,11 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
         return None
     item = reason.get("Item")
     return Reason(reason["Code"], _plain_item(item) if item else None, reason.get("Message") or "")
+
+
+def _said(code: str, message: str) -> str:
+    """What a refusal says: whom it forbids what is no content of an item, and all else may be."""
+    return message if code in FORBIDDEN else told(message)
 
 
 def _plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
