@@ -132,6 +132,9 @@ class Change:
         self.record = record
         self.table = table = origin.table
         self.item: ItemKey = item_key(keys, table)
+        for image in (old, new):
+            if image and not keys.items() <= image.items():
+                check_image(image, self.item, table, self.sequence)
         self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
@@ -265,6 +268,20 @@ def _raw(image: "RawImage | Image | None") -> RawImage:
 def broken_image(sequence: str) -> str:
     """What to say of a record with an image that is none."""
     return f"Record {sequence} has an image that is no object of attributes."
+
+
+def check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) -> None:
+    """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    raw = {name: image[name] for name in table.attributes if name in image}
+    try:
+        if item_key(raw, table) == item:
+            return
+    except RecordError:
+        pass
+    raise RecordError(
+        f"Record {sequence} is of item {told(' / '.join(map(str, item[1:])))}, and an image in it has the key "
+        f"{shown(raw)}: expected the key attributes {', '.join(table.attributes)} with the values of 'Keys'."
+    )
 
 
 def item_name(item: ItemKey) -> str:

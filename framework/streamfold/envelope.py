@@ -82,7 +82,10 @@ class Origins:
     def change(self, record: RawRecord) -> Change:
         """The change of a raw record. Raises ``RecordError``."""
         arn = record.get("eventSourceARN")
-        origin = self._known.get(arn)
+        try:
+            origin = self._known.get(arn)
+        except TypeError:  # an object or a list, which is no ARN
+            origin = None
         if origin is None:
             if is_kinesis(record):
                 return self._kinesis_change(record)
@@ -125,7 +128,7 @@ class Origins:
     def _origin(self, arn: str | None) -> Origin:
         if arn is None:
             return self._unlabelled()
-        head, _, label = str(arn).partition("/stream/")
+        head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")
         real = head.partition(":table/")[2]
         if not real or not label:
             raise RecordError(
