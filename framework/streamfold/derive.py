@@ -92,9 +92,16 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
         if (misfit := _misformatted(route, error)) is not None:
             raise misfit from error
         raise
-    except (SystemExit, GeneratorExit) as error:
-        raise HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.") from error
+    except (KeyboardInterrupt, Exception):
+        raise
+    except BaseException as error:
+        raise stopped(route, error) from error
     return found
+
+
+def stopped(route: Route, error: BaseException) -> HandlerError:
+    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
+    return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
 
 
 def _misformatted(route: Route, error: Exception) -> HandlerError | None:

@@ -8,6 +8,7 @@ from streamfold.change import UNLABELLED, Change, Origin
 from streamfold.errors import RecordError, shown
 from streamfold.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
 from streamfold.kinesis import SOURCE as KINESIS_SOURCE
+from streamfold.real_names import check_real_names
 from streamfold.settings import Settings, environment_name
 from streamfold.table import MAIN, Table
 
@@ -74,6 +75,8 @@ class Origins:
         self.tables = tables
         self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
         self.settings = settings
+        named = {**self.others, **tables}
+        check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
         self.adopted: str | None = settings.real_name(MAIN.name)
         self.sources: dict[str, str] = {}
         self._warn = warn

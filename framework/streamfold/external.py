@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from streamfold.change import Change
+from streamfold.derive import stopped
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable, told
 from streamfold.ledger import external_key
@@ -46,7 +47,12 @@ class ExternalCalls:
         key = external_key(self.application, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
-            function(change, **arguments)
+            try:
+                function(change, **arguments)
+            except (KeyboardInterrupt, Exception):
+                raise
+            except BaseException as error:
+                raise stopped(route, error) from error
 
         config = IdempotencyConfig(
             expires_after_seconds=self.world.settings.retention_days * SECONDS_A_DAY,

@@ -13,6 +13,7 @@ from streamfold.engines.dynamodb_client import make_client, missing_tables, unre
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
 from streamfold.key import KeyValue
+from streamfold.real_names import check_real_names
 from streamfold.table import CONTRIBUTORS, STATE, Table
 from streamfold.values import decode, encode
 from streamfold.writes import (
@@ -64,6 +65,7 @@ class DynamoEngine:
         pause: Callable[[float], None] = time.sleep,
         regional: Callable[[str], Any] = lambda region: make_client(region=region),
     ) -> None:
+        check_real_names(tables, state_table)
         self.client = client
         self._regional = regional
         self._others: dict[str, Any] = {}
