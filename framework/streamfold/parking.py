@@ -15,6 +15,8 @@ from streamfold.values import CANONICAL, to_json
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
+TEXTS = ("application", "handler", "table", "item", "version", "error_type", "error", "at")
+"""The parts of a document that are text."""
 MESSAGE_BYTES_MAX = 1024 * 1024
 """Size of an SQS message: 1 MiB (SQS API Reference, SendMessage). A queue may be set to less."""
 ERROR_LETTERS_MAX = 2000
@@ -76,8 +78,10 @@ class Parked(NamedTuple):
             parked = cls(**{name: document[name] for name in cls._fields})
         except KeyError as missing:
             raise RecordError(f"A parked record has no {missing}: expected {', '.join(cls._fields)}.") from None
-        if not isinstance(document["record"], Mapping) or not isinstance(document["handler"], str):
-            raise RecordError("A parked record is damaged: expected 'record' to be an object and 'handler' text.")
+        if not isinstance(document["record"], Mapping):
+            raise RecordError("A parked record is damaged: expected 'record' to be an object.")
+        if broken := [name for name in TEXTS if not isinstance(document[name], str)]:
+            raise RecordError(f"A parked record is damaged: expected {', '.join(map(repr, broken))} to be text.")
         return parked
 
 
