@@ -119,16 +119,17 @@ class Logs(logging.Handler):
 
 
 @pytest.fixture
-def logs(monkeypatch):
-    root, handler = logging.getLogger(), Logs()
-    monkeypatch.setattr(root, "level", logging.NOTSET)
-    monkeypatch.setattr(logging.getLogger("streamfold"), "level", logging.DEBUG)
-    levels = {name: logging.getLogger(name).level for name in TALKATIVE}
-    root.addHandler(handler)
+def logs():
+    """Everything is logged, as in a function whose log level is DEBUG."""
+    handler, loggers = Logs(), [logging.getLogger(name) for name in (None, "streamfold", *TALKATIVE)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.NOTSET)
+    loggers[0].addHandler(handler)
     yield handler
-    root.removeHandler(handler)
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+    loggers[0].removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ class Origins:
                 "table through one of them; to change from one to the other, see docs/sources.md."
             )
 
-    def _origin(self, arn: str | None) -> Origin:
+    def _origin(self, arn: Any) -> Origin:
         if arn is None:
             return self._unlabelled()
         head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")

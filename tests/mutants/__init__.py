@@ -13,6 +13,7 @@ from tests.mutants import (
     kinesis,
     ledger,
     lifecycle,
+    limits,
     logs,
     proofs,
     repair,
@@ -22,6 +23,6 @@ from tests.mutants import (
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
-GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, logs, proofs, stages)
+GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, logs, limits, proofs, stages)
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]
