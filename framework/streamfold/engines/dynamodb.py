@@ -198,7 +198,8 @@ class DynamoEngine:
             answer = self._call(self.client.batch_execute_statement, Statements=statements)
             for response in answer["Responses"]:
                 if (code := response.get("Error", {}).get("Code")) not in (None, CONDITION, *BUSY):
-                    raise EngineError(f"DynamoDB refused the call with {code}: {response['Error'].get('Message', '')}")
+                    message = response["Error"].get("Message", "")
+                    raise EngineError(f"DynamoDB refused the call with {code}: {_said(code, message)}")
 
     def _forgetting(self, key: StateKey, texts: Mapping[str, str]) -> dict[str, Any]:
         names = [f'"{handler}.u"' for handler in texts]
