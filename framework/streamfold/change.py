@@ -1,7 +1,7 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -132,9 +132,10 @@ class Change:
         self.record = record
         self.table = table = origin.table
         self.item: ItemKey = item_key(keys, table)
-        for image in (old, new):
-            if image and not keys.items() <= image.items():
-                check_image(image, self.item, table, self.sequence)
+        for name in keys:
+            value = keys[name]
+            if (new and new.get(name) != value) or (old and old.get(name) != value):
+                check_images((old, new), self.item, table, self.sequence)
         self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
@@ -270,8 +271,14 @@ def broken_image(sequence: str) -> str:
     return f"Record {sequence} has an image that is no object of attributes."
 
 
-def check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) -> None:
+def check_images(images: Iterable[RawImage | None], item: ItemKey, table: Table, sequence: str) -> None:
     """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    for image in images:
+        if image:
+            _check_image(image, item, table, sequence)
+
+
+def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) -> None:
     raw = {name: image[name] for name in table.attributes if name in image}
     try:
         if item_key(raw, table) == item:

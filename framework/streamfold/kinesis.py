@@ -18,7 +18,7 @@ from streamfold.change import (
     Change,
     Origin,
     broken_image,
-    check_image,
+    check_images,
     is_time_to_live,
     item_key,
 )
@@ -105,9 +105,7 @@ class KinesisChange(Change):
         self.record = record
         self.table = origin.table
         self.item = item_key(body["Keys"], origin.table)
-        for image in map(body.get, PARTS[1:]):
-            if image and not body["Keys"].items() <= image.items():
-                check_image(image, self.item, origin.table, self.sequence)
+        check_images(map(body.get, PARTS[1:]), self.item, origin.table, self.sequence)
         self.version_text = origin.version_prefix + str(microseconds).zfill(SEQUENCE_DIGITS_MAX)
         try:
             self._digest = _digest(body)

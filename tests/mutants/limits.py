@@ -19,8 +19,8 @@ from tests.mutants.registry import mutant
 )
 def _() -> Iterator[None]:
     with (
-        patch("streamfold.change.check_image", lambda *given: None),
-        patch("streamfold.kinesis.check_image", lambda *given: None),
+        patch("streamfold.change.check_images", lambda *given: None),
+        patch("streamfold.kinesis.check_images", lambda *given: None),
     ):
         yield
 
