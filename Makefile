@@ -13,6 +13,9 @@ NIGHTLY_FLAGS ?=
 BENCH_FLAGS ?=
 MUTANTS ?=
 
+# Parts of the framework that no function runs.
+NOT_DEPLOYED := streamfold/cli streamfold/testing streamfold/__main__.py
+
 VENV := .venv
 SAM_VENV := .venv-sam
 LOCK_VENV := .venv-lock
@@ -27,7 +30,7 @@ test nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay test check format nightly mutants bench events template build runtime wheel lock clean build-Projector
+.PHONY: help replay test check format nightly mutants bench events template build runtime wheel lock clean build-Projector deployed-handlers
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -104,9 +107,23 @@ clean: ## take away all that was made here, the environments included
 # SAM calls this for the function Projector (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files.
 build-Projector: $(VENV)/.made
 	@$(IN_VENV) $(FROM_LOCK) .requirements/lambda.txt --target "$(ARTIFACTS_DIR)" --upgrade --no-compile --only-binary=:all:
-	@cp -R framework/streamfold handlers "$(ARTIFACTS_DIR)/"
+	@rm -rf "$(ARTIFACTS_DIR)/bin" "$(ARTIFACTS_DIR)/streamfold" "$(ARTIFACTS_DIR)/handlers"
+	@tar --create $(NOT_DEPLOYED:%=--exclude=%) --directory=framework streamfold | tar --extract --directory="$(ARTIFACTS_DIR)"
+	@$(MAKE) --no-print-directory --silent deployed-handlers | tar --create --files-from=- \
+		| tar --extract --directory="$(ARTIFACTS_DIR)"
+	@test -f "$(ARTIFACTS_DIR)/handlers/__init__.py" || { echo "handlers/__init__.py was not built" >&2; exit 1; }
 	@find "$(ARTIFACTS_DIR)" -name __pycache__ -type d -prune -exec rm -rf {} +
-	@rm -rf "$(ARTIFACTS_DIR)/bin"
+
+# The files of handlers/ that are deployed: those that git tracks, so that no .env file or draft goes along.
+deployed-handlers:
+	@if git ls-files --error-unmatch handlers/__init__.py > /dev/null 2>&1; then \
+		git -c core.quotePath=off ls-files handlers; \
+		left=$$(git ls-files --others handlers | grep -v __pycache__ || true); \
+		[ -z "$$left" ] || echo "Not deployed, because git does not track it:" $$left >&2; \
+	else \
+		echo "git does not track handlers/: all its Python files are deployed, and nothing else." >&2; \
+		find handlers -name '*.py'; \
+	fi
 
 # --- environments: each is made once, and again when its lock changes -------------------------------------------------
 

@@ -203,6 +203,36 @@ def test_a_malformed_record_is_refused_with_what_was_expected(parts, message):
     assert message in str(caught.value)
 
 
+KEY = {"PK": {"S": "ORDER#1"}, "SK": {"S": "METADATA"}}
+
+
+@pytest.mark.parametrize("which", ["OldImage", "NewImage"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"x": {"N": "1"}},
+        {"PK": {"S": "ORDER#1"}},
+        {**KEY, "SK": {"S": "OTHER"}},
+        {**KEY, "PK": {"N": "1"}},
+        {**KEY, "PK": None},
+        {**KEY, "PK": {"Q": "ORDER#1"}},
+    ],
+    ids=["none", "sort key missing", "another", "another type", "null", "unreadable"],
+)
+def test_an_image_with_another_key_than_its_record_is_malformed(which, image):
+    with pytest.raises(RecordError) as caught:
+        change_of(changed_record(**{which: image}))
+    assert "is of item ORDER#1 / METADATA, and an image in it has the key {" in str(caught.value)
+    assert "expected the key attributes PK, SK with the values of 'Keys'." in str(caught.value)
+
+
+def test_an_image_may_write_the_number_of_its_key_in_another_way():
+    table = Table("raw", partition="N", sort=None)
+    raw = record({"N": 5}, {"N": 5, "x": 1}, names=("N",))
+    raw["dynamodb"]["NewImage"]["N"] = {"N": "5.0"}
+    assert change_of(raw, table).item == ("raw", 5, None)
+
+
 @pytest.mark.parametrize("raw", [None, "text", 5, []])
 def test_what_is_no_object_is_no_record(raw):
     with pytest.raises(RecordError, match="expected an object with 'eventName' and 'dynamodb'"):

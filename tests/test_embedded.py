@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from streamfold.engines import state_file
+from streamfold.engines import Entries, state_file
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.table import Table
@@ -142,9 +142,52 @@ def test_file_on_a_full_disk_is_an_error_and_keeps_what_it_had(opened):
     engine = opened()
     engine.transact([COUNTED], 0)
     engine._connection.execute("PRAGMA max_page_count = 10")
-    with pytest.raises(EngineError, match="database or disk is full"):
+    with pytest.raises(EngineError, match=r"\(database or disk is full\): make room on its disk"):
         engine.transact([COUNTED, PutRow(("shop", "3", None), {"text": "x" * 100_000})], 0)
     assert [item["a"]["N"] for item in engine.items(SHOP)] == ["1"]
+
+
+READS = {
+    "rows": lambda engine: engine.read_rows([COUNTED.key]),
+    "state": lambda engine: engine.read_state([CLAIM.key]),
+    "entries": lambda engine: engine.read_entries(Entries(CLAIM.key.pk, 5)),
+    "items": lambda engine: list(engine.items(SHOP)),
+    "items of a prefix": lambda engine: list(engine.items_from(SHOP, "")),
+    "state items": lambda engine: list(engine.state_items()),
+    "own stream": lambda engine: engine.pending(5),
+}
+
+
+def spoil(path, text):
+    """Writes a text over all items of a state, its state and its stream."""
+    other = sqlite3.connect(path)
+    for column, table in (("item", "items"), ("item", "state"), ("record", "stream")):
+        other.execute(f"UPDATE {table} SET {column} = ?", (text,))
+    other.execute("INSERT INTO stream (record) VALUES (?)", (text,))
+    other.commit()
+    other.close()
+
+
+@pytest.mark.parametrize("text", ["{", "5", "\0", b"{}\xff", "[" * 100_000])
+@pytest.mark.parametrize("read", READS)
+def test_file_whose_items_are_damaged_is_an_error_that_says_so(opened, path, read, text):
+    engine = opened()
+    engine.transact([COUNTED, CLAIM], 0)
+    spoil(path, text)
+    with pytest.raises(EngineError, match=r"it is damaged\. --fresh starts anew; name another with --state\."):
+        READS[read](engine)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_file_with_a_damaged_page_is_an_error_that_says_so(opened, path, read):
+    engine = opened()
+    engine.transact([COUNTED, CLAIM], 0)
+    engine.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match=r"cannot be read \(.*\): it is damaged\."):
+        READS[read](opened())
 
 
 def test_file_of_another_program_is_left_alone(path):

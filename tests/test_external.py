@@ -1,6 +1,7 @@
 """External handlers: called once as far as can be told, again after they raised or were abandoned."""
 
 import time
+from asyncio import CancelledError
 
 import pytest
 
@@ -61,6 +62,15 @@ def mails():
 @pytest.fixture
 def record():
     return Source().put("SESSION#1", user="ana")
+
+
+def test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again(mails, record):
+    mails.trouble = CancelledError()
+    (failure,) = mails.deliver(record).failures
+    assert failure.what == "HandlerError: Handler 'send_mail' raised CancelledError: a handler only computes."
+    mails.trouble = None
+    assert mails.deliver(record).failures == []
+    assert mails.sent == [("1", "INSERT")]
 
 
 def test_handler_is_called_for_the_changes_that_it_takes_with_the_fields_it_asks_for(mails):

@@ -118,7 +118,7 @@ TOO_FINE = NOON.replace(microsecond=1)
         ("datetime", NOON.replace(tzinfo=None), "it has no time zone; give one, for example datetime.now(UTC)"),
         ("datetime", "yesterday", "it is not a moment like 2026-03-01T10:00:00Z"),
         ("datetime", 5, "it is of type int, not a datetime"),
-        ("datetime.seconds", TOO_FINE, "its 1 microseconds do not fit 0 digits of a second"),
+        ("datetime.seconds", TOO_FINE, "its microseconds do not fit 0 digits of a second"),
         ("datetime", datetime.min.replace(tzinfo=timezone.max), "it lies outside the years 1 to 9999 in UTC"),
         ("number", "5", "it is not a number (int or Decimal)"),
         ("number", Decimal("NaN"), "it is not a number (int or Decimal)"),

@@ -38,7 +38,9 @@ def data_of(old=OLD, new=NEW, **body):
     """What DynamoDB tells Kinesis of a change, with some parts replaced; None takes a part away."""
     data = json.loads(b64decode(KinesisTwin().append(record(old, new))["kinesis"]["data"]))
     data["dynamodb"]["ApproximateCreationDateTime"] = MICROSECONDS
-    data["dynamodb"].update(body)
+    keys = data["dynamodb"]["Keys"]
+    images = {name: {**keys, **body[name]} for name in ("OldImage", "NewImage") if isinstance(body.get(name), dict)}
+    data["dynamodb"].update(body | images)
     data["dynamodb"] = {name: value for name, value in data["dynamodb"].items() if value is not None}
     return data
 
@@ -102,6 +104,12 @@ def test_copies_of_a_change_are_one_whatever_their_event_ids_and_numbers():
 
 def data_id(change):
     return unwrapped(change.record)["eventID"]
+
+
+@pytest.mark.parametrize("image", ["OldImage", "NewImage"])
+def test_an_image_with_another_key_than_its_record_is_malformed(image):
+    with pytest.raises(RecordError, match="and an image in it has the key"):
+        changed(**{image: {"SK": {"S": "OTHER"}}})
 
 
 def test_the_order_of_attributes_and_of_sets_does_not_make_another_change():

@@ -146,7 +146,7 @@ def test_a_malformed_record_is_reported_by_its_number(app, client):
 def test_a_record_without_a_number_fails_the_batch_instead_of_being_acknowledged(app, client):
     bad = Source().put("ORDER#1", customer="ada", total=3)
     del bad["dynamodb"]["SequenceNumber"]
-    with pytest.raises(RecordError, match="SequenceNumber=None: expected"):
+    with pytest.raises(RecordError, match=r"SequenceNumber=\.\.\.: expected"):
         Function(app, QUIET, client)(event(bad), Context(60_000))
 
 

@@ -69,6 +69,8 @@ def test_half_a_surrogate_pair_is_kept_as_it_came():
         ({"parked": 2}, f"A parked record has the format 2: this version reads {FORMAT}."),
         ({"handler": None}, "A parked record is damaged"),
         ({"record": []}, "A parked record is damaged"),
+        ({"item": 5}, "A parked record is damaged: expected 'item' to be text."),
+        ({"item": ["x"], "error": None}, "A parked record is damaged: expected 'item', 'error' to be text."),
     ],
 )
 def test_document_that_is_none_is_refused(change, message):

@@ -1,6 +1,7 @@
 """The batch loop: what fails alone, what holds what, which images it needs, and what it tells."""
 
 import json
+from asyncio import CancelledError
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.envelope import Origins
-from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError
+from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.process import plan_changes, process_event, read_changes
 from streamfold.report import Failure
 from streamfold.settings import Settings
@@ -449,7 +450,7 @@ def test_handler_is_warned_about_a_near_miss_once(source):
     for _ in range(2):
         process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), world)
 
-    (warning,) = warnings
+    (warning,) = map(plain, warnings)
     assert "Item ORDER#12 / METADATA fits" in warning
     assert "'12' is no {number:06d}" in warning
 
@@ -564,19 +565,35 @@ def test_a_group_that_no_handler_is_of_is_refused_and_acknowledges_nothing(app, 
         app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(function="mian"))
 
 
-def test_a_handler_that_calls_exit_fails_its_record_only(engine, source):
+class Stopped(BaseException):
+    """What a library raises that no handler of errors should take."""
+
+
+def raising(error):
+    """An application whose handler raises this for an item that costs 13."""
     router = Router()
 
     @router.view(ITEM, into=TOTAL)
     def order_total(item):
         if item["price"] == 13:
-            raise SystemExit(0)
+            raise error
         yield Row(total=Sum(item["price"]))
 
-    app = App("shop", routers=[router])
+    return App("shop", routers=[router])
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), CancelledError(), Stopped()], ids=repr)
+def test_a_handler_that_would_end_the_program_fails_its_record_only(engine, source, error):
+    app = raising(error)
     records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (12, 13)]
     (failure,) = process(app, engine, *records).failures
-    assert "raised SystemExit: a handler only computes" in str(failure)
+    assert f"raised {type(error).__name__}: a handler only computes" in str(failure)
+    assert stored(app, engine)["main", "ORDER#12", "TOTAL"] == {"total": 12}
+
+
+def test_an_interrupt_of_the_user_ends_the_program(engine, source):
+    with pytest.raises(KeyboardInterrupt):
+        process(raising(KeyboardInterrupt()), engine, source.put("ORDER#1", "ITEM#a", price=13))
 
 
 def test_half_a_surrogate_pair_fails_its_record_only(app, engine, source):

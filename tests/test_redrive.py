@@ -324,7 +324,7 @@ def test_a_handler_that_is_not_run_is_told_and_left_over(shop, handler, settings
             "It was parked by application 'crm', and this one is 'shop': name the other with --app.",
         ),
         ({"version": "1"}, "It was parked as '1': expected EPOCH/LABEL/SEQUENCE."),
-        ({"version": None}, "It was parked as None: expected EPOCH/LABEL/SEQUENCE."),
+        ({"version": None}, "A parked record is damaged: expected 'version' to be text."),
         ({"version": Version.of(0, LABEL, 1).text}, f"It was parked as 00/{LABEL}/"),
         ({"record": {}}, "A record has no 'dynamodb' object"),
         ({"parked": 2}, "A parked record has the format 2"),

@@ -11,6 +11,7 @@ from streamfold.attributes import bound
 from streamfold.checks import chained, checked_routes
 from streamfold.errors import DeclarationError
 from streamfold.key import Key
+from streamfold.real_names import check_variables
 from streamfold.route import Dispatch, Entry, entries_of
 from streamfold.router import Router
 from streamfold.settings import Settings
@@ -55,6 +56,7 @@ class App:
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
         self.tables = _tables(key for route in self.routes for key in (*route.sources, *route.writes))
+        check_variables(self.tables)
         bearing = (key for route in self.routes if route.kind == "attributes" for key in route.writes)
         self.source_tables = _tables([*(key for route in self.routes for key in route.sources), *bearing])
         self.dispatch = {

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from streamfold.errors import EngineError, EngineUnavailable, SettingsError
+from streamfold.errors import EngineError, EngineUnavailable, SettingsError, told
 from streamfold.lifecycle import BUCKET, FOLDER, PLACES, is_place
 from streamfold.parking import Clients, make_client, s3_place
 
@@ -108,12 +108,12 @@ class Bucket:
             yield
         except ClientError as error:
             refusal = error.response["Error"]
-            what = f"{self} refused a call with {refusal['Code']}: {refusal.get('Message', '')}."
+            what = f"{self} refused a call with {refusal['Code']}: {told(refusal.get('Message', ''))}."
             if refusal["Code"] in FOR_GOOD:
                 raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
             raise EngineUnavailable(what) from error
         except BotoCoreError as error:
-            raise EngineUnavailable(f"{self} could not be reached ({error}).") from error
+            raise EngineUnavailable(f"{self} could not be reached ({told(error)}).") from error
 
     def __str__(self) -> str:
         return f"{BUCKET}{self.bucket}/{self.prefix}"

@@ -22,7 +22,9 @@ from streamfold.errors import (
     SwitchedOff,
     Unprocessable,
     is_fatal,
+    reason,
     shown,
+    told,
 )
 from streamfold.expiry import outlived
 from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
@@ -187,8 +189,8 @@ class Batch:
         for miss in known.near_misses(*item[1:]):
             self.world.warn_once(
                 (miss.template, miss.value),
-                f"Item {' / '.join(map(str, item[1:]))} fits {miss.template!r} ({miss.template.declared_at}) but for "
-                f"{miss.field!r}: {shown(miss.value)} is no {miss.template.types[miss.field]}. "
+                f"Item {told(' / '.join(map(str, item[1:])))} fits {miss.template!r} ({miss.template.declared_at}) but "
+                f"for {miss.field!r}: {shown(miss.value)} is no {miss.template.types[miss.field]}. "
                 "It is not processed by that key's handlers.",
             )
 
@@ -380,7 +382,7 @@ def _may_take(route: Route, change: Change) -> bool:
 def explained(route: Route, error: Exception) -> Exception:
     """What a handler raised, as it is reported."""
     if isinstance(error, RecordError) and not isinstance(error, ImageError):
-        unprocessable = Unprocessable(f"The record is malformed: {error}")
+        unprocessable = Unprocessable(f"The record is malformed: {reason(error)}")
         unprocessable.__cause__ = error
         return unprocessable
     if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):

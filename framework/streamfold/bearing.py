@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, shown
 from streamfold.table import CONTRIBUTORS, DERIVED
 from streamfold.truth import MARK
 from streamfold.values import AttributeValue, derived_by, derived_names, encode, same
@@ -119,8 +119,8 @@ def _held(
 
 def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
     return HandlerError(
-        f"Two handlers derive {name!r} onto item {item[1:]}: it is {first!r}'s, and {other!r} must not overwrite it. "
-        f"Give one of them another name. If {first!r} is given up for good, remove the attribute from the item."
+        f"Two handlers derive {shown(name)} onto item {shown(item[1:])}: it is {first!r}'s, and {other!r} must not "
+        f"overwrite it. Give one of them another name. If {first!r} is given up for good, remove the attribute from the item."
     )
 
 

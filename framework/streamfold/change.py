@@ -1,7 +1,7 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from hashlib import sha256
 from shlex import quote
 from typing import Any, Literal, NamedTuple
 
-from streamfold.errors import ImageError, RecordError, shown
+from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.key import KeyValue
 from streamfold.table import CONTRIBUTORS, Table
 from streamfold.values import (
@@ -132,6 +132,10 @@ class Change:
         self.record = record
         self.table = table = origin.table
         self.item: ItemKey = item_key(keys, table)
+        for name in keys:
+            value = keys[name]
+            if (new and new.get(name) != value) or (old and old.get(name) != value):
+                check_images((old, new), self.item, table, self.sequence)
         self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
@@ -240,7 +244,7 @@ class Change:
         return " / ".join(str(value) for value in self.item[1:] if value is not None)
 
     def _image_message(self, which: str, views: tuple[str, ...]) -> str:
-        asked = f"The {which} image of {self.name} was asked for, but"
+        asked = f"The {which} image of {told(self.name)} was asked for, but"
         if self.view is None or self.view in views:
             return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
         return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
@@ -265,6 +269,26 @@ def _raw(image: "RawImage | Image | None") -> RawImage:
 def broken_image(sequence: str) -> str:
     """What to say of a record with an image that is none."""
     return f"Record {sequence} has an image that is no object of attributes."
+
+
+def check_images(images: Iterable[RawImage | None], item: ItemKey, table: Table, sequence: str) -> None:
+    """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    for image in images:
+        if image:
+            _check_image(image, item, table, sequence)
+
+
+def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) -> None:
+    raw = {name: image[name] for name in table.attributes if name in image}
+    try:
+        if item_key(raw, table) == item:
+            return
+    except RecordError:
+        pass
+    raise RecordError(
+        f"Record {sequence} is of item {told(' / '.join(map(str, item[1:])))}, and an image in it has the key "
+        f"{shown(raw)}: expected the key attributes {', '.join(table.attributes)} with the values of 'Keys'."
+    )
 
 
 def item_name(item: ItemKey) -> str:
@@ -302,7 +326,7 @@ def missing_parts(record: object) -> str:
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
     if not isinstance(body, Mapping):
-        found = sorted(map(str, record))[:8]
+        found = shown(sorted(map(str, record))[:8])
         return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {found}."
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
@@ -322,7 +346,7 @@ def item_key(keys: RawImage, table: Table) -> ItemKey:
     except (KeyError, ValueError, AttributeError, TypeError):
         found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(
-            f"A record has the key attributes {found or 'none'}: table {table.name!r} is declared with "
+            f"A record has the key attributes {told(found or 'none')}: table {table.name!r} is declared with "
             f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
         ) from None
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from streamfold.change import ItemKey
 from streamfold.conflicts import conflicts
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, Unprocessable, is_fatal
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, Unprocessable, is_fatal, told
 from streamfold.ledger import LedgerItem
 from streamfold.ledger_reads import filled
 from streamfold.limits import ACTIONS_MAX
@@ -259,7 +259,7 @@ class Committer:
         if len(parts) == 1:
             reason = next(iter(places.values()))
             kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
-            self._fail(parts, kind(f"The store refused the write with {reason.code}: {reason.message}"))
+            self._fail(parts, kind(f"The store refused the write with {reason.code}: {told(reason.message)}"))
             return
         attempts: list[Attempt] = []
         for guilty, run in [(guilty, list(run)) for guilty, run in groupby(parts, lambda unit: _writes(unit, places))]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, PLAIN_ENTRY, partition, source_text
-from streamfold.errors import EngineError, Unprocessable
+from streamfold.errors import EngineError, Unprocessable, told
 from streamfold.outcome import Failed
 from streamfold.writes import Moved, RowKey, StateKey
 
@@ -80,6 +80,6 @@ def _others(engine: Engine, application: str, route: "Route", own: str, row: Row
 def _conflict(route: "Route", row: RowKey) -> Unprocessable:
     name = " / ".join(str(part) for part in row[1:] if part is not None)
     return Unprocessable(
-        f"The item claims row {name} of unique index {route.name!r}, and so does another; the row shows who wins. "
-        "That resolves itself when one of them claims it no more."
+        f"The item claims row {told(name)} of unique index {route.name!r}, and so does another; the row shows who "
+        "wins. That resolves itself when one of them claims it no more."
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from streamfold.change import Change
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, reason
 from streamfold.outcome import Failed, NotStarted, Tallies
 from streamfold.plan import Copied
 from streamfold.refusals import is_stale, not_its_row
@@ -71,7 +71,7 @@ class Copies:
                     throttled[table] = error
                 self._fail(copy, error)
             except EngineError as error:  # another region may be away while all else goes on
-                self._fail(copy, EngineUnavailable(f"Table {table!r} did not take the copy: {error}"))
+                self._fail(copy, EngineUnavailable(f"Table {table!r} did not take the copy: {reason(error)}"))
 
     def _write(self, copy: Copied) -> None:
         refused = send(self.engine, [copy.row], self.world)

@@ -9,7 +9,7 @@ from streamfold.attributes import marked
 from streamfold.change import Change
 from streamfold.contribution import Contribution, Part, source_of
 from streamfold.effects import Add, Delete, Put, Row
-from streamfold.errors import HandlerError, KeyValueError, shown
+from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.key import KeyValues
 from streamfold.part import Noted, complete, forget, inexact, merged, part_of
 from streamfold.route import Fields, Route, Target
@@ -92,9 +92,16 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
         if (misfit := _misformatted(route, error)) is not None:
             raise misfit from error
         raise
-    except (SystemExit, GeneratorExit) as error:
-        raise HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.") from error
+    except (KeyboardInterrupt, Exception):
+        raise
+    except BaseException as error:
+        raise stopped(route, error) from error
     return found
+
+
+def stopped(route: Route, error: BaseException) -> HandlerError:
+    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
+    return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
 
 
 def _misformatted(route: Route, error: Exception) -> HandlerError | None:
@@ -102,9 +109,9 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
     if not any(words in str(error) for words in MISFORMATTED):
         return None
     return HandlerError(
-        f"Handler {route.name!r} formatted a value that has another type than the format is for ({error}): expected a "
-        "date or a moment for %Y-%m. Dates of an item are text, date.fromisoformat(item[...]); yield nothing for an "
-        "item without one."
+        f"Handler {route.name!r} formatted a value that has another type than the format is for ({told(error)}): "
+        "expected a date or a moment for %Y-%m. Dates of an item are text, date.fromisoformat(item[...]); yield "
+        "nothing for an item without one."
     )
 
 
@@ -132,13 +139,13 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
     keyed = len(values) != len(given)
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
-            raise HandlerError(f"{shown(effect)} gives {', '.join(sorted(twice))} twice.")
+            raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
         values.update(effect.attributes)
     own = table.attributes
     for name in values:
         if name in own or name.startswith(HIDDEN):
             raise HandlerError(
-                f"{shown(effect)} cannot set {name!r}: key attributes and names that begin with {RESERVED_PREFIX} "
+                f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
                 "are the framework's."
             )
     try:
@@ -151,7 +158,7 @@ def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> 
             ) from None
         lacking = any(given[name] is None for name in template.types if name in given)
         remedy = " Yield nothing for an item without a value." if lacking else ""
-        raise HandlerError(f"{shown(effect)}: {error}{remedy}") from None
+        raise HandlerError(f"{shown(effect)}: {reason(error)}{remedy}") from None
     if keyed:
         check_tenant(target, effect, fields)
     if keyed and target.whole and not isinstance(effect, Add):
@@ -206,8 +213,8 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: {name}={shown(value)} is no number (int or Decimal) "
-                "to add."
+                f"Handler {route.name!r} yielded {shown(effect)}: {told(name)}={shown(value)} is no number "
+                "(int or Decimal) to add."
             )
         number_text(value)
     if not values:
@@ -222,6 +229,6 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
     if isinstance(one, AddRow) and isinstance(other, AddRow):
         return one.merged(other)
     raise HandlerError(
-        f"Handler {route.name!r} yielded two writes of one row, {one.key[1:]}: "
+        f"Handler {route.name!r} yielded two writes of one row, {shown(one.key[1:])}: "
         "expected one Put or Delete, or Adds only."
     )

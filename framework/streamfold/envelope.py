@@ -8,6 +8,7 @@ from streamfold.change import UNLABELLED, Change, Origin
 from streamfold.errors import RecordError, shown
 from streamfold.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
 from streamfold.kinesis import SOURCE as KINESIS_SOURCE
+from streamfold.real_names import check_real_names
 from streamfold.settings import Settings, environment_name
 from streamfold.table import MAIN, Table
 
@@ -28,7 +29,7 @@ def records_of(event: Any) -> list[RawRecord]:
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
-        keys = f"an object with the keys {sorted(map(str, event))[:8]}" if isinstance(event, Mapping) else None
+        keys = f"an object with the keys {shown(sorted(map(str, event))[:8])}" if isinstance(event, Mapping) else None
         found = keys or type(event).__name__
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
     for record in records:
@@ -74,6 +75,8 @@ class Origins:
         self.tables = tables
         self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
         self.settings = settings
+        named = {**self.others, **tables}
+        check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
         self.adopted: str | None = settings.real_name(MAIN.name)
         self.sources: dict[str, str] = {}
         self._warn = warn
@@ -82,7 +85,10 @@ class Origins:
     def change(self, record: RawRecord) -> Change:
         """The change of a raw record. Raises ``RecordError``."""
         arn = record.get("eventSourceARN")
-        origin = self._known.get(arn)
+        try:
+            origin = self._known.get(arn)
+        except TypeError:  # an object or a list, which is no ARN
+            origin = None
         if origin is None:
             if is_kinesis(record):
                 return self._kinesis_change(record)
@@ -122,10 +128,10 @@ class Origins:
                 "table through one of them; to change from one to the other, see docs/sources.md."
             )
 
-    def _origin(self, arn: str | None) -> Origin:
+    def _origin(self, arn: Any) -> Origin:
         if arn is None:
             return self._unlabelled()
-        head, _, label = str(arn).partition("/stream/")
+        head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")
         real = head.partition(":table/")[2]
         if not real or not label:
             raise RecordError(

@@ -18,8 +18,15 @@ StreamfoldError
         +-- Throttled            the table was throttled at every try (``streamfold.sending``)
 """
 
+import re
 from reprlib import Repr
 
+OPENED, CLOSED = "\ufdd0", "\ufdd1"
+"""Around what a text tells of an item. Unicode keeps both for such use (section 23.7, noncharacters)."""
+TOLD = re.compile(f"{OPENED}([^{CLOSED}]*){CLOSED}")
+NOT_TOLD = "..."
+"""Stands in a log for what a text tells of an item."""
+PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
 """Letters of one value that a message echoes; a value may be as large as an item, and nested 32 levels."""
 TEXT_LENGTH_MAX = 2000
@@ -31,8 +38,33 @@ _short.maxstring = _short.maxother = _short.maxlong = VALUE_LENGTH_MAX
 
 
 def shown(value: object) -> str:
-    """A value for a message: as Python writes it, with the middle of what is long left out."""
-    return shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX)
+    """A value for a message: as Python writes it, with the middle of what is long left out. It is ``told``."""
+    return told(shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX))
+
+
+def told(text: object) -> str:
+    """What a message says of an item: values, keys, names of its attributes. It is marked, and no log holds it."""
+    content = str(text)
+    if OPENED in content or CLOSED in content:
+        content = content.replace(OPENED, "").replace(CLOSED, "")
+    return OPENED + content + CLOSED
+
+
+def plain(text: str) -> str:
+    """A message with all that it tells, for whoever has the items anyway: commands, parking places."""
+    return TOLD.sub(r"\1", text)
+
+
+def public(text: str) -> str:
+    """A message without what it tells of an item, for a log."""
+    return TOLD.sub(NOT_TOLD, text)
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, marked: of one that is not raised by streamfold itself all is told."""
+    if isinstance(error, StreamfoldError) and _is_own(error):
+        return error.marked
+    return told(shortened(str(error)))
 
 
 def shortened(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
@@ -45,6 +77,14 @@ def shortened(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
 
 class StreamfoldError(Exception):
     """The base of all errors that streamfold raises on purpose."""
+
+    @property
+    def marked(self) -> str:
+        """The text with what it tells of an item marked."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return plain(self.marked)
 
 
 class DeclarationError(StreamfoldError):
@@ -78,11 +118,12 @@ class HandlerError(StreamfoldError):
 class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
     """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name."""
 
-    def __str__(self) -> str:
-        (name,) = self.args
+    @property
+    def marked(self) -> str:
+        name = shown(self.args[0])
         return (
-            f"The item has no attribute {name!r}: yield nothing for such an item, if {name!r} in item: ..., or say "
-            f"what stands for it, item.get({name!r}, ...)."
+            f"The item has no attribute {name}: yield nothing for such an item, if {name} in item: ..., or say "
+            f"what stands for it, item.get({name}, ...)."
         )
 
 
@@ -123,3 +164,17 @@ class EngineUnreachable(EngineUnavailable):
 def is_fatal(error: BaseException) -> bool:
     """Whether an error is no record's fault and does not pass by itself: something is missing, forbidden or wrong."""
     return isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable)
+
+
+def _is_own(error: StreamfoldError) -> bool:
+    """Whether streamfold made an error: a handler may raise one of these classes, with a text of its own."""
+    if not _of_package(type(error).__module__):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or _of_package(trace.tb_frame.f_globals.get("__name__", ""))
+
+
+def _of_package(module: str) -> bool:
+    return module.partition(".")[0] == PACKAGE

@@ -17,8 +17,9 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from streamfold.change import Change
+from streamfold.derive import stopped
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, told
 from streamfold.ledger import external_key
 from streamfold.route import Fields, Route
 from streamfold.world import SECONDS_A_DAY, World
@@ -48,7 +49,12 @@ class ExternalCalls:
         key = external_key(self.application, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
-            function(change, **arguments)
+            try:
+                function(change, **arguments)
+            except (KeyboardInterrupt, Exception):
+                raise
+            except BaseException as error:
+                raise stopped(route, error) from error
 
         config = IdempotencyConfig(
             expires_after_seconds=self.world.settings.retention_days * SECONDS_A_DAY,
@@ -61,7 +67,7 @@ class ExternalCalls:
             guarded(event=f"{key.pk}/{key.sk}")
         except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
             cause = error.__cause__
-            return cause if isinstance(cause, EngineError) else EngineUnavailable(str(error))
+            return cause if isinstance(cause, EngineError) else EngineUnavailable(told(error))
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
             return error
         return None

@@ -93,7 +93,7 @@ def datetime_text(value: datetime, digits: int = 6) -> str:
     if value.tzinfo is None:
         raise Unreadable("it has no time zone; give one, for example datetime.now(UTC)")
     if value.microsecond % 10 ** (6 - digits):
-        raise Unreadable(f"its {value.microsecond} microseconds do not fit {digits} digits of a second")
+        raise Unreadable(f"its microseconds do not fit {digits} digits of a second")
     try:
         text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
     except OverflowError:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, told
 from streamfold.ledger import kinds_key
 from streamfold.manifest import place_of
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Shown, Target
@@ -102,7 +102,7 @@ def _note(key: StateKey, retired: frozenset[str], engine: Engine, known: Known, 
             known.kinds, known.revision = merged, known.revision + 1
         else:
             known.read(engine.read_state([key]).get(key, {}), retired)
-    raise EngineUnavailable(f"State item {key} was written by others {ROUNDS_MAX} times in a row.")
+    raise EngineUnavailable(f"State item {told(key)} was written by others {ROUNDS_MAX} times in a row.")
 
 
 def _clash(one: Shown, other: Shown) -> bool:

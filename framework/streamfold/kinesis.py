@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from streamfold.change import EVENTS, SEQUENCE_DIGITS_MAX, Change, Origin, broken_image, is_time_to_live, item_key
+from streamfold.change import (
+    EVENTS,
+    SEQUENCE_DIGITS_MAX,
+    Change,
+    Origin,
+    broken_image,
+    check_images,
+    is_time_to_live,
+    item_key,
+)
 from streamfold.errors import RecordError, shown
 from streamfold.values import CANONICAL
 
@@ -96,6 +105,7 @@ class KinesisChange(Change):
         self.record = record
         self.table = origin.table
         self.item = item_key(body["Keys"], origin.table)
+        check_images(map(body.get, PARTS[1:]), self.item, origin.table, self.sequence)
         self.version_text = origin.version_prefix + str(microseconds).zfill(SEQUENCE_DIGITS_MAX)
         try:
             self._digest = _digest(body)

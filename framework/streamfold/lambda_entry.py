@@ -1,7 +1,8 @@
 """The AWS Lambda entry: one batch in, the partial batch response out.
 
 Powertools' Logger, Metrics and Tracer are each on or off by setting, and imported only when on. What is logged are
-counts, handler names, sequence numbers and error types: never item contents.
+counts, names of handlers and templates, sequence numbers, error types, places in the code, and messages without what
+they tell of an item: never keys or other contents of items, at any level.
 """
 
 import logging
@@ -13,7 +14,7 @@ from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.envelope import Origins, records_of
-from streamfold.errors import ManifestError, SettingsError
+from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.lifecycle import FOLDER, PLACES, is_place
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.process import process_changes, read_changes
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
 FAILURES_LOGGED_MAX = 20
+TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "s3transfer", "urllib3")
+"""Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
     "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
     "is processed: the function's timeout has to be longer, for example 60 seconds."
@@ -54,10 +57,18 @@ class Function:
         _check_archives(app, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
-            log.warning(text)
+            self._warn(text)
+        _keep_quiet()
 
     def __call__(self, event: Any, context: Any) -> Response:
-        world = World(self.settings, external=True, warn=log.warning, warned=self.warned, context=context)
+        try:
+            return self._processed(event, context)
+        except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
+            stopped = _in_public(error)
+        raise stopped
+
+    def _processed(self, event: Any, context: Any) -> Response:
+        world = World(self.settings, external=True, warn=self._warn, warned=self.warned, context=context)
         world.parking, world.archive, world.places = self.parking, True, self.places
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
@@ -77,7 +88,13 @@ class Function:
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
     def _new_origins(self) -> Origins:
-        return Origins(self.app.source_tables, self.settings, log.warning)
+        return Origins(self.app.source_tables, self.settings, self._warn)
+
+    def _warn(self, text: str) -> None:
+        """Logs what a warning says without the item, once: of two items that is the same."""
+        if (said := public(text)) not in self.warned:
+            self.warned.add(said)
+            log.warning(said)
 
     def _engine(self) -> DynamoEngine:
         """The engine, with the real names of the tables: set, or for an application without tables that of its
@@ -104,6 +121,24 @@ def handle(app: App, event: Any, context: Any) -> Response:
     if function is None or function.app is not app:
         function = _functions[app.name] = Function(app, Settings.from_environment(os.environ))
     return function(event, context)
+
+
+def _in_public(error: Exception) -> Exception:
+    """What ends the invocation, as Lambda may log it: without what it tells of an item, nor what caused it."""
+    said = public(reason(error))
+    if said == NOT_TOLD:
+        stopped: Exception = StreamfoldError(
+            f"{type(error).__name__} ended the invocation; what it says may be of an item."
+        )
+    else:
+        stopped = type(error)(said)
+    return stopped.with_traceback(error.__traceback__)
+
+
+def _keep_quiet() -> None:
+    """Libraries log what they send and receive, with items in it, where the root logger's level is DEBUG."""
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 def _parking(settings: Settings) -> Parking | None:
@@ -158,6 +193,8 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
                     "sequence": failure.sequence,
                     "handler": failure.handler,
                     "error_type": type(failure.error).__name__,
+                    "reason": failure.reason,
+                    "at": failure.at,
                     "held": failure.held,
                 },
             )

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, told
 from streamfold.ledger import LedgerItem, elsewhere, kept_text, part_key
 from streamfold.writes import StateKey
 
@@ -21,7 +21,7 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
         if whole is not None:
             return whole
         found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
-    raise EngineUnavailable(f"Ledger item {key.pk} changed while it was read.")
+    raise EngineUnavailable(f"Ledger item {told(key.pk)} changed while it was read.")
 
 
 def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:

@@ -11,7 +11,7 @@ from streamfold.audit import expiry, fingerprint, fits, own_change, row_bytes, r
 from streamfold.change import EVENTS, Change, Event
 from streamfold.checks import owns
 from streamfold.effects import Delete, Put
-from streamfold.errors import DeclarationError, HandlerError, KeyValueError
+from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason
 from streamfold.key import Key
 from streamfold.recorded import Recorded, refused_target
 from streamfold.route import Fields, Route
@@ -115,7 +115,7 @@ def _place(name: str, versions: Key, fields: Fields, image: Mapping[str, Any]) -
         return versions.attributes(*versions.compose(values))
     except KeyValueError as error:
         raise HandlerError(
-            f"Audit {name!r} cannot number this version: {error} Let the writer give every edit a value that "
+            f"Audit {name!r} cannot number this version: {reason(error)} Let the writer give every edit a value that "
             f"{versions!r} takes."
         ) from None
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from streamfold.aggregates import Aggregate, Amounts, Number
-from streamfold.errors import HandlerError, shown
+from streamfold.errors import HandlerError, plain, shown, told
 from streamfold.sortable import sortable
 from streamfold.values import UNESCAPED, decode, encode
 
@@ -142,7 +142,7 @@ class Ordered(Aggregate):
         return hash(self._content())
 
     def __repr__(self) -> str:
-        return self.said
+        return plain(self.said)
 
 
 class Max(Ordered):
@@ -198,7 +198,7 @@ class Top(Ordered):
 
     def __init__(self, n: int, /, *, by: Moment, **value: Any) -> None:
         if unknown := value.keys() - {"value"}:
-            raise HandlerError(f"Top() takes n, by= and value=: found {', '.join(sorted(unknown))}.")
+            raise HandlerError(f"Top() takes n, by= and value=: found {told(', '.join(sorted(unknown)))}.")
         listed = value.get("value", by)
         said = f"Top({shown(n)}, by={shown(by)}{f', value={shown(listed)}' if value else ''})"
         _check_most(n, TOP_MAX, said)

@@ -10,12 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.errors import ParkingError, RecordError, SettingsError, told
 from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.values import CANONICAL, to_json
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
+TEXTS = ("application", "handler", "table", "item", "version", "error_type", "error", "at")
+"""The parts of a document that are text."""
 MESSAGE_BYTES_MAX = 1024 * 1024
 """Size of an SQS message: 1 MiB (SQS API Reference, SendMessage). A queue may be set to less."""
 ERROR_LETTERS_MAX = 2000
@@ -75,8 +77,10 @@ class Parked(NamedTuple):
             parked = cls(**{name: document[name] for name in cls._fields})
         except KeyError as missing:
             raise RecordError(f"A parked record has no {missing}: expected {', '.join(cls._fields)}.") from None
-        if not isinstance(document["record"], Mapping) or not isinstance(document["handler"], str):
-            raise RecordError("A parked record is damaged: expected 'record' to be an object and 'handler' text.")
+        if not isinstance(document["record"], Mapping):
+            raise RecordError("A parked record is damaged: expected 'record' to be an object.")
+        if broken := [name for name in TEXTS if not isinstance(document[name], str)]:
+            raise RecordError(f"A parked record is damaged: expected {', '.join(map(repr, broken))} to be text.")
         return parked
 
 
@@ -204,8 +208,8 @@ def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any)
     except ClientError as error:
         refusal = error.response["Error"]
         raise ParkingError(
-            f"{place} did not take it ({refusal['Code']}: {refusal.get('Message', '')}). The function needs {action} "
-            "there."
+            f"{place} did not take it ({refusal['Code']}: {told(refusal.get('Message', ''))}). The function needs "
+            f"{action} there."
         ) from error
     except BotoCoreError as error:
-        raise ParkingError(f"{place} could not be reached ({error}).") from error
+        raise ParkingError(f"{place} could not be reached ({told(error)}).") from error

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from streamfold.aggregates import Aggregate, Average, Number
 from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone, held, joined
-from streamfold.errors import HandlerError, shown
+from streamfold.errors import HandlerError, shown, told
 from streamfold.expiry import postponed
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
@@ -77,8 +77,8 @@ def _divided(
 
 def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str) -> NoReturn:
     raise HandlerError(
-        f"Handler {route.name!r} yielded {name}={shown(value)}, which keeps {attribute!r}, beside another "
-        f"value of {attribute!r}. Give one of them another name."
+        f"Handler {route.name!r} yielded {told(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
+        f"value of {shown(attribute)}. Give one of them another name."
     )
 
 
@@ -109,7 +109,7 @@ def _another_kind(route: Route, target: Target, name: str, value: Any, known: Sh
     """Why a value of another kind is refused, and what to do about it."""
     if route.unique is not None and not name:
         return _another_order(route.name, route.unique.by, value, known)
-    kind, what = _kind(value), repr(_told(route, name)) if name else "wins="
+    kind, what = _kind(value), shown(_told(route, name)) if name else "wins="
     it = value if name else value.by
     said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(it)})"
     rule = "one attribute of a target has one kind, whose values compare"
@@ -155,7 +155,7 @@ def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
         "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {route.name!r} yielded the plain attribute {name!r} for {target.key!r}, but {why}. "
+        f"View {route.name!r} yielded the plain attribute {shown(name)} for {target.key!r}, but {why}. "
         "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
         "own."
     )
@@ -172,7 +172,9 @@ def merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
     ordered = _merged_entries(one.ordered, other.ordered, differing)
     clashing = (plain.keys() & (amounts.keys() | ordered.keys())) | (amounts.keys() & ordered.keys())
     if twice := sorted(differing | clashing):
-        raise HandlerError(f"Handler {route.name!r} yielded row {key[1:]} twice with different values of {twice[0]!r}.")
+        raise HandlerError(
+            f"Handler {route.name!r} yielded row {shown(key[1:])} twice with different values of {shown(twice[0])}."
+        )
     return Part(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
 
 
@@ -193,8 +195,8 @@ def complete(route: Route, key: RowKey, part: Part) -> Part:
     if part.plain is None:
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
             raise HandlerError(
-                f"Handler {route.name!r} yielded {count} ordered values for row {key[1:]}, {ENTRIES_MAX} at most from "
-                "one item: they move in one transaction. Spread them over several rows."
+                f"Handler {route.name!r} yielded {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
+                "most from one item: they move in one transaction. Spread them over several rows."
             )
         return part
     plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
-from streamfold.errors import shown
+from streamfold.errors import plain, shown
 from streamfold.key import Key
 from streamfold.past import Past, item_as_of
 from streamfold.recorded import default_target, told
@@ -160,7 +160,7 @@ def top(table: Place, key: Key, name: str, shards: int = 0, /, **fields: Any) ->
         return []
     listed = one(having, name) if shards else having[0][name]
     if not isinstance(listed, list):
-        raise TypeError(f"Attribute {name!r} is {shown(listed)}: expected the list of a Top.")
+        raise TypeError(f"Attribute {name!r} is {plain(shown(listed))}: expected the list of a Top.")
     return listed
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from streamfold.errors import HandlerError, RowTaken
+from streamfold.errors import HandlerError, RowTaken, told
 from streamfold.route import Route
 from streamfold.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
@@ -47,8 +47,8 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
     else:
         return not_the_owner(write, reason)
     return HandlerError(
-        f"Handler {route.name!r} {wants} row {_name(write.key)}, which was {was} before: a row is put or added to, "
-        "never both. Give the additions a target of their own."
+        f"Handler {route.name!r} {wants} row {told(_name(write.key))}, which was {was} before: a row is put or added "
+        "to, never both. Give the additions a target of their own."
     )
 
 
@@ -58,8 +58,8 @@ def not_the_owner(write: Write, reason: Reason) -> HandlerError:
     kind = HandlerError if owner is None else RowTaken
     owner = owner or "the application itself"
     return kind(
-        f"Row {_name(write.key)} belongs to {owner}: a row with plain attributes has one handler and one source item. "
-        "Put a field into its template that tells them apart."
+        f"Row {told(_name(write.key))} belongs to {told(owner)}: a row with plain attributes has one handler and one "
+        "source item. Put a field into its template that tells them apart."
     )
 
 
@@ -70,12 +70,14 @@ def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerE
     """
     sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
     if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
-        return HandlerError(f"The store refused what row {_name(key)} shows, {reason.code}: {reason.message}")
+        return HandlerError(
+            f"The store refused what row {told(_name(key))} shows, {reason.code}: {told(reason.message)}"
+        )
     named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
     largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
     return HandlerError(
-        f"Row {_name(key)} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: {largest}. Keep fewer "
-        "or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
+        f"Row {told(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
+        f"{told(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
     )
 
 

@@ -18,7 +18,7 @@ from streamfold.conflicts import claimed_twice
 from streamfold.contribution import Contribution
 from streamfold.derive import contribution
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal
+from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
 from streamfold.plan import without_row
@@ -204,7 +204,7 @@ class Repair:
         codes = {reason.code for reason in reasons}
         if not codes <= set(CONFLICT):
             first = next(reason for reason in reasons if reason.code not in CONFLICT)
-            raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
+            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
         self.world.wait(pause_seconds(codes, number))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import NamedTuple
 
-from streamfold.errors import shortened
+from streamfold.errors import NOT_TOLD, public, reason, shortened
 from streamfold.outcome import Failed, Held, Tallies
 from streamfold.route import Route
 
@@ -39,9 +39,19 @@ class Failure(NamedTuple):
         """The error's type and text; a text of any length is cut."""
         return f"{type(self.error).__name__}: {shortened(str(self.error))}"
 
+    @property
+    def reason(self) -> str:
+        """What the error says without content of the item, for a log: nothing where that is all of it."""
+        said = public(reason(self.error))
+        return "" if said == NOT_TOLD else shortened(said)
+
+    @property
+    def at(self) -> str | None:
+        """The place in the user's code, ``file:line``: of the line that raised or else of the handler."""
+        return self.raised_at or self.declared_at
+
     def __str__(self) -> str:
-        at = self.raised_at or self.declared_at
-        place = f" ({at})" if at else ""
+        place = f" ({self.at})" if self.at else ""
         who = f"handler {self.handler!r}{place}, " if self.handler else ""
         return f"{who}item {shortened(self.item, ITEM_LENGTH_MAX)}: {self.what}"
 

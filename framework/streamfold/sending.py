@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Sequence
 
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError, told
 from streamfold.world import SECONDS_A_DAY, World
 from streamfold.writes import CONDITION, CONFLICT, THROTTLED, Refused, Write
 
@@ -44,7 +44,7 @@ def send(engine: Engine, writes: Sequence[Write], world: World) -> Refused | Non
             return refused
         if not codes <= set(CONFLICT):
             first = next(reason for reason in reasons if reason.code not in CONFLICT)
-            raise HandlerError(f"The store refused the write with {first.code}: {first.message}")
+            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
     if codes & THROTTLED:
         raise throttled()
     raise EngineUnavailable(f"Others are in the way: {CONFLICT_TRIES_MAX} conflicts in a row; the record comes again.")

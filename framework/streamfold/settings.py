@@ -11,6 +11,8 @@ from streamfold.timeouts import CALL_SECONDS_MAX, STOP_SECONDS
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
 EPOCH_MAX = 99
+RETENTION_DAYS_MIN = 30
+"""Longer than a record can come back: the day that a stream keeps it, and 28 in the failure bucket (template.yaml)."""
 KEY_BYTES_MIN = 32
 """Length of the audit key: a shorter one than the hash's output weakens the digests (RFC 2104, section 3)."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
@@ -33,7 +35,9 @@ class Settings:
         0, "raised by one at a failover to another region, or when a table comes through another source"
     )
     chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
-    retention_days: int = _setting(30, "how long claims and tombstones are kept; longer than the longest redrive")
+    retention_days: int = _setting(
+        RETENTION_DAYS_MIN, "how long claims and tombstones are kept; longer than the longest redrive"
+    )
     stop_seconds: int = _setting(STOP_SECONDS, "no further call is begun when the invocation has less time left")
     park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
     archive: str | None = _setting(
@@ -164,7 +168,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "function": _text,
     "epoch": _whole(0, EPOCH_MAX),
     "chunk_actions": _whole(2, ACTIONS_MAX),
-    "retention_days": _whole(1, 3650),
+    "retention_days": _whole(RETENTION_DAYS_MIN, 3650),
     "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
     "park": _text,
     "archive": _text,

@@ -19,6 +19,7 @@ from streamfold.errors import (
     SwitchedOff,
     Unprocessable,
     is_fatal,
+    reason,
 )
 from streamfold.ledger import attempt_key
 from streamfold.outcome import Failed, Held
@@ -35,7 +36,7 @@ TAKEN = Policy("park", attempts_max=3)
 another shard, may be on its way, and a delivery takes longer than that needs."""
 NO_PLACE = (
     "there is no parking place: set STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
-    "or replay --park FILE)"
+    "or replay --park FILE)."
 )
 
 Known = tuple[str, int]
@@ -108,7 +109,7 @@ class Triage:
         try:
             self.world.parking.park(self._document(failed, attempts))
         except ParkingError as why:
-            return Failed(change, route, _unparked(error, str(why)))
+            return Failed(change, route, _unparked(error, reason(why)))
         self.parked[route.name] += 1
         return None
 
@@ -134,7 +135,7 @@ def says_nothing_of_the_record(error: Exception) -> bool:
 
 
 def _unparked(error: Exception, why: str) -> ParkingError:
-    what = f"{type(error).__name__}: {str(error)[:ERROR_LETTERS_MAX]}"
-    unparked = ParkingError(f"The record is to be parked ({what}), but {why.rstrip('.')}. It is reported instead.")
+    what = f"{type(error).__name__}: {reason(error)}"
+    unparked = ParkingError(f"The record is to be parked ({what}), but {why} It is reported instead.")
     unparked.__cause__ = error
     return unparked

@@ -13,7 +13,7 @@ from streamfold.app import App
 from streamfold.bearing import Own, PutBack, due, put_back, shown_by
 from streamfold.change import Change, ItemKey
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, shown, told
 from streamfold.outcome import Failed
 from streamfold.route import Route
 from streamfold.sending import Throttled, pause_seconds, throttled
@@ -148,5 +148,7 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     if reason is not None and reason.code in THROTTLED:
         raise throttled()
     if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
-        raise HandlerError(f"The store refused attributes of item {update.key[1:]}, {reason.code}: {reason.message}")
+        raise HandlerError(
+            f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {told(reason.message)}"
+        )
     return True

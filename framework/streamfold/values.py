@@ -14,7 +14,7 @@ from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation,
 from hashlib import blake2b
 from typing import Any, TypeAlias, cast
 
-from streamfold.errors import AttributeMissing, HandlerError, RecordError, shown
+from streamfold.errors import AttributeMissing, HandlerError, RecordError, shown, told
 from streamfold.field import Unreadable, datetime_text
 from streamfold.table import DERIVED, RESERVED_PREFIX
 
@@ -164,7 +164,7 @@ def _encode_moment(value: object) -> dict[str, str]:
         return {"S": value.isoformat()}
     if isinstance(value, float):
         raise HandlerError(
-            f"Value {shown(value)} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number."
+            f"Value {shown(value)} is a float, which is not exact: use Decimal({shown(str(value))}) or a whole number."
         )
     raise HandlerError(
         f"Value {shown(value)} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, "
@@ -204,7 +204,7 @@ def number_text(value: int | Decimal) -> str:
         text = text.rstrip("0").rstrip(".") if "." in text else text
         return "0" if text == "-0" else text
     if not value.is_finite():
-        raise HandlerError(f"Number {value} cannot be stored: expected a finite number.")
+        raise HandlerError(f"Number {told(value)} cannot be stored: expected a finite number.")
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     bare = text.rstrip("0")
@@ -213,8 +213,8 @@ def number_text(value: int | Decimal) -> str:
     shift = cast(int, exponent) + len(text) - len(bare)
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
-            f"Number {value!s:.60} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from 1E{EXPONENT_MIN} to "
-            f"9.99E+{EXPONENT_MAX}. To round on purpose: "
+            f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
+            f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. To round on purpose: "
             f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
         )
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
@@ -288,7 +288,7 @@ class Image(Mapping[str, Any]):
             number = decoded[name] = decode_number(tagged["N"])
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
-                f"Attribute {name!r} is {shown(tagged)}, which is no attribute value: {_expected(tagged)}."
+                f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {_expected(tagged)}."
             ) from None
         return number
 

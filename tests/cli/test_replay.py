@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from copy import deepcopy
 
 import pytest
 
@@ -792,6 +793,25 @@ def test_files_are_asked_for(folder):
 
 def test_state_is_made_in_a_folder_that_is_not_there_yet(folder, records):
     assert folder.run("replay", folder.records(*records), "--state", "some/where/state.db").code == 0
+
+
+@pytest.mark.parametrize("arn", [{"a": 1}, ["a"], 5, ""])
+def test_record_whose_arn_is_none_fails_alone(folder, records, arn):
+    ran = folder.run("replay", folder.records({**records[0], "eventSourceARN": arn}, *records[1:]), *STATE)
+
+    assert ran.code == 1
+    assert "A record has eventSourceARN=" in ran.err
+
+
+def test_record_whose_image_has_no_key_does_not_get_into_the_state(folder, records):
+    bad = deepcopy(records[0])
+    del bad["dynamodb"]["NewImage"]["PK"]
+    ran = folder.run("replay", folder.records(bad, name="bad.jsonl"), *STATE)
+
+    assert ran.code == 1
+    assert "and an image in it has the key" in ran.err
+    assert folder.run("show", "--source", *STATE).err == "No rows.\n"
+    assert folder.run("replay", folder.records(*records), *STATE).code == 0
 
 
 def test_state_that_another_process_writes_is_an_error_that_says_so(folder, records, monkeypatch):

@@ -1,6 +1,7 @@
 """``streamfold show``: rows as their readers see them."""
 
 import json
+import sqlite3
 
 import pytest
 
@@ -202,6 +203,30 @@ def test_state_that_is_not_there_names_the_command_that_makes_one(folder):
         "Error: There is no state in .streamfold/replay.db: make one with streamfold replay FILES --state "
         ".streamfold/replay.db, or name yours with --state.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("show", "\udcff"), ("show", "ORDER#1", "\udcff"), ("history", "\ud800"), ("routes", "--key", "\udcff")],
+)
+def test_a_key_that_is_no_text_is_refused(folder, arguments):
+    ran = folder.run(*arguments)
+
+    assert ran.code == 2
+    assert "expected text in UTF-8." in ran.err
+
+
+def test_state_with_an_item_without_a_key_is_called_damaged(folder, source):
+    folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), "--state", "state.db")
+    other = sqlite3.connect(folder.path / "state.db")
+    other.execute("UPDATE items SET item = ?", ("{}",))
+    other.commit()
+    other.close()
+
+    ran = folder.run("show", "--state", "state.db")
+
+    assert ran.code == 2
+    assert "An item of table 'main' has no attribute 'PK': the state is damaged. --fresh starts anew." in ran.err
 
 
 def test_file_that_is_no_state_is_refused(folder):

@@ -13,6 +13,8 @@ from tests.mutants import (
     kinesis,
     ledger,
     lifecycle,
+    limits,
+    logs,
     proofs,
     repair,
     settle,
@@ -22,6 +24,22 @@ from tests.mutants import (
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
-GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, proofs, stages, store)
+GUARDS = (
+    ledger,
+    repair,
+    chunk,
+    claim,
+    batch,
+    kinesis,
+    settle,
+    shared,
+    lifecycle,
+    items,
+    limits,
+    logs,
+    proofs,
+    stages,
+    store,
+)
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]

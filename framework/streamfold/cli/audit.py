@@ -24,6 +24,7 @@ from streamfold.cli.engines import (
     store_options,
 )
 from streamfold.cli.histories import Audited, Row, all_rows, audited, handler_option, rows_of, time_option
+from streamfold.cli.rows import typed_key
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.field import datetime_text
@@ -71,8 +72,8 @@ def command() -> None:
 
 
 @command.command("verify", short_help="Find rows that were forged, and rows that are missing.")
-@click.argument("partition", required=False)
-@click.argument("sort", required=False)
+@click.argument("partition", required=False, callback=typed_key)
+@click.argument("sort", required=False, callback=typed_key)
 @application_option
 @state_option
 @store_options

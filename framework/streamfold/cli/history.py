@@ -15,7 +15,7 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
-from streamfold.cli.rows import name_text, text
+from streamfold.cli.rows import name_text, text, typed_key
 from streamfold.past import Past, item_as_of
 from streamfold.values import encode, to_json
 
@@ -23,8 +23,8 @@ SIDES = ("old", "new")
 
 
 @click.command("history", short_help="Show the life of one item, or the item as it was.")
-@click.argument("partition")
-@click.argument("sort", required=False)
+@click.argument("partition", callback=typed_key)
+@click.argument("sort", required=False, callback=typed_key)
 @application_option
 @state_option
 @store_options

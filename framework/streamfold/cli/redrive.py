@@ -28,7 +28,7 @@ from streamfold.cli.redriven import Told
 from streamfold.documents import Delivered, StreamRange, left_of
 from streamfold.engines import ChainEngine, Engine
 from streamfold.envelope import Origins
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import RecordError, SettingsError, plain
 from streamfold.places import Place, Waiting, open_place
 from streamfold.redrive import Redrive, Redriven, is_local
 from streamfold.replay import PutSources
@@ -133,7 +133,7 @@ def command(
 
 
 def _run(app: App, settings: Settings, places: Sequence[Place], options: Options, stack: ExitStack) -> int:
-    warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
+    warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     origins = Origins(app.source_tables, settings, warn, app.tables)
     waiting = _Waiting(places)
     opened = _open(app, settings, origins, waiting, options, stack)

@@ -40,7 +40,7 @@ from streamfold.cli.summary import (
 )
 from streamfold.engines import Engine
 from streamfold.envelope import Origins, RawRecord
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import RecordError, SettingsError, plain
 from streamfold.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.parking import open_parking
 from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
@@ -220,7 +220,7 @@ def _check_options(options: Options) -> None:
 
 
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
-    warn = lambda text: click.echo(f"Warning: {text}", err=True)  # noqa: E731 - one line, used twice below
+    warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
     world = World(settings, external=options.external, archive=options.external or None, warn=warn, actions=actions)
     place = options.park or settings.park

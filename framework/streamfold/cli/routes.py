@@ -12,6 +12,7 @@ from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
+from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
 from streamfold.key import Key
 from streamfold.policy import RETRY
@@ -33,10 +34,11 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
 @click.option(
     "--key",
     "partition",
+    callback=typed_key,
     metavar="PARTITION [SORT]",
     help="Which templates this key matches, or which field of the nearest does not.",
 )
-@click.argument("sort", required=False, metavar="")
+@click.argument("sort", required=False, metavar="", callback=typed_key)
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
 def command(application: str, partition: str | None, sort: str | None, json_output: bool) -> None:
     """Show the routes: source, handler, group, kind, target, guard, what becomes of a failing record, and where each

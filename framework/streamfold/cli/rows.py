@@ -4,10 +4,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import click
+
 from streamfold.app import App
 from streamfold.cli.grids import print_grid
 from streamfold.engines import Engine, Seekable, StoredItem
-from streamfold.errors import shortened
+from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.key import Key
 from streamfold.sortable import sortable
 from streamfold.table import CONTRIBUTORS, Table
@@ -25,6 +27,15 @@ CHANGED = {"old", "new"}
 """The sides of an attribute's change in a history row."""
 
 
+def typed_key(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Part of a key as it was typed. Raises ``SettingsError`` for bytes that are no text in UTF-8."""
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"{str(parameter.name).upper()} is {value!a}: expected text in UTF-8.") from None
+    return value
+
+
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
     """The items that readers see, without the framework's attributes; with ``raw`` all of them as they are."""
     for item in items:
@@ -35,8 +46,13 @@ def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[Store
 
 
 def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
-    """The values of an item's key."""
-    return decode(item[table.partition]), decode(item[table.sort]) if table.sort else None
+    """The values of an item's key. Raises ``EngineError`` for an item without one, which no store takes."""
+    try:
+        return decode(item[table.partition]), decode(item[table.sort]) if table.sort else None
+    except KeyError as missing:
+        raise EngineError(
+            f"An item of table {table.name!r} has no attribute {missing}: the state is damaged. --fresh starts anew."
+        ) from None
 
 
 def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from streamfold.cli.engines import (
     store_options,
     warn_of_tables,
 )
-from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key
+from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key, typed_key
 from streamfold.engines import StoredItem
 from streamfold.errors import SettingsError
 from streamfold.settings import Settings
@@ -30,8 +30,8 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
 @click.command("show", short_help="Show derived rows, source items or state items.")
-@click.argument("partition", required=False)
-@click.argument("sort", required=False)
+@click.argument("partition", required=False, callback=typed_key)
+@click.argument("sort", required=False, callback=typed_key)
 @application_option
 @state_option
 @store_options

@@ -1,20 +1,22 @@
 """The stream of derived rows that a state holds: its records, and the place up to which they were read."""
 
-import json
 import sqlite3
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from streamfold.engines import OwnRecord
 from streamfold.engines.own_records import lambda_form
+from streamfold.engines.state_file import loaded
 from streamfold.values import to_json
 
 
 class DerivedStream:
     """The own stream of an embedded engine. What writes belongs into a transaction of the connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str | Path | None = None) -> None:
         self._connection = connection
+        self._path = path
 
     def add(self, change: dict[str, Any]) -> None:
         self._connection.execute("INSERT INTO stream (record) VALUES (?)", (to_json(change),))
@@ -26,7 +28,7 @@ class DerivedStream:
             "ORDER BY sequence LIMIT ?",
             (limit,),
         )
-        return [lambda_form(sequence, json.loads(text)) for sequence, text in rows]
+        return [lambda_form(sequence, loaded(self._path, text)) for sequence, text in rows]
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
         """Stores the place up to which records were read, and drops what is done; the rest is for ``retry``.

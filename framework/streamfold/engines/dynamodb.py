@@ -23,8 +23,9 @@ from streamfold.engines.statements import (
     insertion,
     removal,
 )
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
 from streamfold.key import KeyValue
+from streamfold.real_names import check_real_names
 from streamfold.table import STATE, Table
 from streamfold.tries import TRIES_MAX, until_done
 from streamfold.truth import stored_key
@@ -74,6 +75,7 @@ class DynamoEngine:
         pause: Callable[[float], None] = time.sleep,
         regional: Callable[[str], Any] = lambda region: make_client(region=region),
     ) -> None:
+        check_real_names(tables, state_table)
         self.client = client
         self._regional = regional
         self._others: dict[str, Any] = {}
@@ -191,7 +193,8 @@ class DynamoEngine:
     def _forbidden(self, answer: Answer) -> EngineError:
         if code(answer) == "ResourceNotFound":
             return self._missing()
-        return EngineError(f"DynamoDB refused the call with {code(answer)}: {answer['Error'].get('Message', '')}")
+        why = code(answer) or ""
+        return EngineError(f"DynamoDB refused the call with {why}: {_said(why, answer['Error'].get('Message', ''))}")
 
     def forget(self, finished: Finished) -> None:
         for some in _cut(finished.items(), STATEMENTS_MAX):
@@ -270,7 +273,7 @@ class DynamoEngine:
             refused = self._refused(error, 1)
             if refused.reasons[0] and refused.reasons[0].code == CONDITION:
                 return False
-            raise EngineUnavailable(f"State item {key} could not be written: {error}") from error
+            raise EngineUnavailable(f"State item {told(key)} could not be written: {told(error)}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
 
@@ -338,7 +341,7 @@ class DynamoEngine:
             return self._ask(operation, **arguments)
         except ClientError as error:
             self._refused(error, 1)
-            raise EngineUnavailable(f"DynamoDB refused a call: {error}") from error
+            raise EngineUnavailable(f"DynamoDB refused a call: {told(error)}") from error
 
     def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         """Makes a call, while there is time for it."""
@@ -356,7 +359,7 @@ class DynamoEngine:
         if code == "TransactionCanceledException":
             reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
             if not any(reasons):
-                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {message}")
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {told(message)}")
             return Refused(reasons)
         if code == "ConditionalCheckFailedException":
             item = error.response.get("Item")
@@ -373,8 +376,8 @@ class DynamoEngine:
         if code == "ResourceNotFoundException":
             return self._missing()
         if status >= 500 or code in THROTTLED:
-            return EngineUnavailable(f"DynamoDB failed with {code}: {message}")
-        return EngineError(f"DynamoDB refused the call with {code}: {message}")
+            return EngineUnavailable(f"DynamoDB failed with {code}: {told(message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {_said(code, message)}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
@@ -386,6 +389,11 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
         return None
     item = reason.get("Item")
     return Reason(reason["Code"], _plain_item(item) if item else None, reason.get("Message") or "")
+
+
+def _said(code: str, message: str) -> str:
+    """What a refusal says: whom it forbids what is no content of an item, and all else may be."""
+    return message if code in FORBIDDEN else told(message)
 
 
 def _plain_item(item: Mapping[str, Any]) -> dict[str, Any]:

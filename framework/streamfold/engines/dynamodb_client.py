@@ -17,7 +17,7 @@ from botocore.exceptions import (
     SSOError,
 )
 
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
 from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
@@ -46,12 +46,12 @@ def unreachable(error: Exception) -> EngineError:
             "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if isinstance(error, CredentialRetrievalError | SSOError):
-        return EngineError(f"AWS credentials could not be read: {error}")
+        return EngineError(f"AWS credentials could not be read: {told(error)}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         return EngineUnreachable(
-            f"Nothing answers at the DynamoDB endpoint ({error}). Check --endpoint-url and the region."
+            f"Nothing answers at the DynamoDB endpoint ({told(error)}). Check --endpoint-url and the region."
         )
-    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
+    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {type(error).__name__}: {told(error)}")
 
 
 def missing_tables(clients: Mapping[str, Any]) -> EngineError:

@@ -4,10 +4,9 @@ It plays the application's tables, their streams (of derived rows only) and the 
 records that come of them are written in one SQLite transaction, so chains run in a local replay as they do on AWS.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -28,7 +27,7 @@ from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
-from streamfold.engines.state_file import connect
+from streamfold.engines.state_file import UNREADABLE, connect, loaded, trouble
 from streamfold.errors import EngineError, HandlerError
 from streamfold.key import KeyValue
 from streamfold.limits import ACTIONS_MAX
@@ -77,7 +76,7 @@ class EmbeddedEngine:
         self.path = path
         self.actions_max = actions_max
         self._connection = connect(path)
-        self._stream = DerivedStream(self._connection)
+        self._stream = DerivedStream(self._connection, path)
         finalize(self, self._connection.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:
@@ -124,8 +123,8 @@ class EmbeddedEngine:
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         order = "DESC" if wanted.descending else "ASC"
         query = f"SELECT sk, item FROM state WHERE pk = ? AND sk > ? ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._connection.execute(query, (wanted.partition, wanted.after, wanted.most))
-        return [(place, json.loads(text)["s"]) for place, text in rows]
+        rows = self._rows(query, (wanted.partition, wanted.after, wanted.most))
+        return [(place, loaded(self.path, text)["s"]) for place, text in rows]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         with self._transaction():
@@ -146,13 +145,13 @@ class EmbeddedEngine:
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
-        return (json.loads(text) for (text,) in self._connection.execute(query, (table.name, *values)))
+        return (loaded(self.path, text) for (text,) in self._rows(query, (table.name, *values)))
 
     def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
         """The items of a table whose partition key begins with this text."""
         query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
         values = (table.name, prefix, prefix + HIGHEST)
-        return (json.loads(text) for (text,) in self._connection.execute(query, values))
+        return (loaded(self.path, text) for (text,) in self._rows(query, values))
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         query = (
@@ -160,12 +159,12 @@ class EmbeddedEngine:
             "ORDER BY sk LIMIT ?"
         )
         bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
-        rows = self._connection.execute(query, (table.name, sortable(partition), *bounds, limit + 1))
-        return page_of(table, [json.loads(text) for (text,) in rows], limit)
+        rows = self._rows(query, (table.name, sortable(partition), *bounds, limit + 1))
+        return page_of(table, [loaded(self.path, text) for (text,) in rows], limit)
 
     def state_items(self) -> Iterator[StoredItem]:
-        rows = self._connection.execute("SELECT pk, sk, item FROM state ORDER BY pk, sk")
-        return (encode({"pk": pk, "sk": sk, **json.loads(text)})["M"] for pk, sk, text in rows)
+        rows = self._rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
+        return (encode({"pk": pk, "sk": sk, **loaded(self.path, text)})["M"] for pk, sk, text in rows)
 
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
@@ -182,7 +181,10 @@ class EmbeddedEngine:
             )
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        return self._stream.pending(limit)
+        try:
+            return self._stream.pending(limit)
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
         with self._transaction():
@@ -201,13 +203,24 @@ class EmbeddedEngine:
             yield
             if self._connection.in_transaction:
                 execute("COMMIT")
-        except sqlite3.Error as error:
-            raise EngineError(
-                f"State file {self.path} cannot be written ({error}): does another process use it?"
-            ) from None
+        except UNREADABLE as error:
+            raise trouble(self.path, "written", error) from None
         finally:
             if self._connection.in_transaction:
-                execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
+                    execute("ROLLBACK")
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(query, values)
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
+
+    def _one(self, query: str, values: Sequence[Any]) -> Any:
+        try:
+            return self._connection.execute(query, values).fetchone()
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
 
     def _transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
         with self._transaction():
@@ -239,9 +252,9 @@ class EmbeddedEngine:
         if refusal is not None or isinstance(write, AbsentSource):
             return refusal
         place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
-        text, version = self._connection.execute(f"SELECT item, version FROM items {where}", place).fetchone()  # noqa: S608
+        text, version = self._one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
         keys = key_attributes(self.tables[write.key[0]], write.key)
-        change, after = carried_out(write, keys, json.loads(text), version or "")
+        change, after = carried_out(write, keys, loaded(self.path, text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
         self._connection.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
         if self._is_wanted(write.key):
@@ -259,13 +272,13 @@ class EmbeddedEngine:
     def _keeps_sources(self, table: str) -> bool:
         """Whether a source image of the table was ever put; only those have a version."""
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
-        return self._connection.execute(query, (table,)).fetchone() is not None
+        return self._one(query, (table,)) is not None
 
     def _row(self, key: RowKey) -> Row | None:
-        found = self._connection.execute(
+        found = self._one(
             "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?", (key[0], sortable(key[1]), sortable(key[2]))
-        ).fetchone()
-        return json.loads(found[0]) if found and found[0] else None
+        )
+        return loaded(self.path, found[0]) if found and found[0] else None
 
     def _store(self, key: RowKey, before: Row | None, after: Row | None) -> Reason | None:
         place = (key[0], sortable(key[1]), sortable(key[2]))
@@ -283,8 +296,8 @@ class EmbeddedEngine:
         return None
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
-        found = self._connection.execute("SELECT item FROM state WHERE pk = ? AND sk = ?", key).fetchone()
-        return json.loads(found[0]) if found else None
+        found = self._one("SELECT item FROM state WHERE pk = ? AND sk = ?", key)
+        return loaded(self.path, found[0]) if found else None
 
     def _put_state(self, key: StateKey, item: Mapping[str, Any] | None) -> Reason | None:
         if item is None:

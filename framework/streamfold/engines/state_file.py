@@ -1,10 +1,12 @@
 """The SQLite file of the embedded engine, or a database in memory: opened, recognised, and given its tables."""
 
+import json
 import sqlite3
 from pathlib import Path
 from time import sleep
+from typing import Any
 
-from streamfold.errors import SettingsError
+from streamfold.errors import EngineError, SettingsError
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
@@ -20,6 +22,17 @@ INSERT INTO cursor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM cursor);
 LOCK_SECONDS_MAX = 10
 SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading raises; of a damaged file SQLite's own message may be no text."""
+DAMAGED = "it is damaged. --fresh starts anew; name another with --state"
+WHY = {
+    sqlite3.SQLITE_BUSY: "does another process use it?",
+    sqlite3.SQLITE_FULL: "make room on its disk; what was committed is kept, and the same command goes on from there.",
+    sqlite3.SQLITE_READONLY: "may it be written, and its folder?",
+    sqlite3.SQLITE_IOERR: "is its disk well?",
+    sqlite3.SQLITE_CANTOPEN: "is its folder there, and may it be written?",
+}
+"""What a code says of a file that was a state when it was opened; of all others it is damaged."""
 
 
 def connect(path: str | Path | None) -> sqlite3.Connection:
@@ -32,7 +45,7 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         busy = is_busy(error)
         why = "another process keeps it locked" if busy else "it is no state, or is damaged"
         raise SettingsError(
@@ -40,9 +53,30 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
         ) from None
 
 
-def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process holds the file: the last byte of a code says what went wrong (SQLite, rescode, 2)."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+def trouble(path: str | Path | None, what: str, error: Exception) -> EngineError:
+    """Why an open state cannot be read or written."""
+    return EngineError(f"State file {path} cannot be {what} ({error}): {WHY.get(_code(error), f'{DAMAGED}.')}")
+
+
+def loaded(path: str | Path | None, text: Any) -> dict[str, Any]:
+    """The item of a stored text. Raises ``EngineError`` where the file was damaged."""
+    try:
+        item = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        item = None
+    if type(item) is dict:
+        return item
+    raise EngineError(f"State file {path} holds what is no item: {DAMAGED}.")
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another process holds the file."""
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def _code(error: Exception) -> int:
+    """What went wrong: the last byte of an error's code (SQLite, rescode, 2)."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:

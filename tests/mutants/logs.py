@@ -1,0 +1,57 @@
+"""Mutants of what is logged: contents of items that get into a log."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from tests.mutants.registry import mutant
+
+LOGS = "tests/test_logs.py::test_"
+
+
+@mutant(
+    "a log holds what a message tells of an item",
+    None,
+    tests=(
+        LOGS + "the_reason_is_logged_without_what_it_tells_of_the_item",
+        LOGS + "nothing_of_an_item_is_logged_that_cannot_be_parked",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.report.public", lambda text: text):
+        yield
+
+
+@mutant(
+    "a warning is logged with the key of the item",
+    None,
+    tests=LOGS + "a_warning_of_a_key_that_nearly_fits_names_template_and_field_once",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.lambda_entry.public", lambda text: text):
+        yield
+
+
+@mutant(
+    "what a handler says in an error of the framework's classes is logged",
+    None,
+    tests=LOGS + "nothing_of_an_item_is_logged_whatever_its_handler_yields_or_raises",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.errors._is_own", lambda error: True):
+        yield
+
+
+@mutant("libraries log what they send", None, tests=LOGS + "nothing_of_what_libraries_send_is_logged_at_any_level")
+def _() -> Iterator[None]:
+    with patch("streamfold.lambda_entry._keep_quiet", lambda: None):
+        yield
+
+
+@mutant(
+    "what ends an invocation is raised as it is",
+    None,
+    tests=LOGS + "what_ends_an_invocation_says_nothing_of_an_item_and_keeps_its_type_and_its_trace",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.lambda_entry._in_public", lambda error: error):
+        yield
