@@ -113,6 +113,19 @@ def test_days_and_bytes_sort():
     assert place(b"") < place(b"\x00") < place(b"\x00\xff") < place(b"\x01")
 
 
+KEYS = st.text("\x00\x01 !0c|~", min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(KEYS, KEYS), max_size=6))
+def test_sources_sort_by_the_parts_of_their_keys(keys):
+    assert sorted(keys, key=lambda key: source_text(("main", *key))) == sorted(keys)
+
+
+def test_sources_with_one_key_in_two_forms_are_told_apart():
+    items = [("main", "a b", "c"), ("main", "a", "b c"), ("main", "a!b", "c"), ("main", "a", None), ("mai", "n a", None)]
+    assert len({source_text(item) for item in items}) == len(items)
+
+
 @pytest.mark.parametrize("letter", ["x", "€", "#"])
 def test_keys_of_entries_fit_whatever_the_keys_of_rows_and_sources(letter):
     long = ("main", letter * 680, letter * 340)

@@ -18,9 +18,10 @@ from tests.mutants import (
     settle,
     shared,
     stages,
+    use,
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
-GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, proofs, stages)
+GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, proofs, stages, use)
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]

@@ -1,0 +1,17 @@
+"""Mutants of what users meet: numbers, ties, messages and the command line."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from streamfold import entries
+from tests.mutants.registry import mutant
+
+
+@mutant(
+    "keys are compared with what follows their parts",
+    None,
+    tests="tests/test_unique.py::test_the_smallest_key_is_that_whose_parts_come_first",
+)
+def _() -> Iterator[None]:
+    with patch.object(entries, "BETWEEN", "|"):
+        yield
