@@ -131,7 +131,7 @@ def asks_for_all(item, **fields):
     yield Row()
 
 
-def asks_for_default(item, limit=10):
+def asks_with_defaults(item, limit=10, line=0):
     yield Row()
 
 
@@ -146,13 +146,21 @@ FIELDS = "(its fields: order_id, at, line); write, with those that you need,"
         (asks_for_another, f"asks for 'sku', which is no field of {ORDER_ITEM!r} {FIELDS}"),
         (asks_for_another, "need,\n    def asks_for_another(item, order_id, at, line):"),
         (asks_for_all, f"asks for '**fields', which is no field of {ORDER_ITEM!r} {FIELDS}"),
-        (asks_for_default, f"asks for 'limit=10', which is no field of {ORDER_ITEM!r} {FIELDS}"),
     ],
 )
 def test_a_parameter_that_nothing_fills_is_refused_with_the_corrected_line(function, message):
     with pytest.raises(DeclarationError) as caught:
         wanted_fields(function, [ORDER_ITEM])
     assert message in str(caught.value)
+
+
+def test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own():
+    assert wanted_fields(asks_with_defaults, [ORDER_ITEM]) == ("line",)
+
+
+def test_a_parameter_with_a_default_is_a_field_of_every_source_or_of_none():
+    with pytest.raises(DeclarationError, match=r"asks for 'line=0', which is no field of Key\('PAYMENT#"):
+        wanted_fields(asks_with_defaults, [ORDER_ITEM, PAYMENT])
 
 
 def test_a_parameter_must_be_a_field_of_every_source():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from streamfold import entries
+from streamfold import entries, signature
 from tests.mutants.registry import mutant
 
 
@@ -14,4 +14,14 @@ from tests.mutants.registry import mutant
 )
 def _() -> Iterator[None]:
     with patch.object(entries, "BETWEEN", "|"):
+        yield
+
+
+@mutant(
+    "a parameter with a default is a field too",
+    None,
+    tests="tests/test_signature.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
+)
+def _() -> Iterator[None]:
+    with patch.object(signature, "_is_own", lambda *_: False):
         yield
