@@ -122,7 +122,13 @@ def test_sources_sort_by_the_parts_of_their_keys(keys):
 
 
 def test_sources_with_one_key_in_two_forms_are_told_apart():
-    items = [("main", "a b", "c"), ("main", "a", "b c"), ("main", "a!b", "c"), ("main", "a", None), ("mai", "n a", None)]
+    items = [
+        ("main", "a b", "c"),
+        ("main", "a", "b c"),
+        ("main", "a!b", "c"),
+        ("main", "a", None),
+        ("mai", "n a", None),
+    ]
     assert len({source_text(item) for item in items}) == len(items)
 
 

@@ -103,8 +103,9 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
         return None
     return HandlerError(
         f"Handler {route.name!r} formatted a value that has another type than the format is for ({error}): expected a "
-        "date or a moment for %Y-%m. Dates of an item are text, date.fromisoformat(item[...]); yield nothing for an "
-        "item without one."
+        "date or a moment for %Y-%m, a whole number for d. Dates of an item are text, date.fromisoformat(item[...]); "
+        "yield nothing for an item without one. Numbers are int or Decimal: int(n) for d, rounded(n, places=2), of "
+        "streamfold, for f."
     )
 
 

@@ -30,6 +30,9 @@ LEVELS_MAX = 32
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
 """The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
 
+HOW_TO_ROUND = "To round on purpose: divide(a, b, places=2) or rounded(n, places=2), of streamfold."
+"""The end of each message about a number that is not exact; docs/numbers.md has the rest."""
+
 WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
 """Holds every sum and difference of two numbers exactly; one with more than 38 digits is refused when it is written."""
 
@@ -164,7 +167,8 @@ def _encode_moment(value: object) -> dict[str, str]:
         return {"S": value.isoformat()}
     if isinstance(value, float):
         raise HandlerError(
-            f"Value {shown(value)} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number."
+            f"Value {shown(value)} is a float, which is not exact: use Decimal({str(value)!r}) or a whole number; "
+            "in place of a / b, divide(a, b, places=2)."
         )
     raise HandlerError(
         f"Value {shown(value)} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, "
@@ -214,8 +218,7 @@ def number_text(value: int | Decimal) -> str:
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
             f"Number {value!s:.60} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from 1E{EXPONENT_MIN} to "
-            f"9.99E+{EXPONENT_MAX}. To round on purpose: "
-            f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+            f"9.99E+{EXPONENT_MAX}. {HOW_TO_ROUND}"
         )
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
 

@@ -1,9 +1,10 @@
 """Mutants of what users meet: numbers, ties, messages and the command line."""
 
 from collections.abc import Iterator
+from decimal import Context
 from unittest.mock import patch
 
-from streamfold import entries, signature
+from streamfold import entries, part, rounding, signature
 from tests.mutants.registry import mutant
 
 
@@ -24,4 +25,24 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(signature, "_is_own", lambda *_: False):
+        yield
+
+
+@mutant(
+    "a quotient is rounded as a handler's context says",
+    None,
+    tests="tests/test_rounding.py::test_a_quotient_is_rounded_once",
+)
+def _() -> Iterator[None]:
+    with patch.object(rounding, "LONG", Context(prec=6)):
+        yield
+
+
+@mutant(
+    "every refused number is one of too many digits",
+    None,
+    tests="tests/test_rounding.py::test_arithmetic_that_is_refused_is_told_with_what_to_do",
+)
+def _() -> Iterator[None]:
+    with patch.object(part, "inexact_text", lambda _: "computed a number that 38 digits cannot hold exactly."):
         yield
