@@ -158,9 +158,14 @@ def test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own():
     assert wanted_fields(asks_with_defaults, [ORDER_ITEM]) == ("line",)
 
 
-def test_a_parameter_with_a_default_is_a_field_of_every_source_or_of_none():
-    with pytest.raises(DeclarationError, match=r"asks for 'line=0', which is no field of Key\('PAYMENT#"):
-        wanted_fields(asks_with_defaults, [ORDER_ITEM, PAYMENT])
+def test_a_parameter_with_a_default_may_be_a_field_of_some_sources_only():
+    assert wanted_fields(asks_with_defaults, [PAYMENT, ORDER_ITEM]) == ("line",)
+    assert wanted_fields(asks_with_defaults, [PAYMENT]) == ()
+
+
+def test_a_parameter_with_a_default_has_the_type_of_its_field():
+    with pytest.raises(DeclarationError, match=r"takes line as str, but \{line:03d\}"):
+        wanted_fields(annotated(str, default=""), [PAYMENT, ORDER_ITEM])
 
 
 def test_a_parameter_must_be_a_field_of_every_source():
@@ -168,11 +173,12 @@ def test_a_parameter_must_be_a_field_of_every_source():
         wanted_fields(asks, [ORDER_ITEM, PAYMENT])
 
 
-def annotated(annotation):
+def annotated(annotation, **defaults):
     def handler(item, line):
         yield Row()
 
     handler.__annotations__["line"] = annotation
+    handler.__defaults__ = tuple(defaults.values())
     return handler
 
 

@@ -74,7 +74,7 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
     assert route.function is not None
     found = []
     try:
-        for effect in route.function(subject, **{name: fields[name] for name in route.wants}):
+        for effect in route.function(subject, **route.asked(fields)):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(

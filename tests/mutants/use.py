@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from decimal import Context
 from unittest.mock import patch
 
-from streamfold import entries, part, rounding, signature
+from streamfold import entries, part, recorded, rounding, signature
+from streamfold.route import Route
 from tests.mutants.registry import mutant
 
 
@@ -45,4 +46,24 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(part, "inexact_text", lambda _: "computed a number that 38 digits cannot hold exactly."):
+        yield
+
+
+@mutant(
+    "what a source's key lacks is asked for all the same",
+    None,
+    tests="tests/test_process.py::test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own",
+)
+def _() -> Iterator[None]:
+    with patch.object(Route, "asked", lambda self, fields: {name: fields[name] for name in self.wants}):
+        yield
+
+
+@mutant(
+    "the key of a history's item is text",
+    None,
+    tests="tests/test_read.py::test_the_key_of_an_item_is_read_from_the_row_of_its_history",
+)
+def _() -> Iterator[None]:
+    with patch.object(recorded, "READERS", {"S": str, "N": str, "B": str}):
         yield
