@@ -75,7 +75,10 @@ def test_they_are_shown_as_they_are_written():
         (lambda: Top(TOP_MAX + 1, by=1), f"keeps {TOP_MAX + 1} values: expected a whole number"),
         (lambda: Top(True, by=1), "keeps True values: expected a whole number"),
         (lambda: Top(1, by=1, worth=2), "Top() takes n, by= and value=: found worth."),
-        (lambda: Collect(1, most=COLLECT_MAX + 1), f"expected a whole number from 1 to {COLLECT_MAX}."),
+        (
+            lambda: Collect(1, most=COLLECT_MAX + 1),
+            f"expected a whole number from 1 to {COLLECT_MAX}. All records of the handler fail",
+        ),
         (lambda: Collect(1, into=tuple), "Collect(1, most=100, into=tuple): expected into=set or into=list."),
     ],
 )

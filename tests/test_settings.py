@@ -18,12 +18,13 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "0", "25", "30", "5", "-", "-", "-", "on", "on", "off", "-"]
+    assert values == ["-", "-", "-", "-", "0", "25", "30", "5", "-", "-", "-", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "setting", "value"),
     [
+        ("STREAMFOLD_APP", "shop.handlers:app", "app", "shop.handlers:app"),
         ("STREAMFOLD_STATE_TABLE", "shop-state", "state_table", "shop-state"),
         ("STREAMFOLD_FUNCTION", "slow", "function", "slow"),
         ("STREAMFOLD_EPOCH", "99", "epoch", 99),
@@ -83,7 +84,7 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         (
             "STREAMFOLD_EPOCHS",
             "1",
-            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_ARCHIVE",
+            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_APP, STREAMFOLD_ARCHIVE",
         ),
         ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
         ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),

@@ -26,6 +26,7 @@ class Settings:
     tables: Mapping[str, str] = field(
         default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}
     )
+    app: str | None = _setting(None, "the application that commands work on, MODULE:NAME; handlers:app if not set")
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
     function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
     epoch: int = _setting(
@@ -159,6 +160,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 
 
 READERS: dict[str, Callable[[str, str], Any]] = {
+    "app": _text,
     "state_table": _text,
     "function": _text,
     "epoch": _whole(0, EPOCH_MAX),

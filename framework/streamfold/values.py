@@ -130,7 +130,10 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
         return {"NULL": True}
     if isinstance(value, Mapping):
         _check_level(value, level)
-        return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
+        try:
+            return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
+        except HandlerError as error:
+            raise error if level else _naming(value, error) from None
     if isinstance(value, list | tuple):
         _check_level(value, level)
         return {"L": [encode(member, level + 1) for member in value]}
@@ -139,6 +142,16 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
     if isinstance(value, AbstractSet):
         return _encode_set(value)
     return _encode_moment(value)
+
+
+def _naming(item: Mapping[Any, Any], error: HandlerError) -> HandlerError:
+    """Why an item cannot be stored, with the name of its attribute that cannot."""
+    for name, value in item.items():
+        try:
+            encode(value, 1)
+        except HandlerError as why:
+            return HandlerError(f"Attribute {name!r}: {why}")
+    return error
 
 
 def _check_level(content: Any, level: int) -> None:
@@ -341,6 +354,11 @@ def to_json(item: Mapping[str, Any]) -> str:
     return COMPACT.encode(item)
 
 
+def to_sorted_json(item: Mapping[str, Any]) -> str:
+    """The same with names in their order, however the item was written: equal items are equal lines."""
+    return SORTED.encode(item)
+
+
 def _base64_text(value: object) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
@@ -348,6 +366,7 @@ def _base64_text(value: object) -> str:
 
 
 COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_base64_text)
+SORTED = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=True, default=_base64_text)
 CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=_base64_text)
 
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from decimal import Context
+from typing import Any
 from unittest.mock import patch
 
-from streamfold import entries, part, recorded, rounding, signature
+from streamfold import audit, entries, part, recorded, rounding, signature, values
+from streamfold.cli import grids, show
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.route import Route
+from streamfold.triage import Triage
 from tests.mutants.registry import mutant
 
 
@@ -66,4 +70,99 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(recorded, "READERS", {"S": str, "N": str, "B": str}):
+        yield
+
+
+@mutant(
+    "what cannot be stored is told without its name",
+    None,
+    tests="tests/test_derive.py::test_the_attribute_that_cannot_be_stored_is_named",
+)
+def _() -> Iterator[None]:
+    with patch.object(values, "_naming", lambda _, error: error):
+        yield
+
+
+@mutant(
+    "what cannot be recorded is told without its name",
+    None,
+    tests="tests/test_audit.py::test_an_attribute_that_no_item_of_dynamodb_has_is_named",
+)
+def _() -> Iterator[None]:
+    def fingerprints(_: str, values: dict[str, Any]) -> dict[str, Any]:
+        return {side: audit.fingerprint(value) for side, value in values.items()}
+
+    with patch.object(audit, "_fingerprints", fingerprints):
+        yield
+
+
+@mutant(
+    "of parked records the last says why",
+    None,
+    tests="tests/cli/test_replay.py::test_of_several_parked_records_the_first_says_why",
+)
+def _() -> Iterator[None]:
+    parked = Triage._park
+
+    def park(self: Triage, failed: Any, attempts: int | None) -> Any:
+        self.first.pop(failed.route.name, None)
+        return parked(self, failed, attempts)
+
+    with patch.object(Triage, "_park", park):
+        yield
+
+
+SHOW = "tests/cli/test_show.py::"
+
+
+@mutant(
+    "a file gets as many rows as a terminal",
+    None,
+    tests=SHOW + "test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading",
+)
+def _() -> Iterator[None]:
+    with patch.object(show, "_on_terminal", lambda: True):
+        yield
+
+
+@mutant(
+    "rows are laid out all at once",
+    None,
+    tests=SHOW + "test_many_rows_are_not_all_read_before_the_first_is_printed",
+)
+def _() -> Iterator[None]:
+    with patch.object(grids, "islice", lambda rows, _: rows):
+        yield
+
+
+@mutant(
+    "source items are sought among all rows",
+    None,
+    tests=SHOW + "test_source_items_are_found_without_looking_at_derived_rows",
+)
+def _() -> Iterator[None]:
+    def source_items(self: EmbeddedEngine, table: Any, partition: Any = None) -> Any:
+        return self.items(table, partition)
+
+    with patch.object(EmbeddedEngine, "source_items", source_items):
+        yield
+
+
+@mutant(
+    "attributes are shown as they were written",
+    None,
+    tests=SHOW + "test_attributes_stand_in_the_order_of_their_names_however_they_were_written",
+)
+def _() -> Iterator[None]:
+    with patch.object(show, "to_sorted_json", values.to_json):
+        yield
+
+
+@mutant(
+    "the rows of one handler are those of all",
+    None,
+    tests=SHOW + "test_rows_of_one_handler_are_shown_or_the_items_that_it_reads",
+)
+def _() -> Iterator[None]:
+    with patch.object(show, "keyed_items", lambda keys, table, items: items):
         yield

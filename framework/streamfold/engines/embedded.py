@@ -148,9 +148,16 @@ class EmbeddedEngine:
         return row
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        return self._items(table, partition)
+
+    def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
-        query = f"SELECT item FROM items WHERE tbl = ? {where} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
+        query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
         return (json.loads(text) for (text,) in self._connection.execute(query, (table.name, *values)))
+
+    def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        """The source items of a table, or of one partition of it: those that were put as such, without derived rows."""
+        return self._items(table, partition, "AND version IS NOT NULL")
 
     def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
         """The items of a table whose partition key begins with this text."""
