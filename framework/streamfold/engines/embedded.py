@@ -59,9 +59,10 @@ HIGHEST = "\U0010ffff"
 class EmbeddedEngine:
     """SQLite behind the engine protocol.
 
-    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's
-    limit of writes in a transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have
-    larger ones.
+    ``tables`` are the application's, ``app.tables.values()``; ``path`` is the file of the state, None for one in
+    memory. ``wanted`` says which rows' changes the own stream keeps, those that a route reads: ``app.chains``.
+    ``actions_max`` is DynamoDB's limit of writes in a transaction, and brings its limit of 4 MB; a local replay that
+    need not rehearse them may have larger ones.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class EmbeddedEngine:
         if row is None and not self._keeps_sources(item[0]):
             raise EngineError(
                 f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
-                "A replay keeps them beside its rows: streamfold replay FILES --state FILE."
+                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE."
             )
         return row
 
