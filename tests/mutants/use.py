@@ -5,7 +5,8 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import audit, entries, part, recorded, rounding, signature, values
+from streamfold import audit, entries, local, part, recorded, rounding, signature, values
+from streamfold.app import App
 from streamfold.cli import grids, show
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.route import Route
@@ -165,4 +166,47 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(show, "keyed_items", lambda keys, table, items: items):
+        yield
+
+
+LOCAL = "tests/test_local.py::"
+
+
+@mutant(
+    "a state in a file keeps no source items",
+    None,
+    tests=LOCAL + "test_a_state_that_was_made_by_process_can_be_redriven",
+)
+def _() -> Iterator[None]:
+    with patch.object(EmbeddedEngine, "put_sources", lambda *_: None):
+        yield
+
+
+@mutant(
+    "recorded rows are delivered to a state that makes them",
+    None,
+    tests=LOCAL + "test_recorded_rows_of_the_application_are_made_anew",
+)
+def _() -> Iterator[None]:
+    with patch.object(App, "derived", lambda *_: False):
+        yield
+
+
+@mutant(
+    "a function keeps its state in files that go",
+    None,
+    tests=LOCAL + "test_a_lambda_function_refuses_a_state_in_its_own_files",
+)
+def _() -> Iterator[None]:
+    with patch.object(local, "FUNCTION_NAME", "LAMBDA"):
+        yield
+
+
+@mutant(
+    "what process warns of is told nobody",
+    None,
+    tests=LOCAL + "test_process_warns_once_in_the_log",
+)
+def _() -> Iterator[None]:
+    with patch.object(local.log, "warning", lambda *_: None):
         yield
