@@ -111,7 +111,7 @@ def _write_text(value: object) -> str:
             f"it is of type {type(value).__name__} and would come back as text; give text or type the field"
         )
     if not value:
-        raise Unreadable("it is empty, and a field is not: yield nothing for it, or a row of a key without the field")
+        raise Unreadable("it is empty, as no field may be: yield nothing for it, or a row of a key without the field")
     if not value.isascii():
         try:
             value.encode()
