@@ -11,7 +11,7 @@ from streamfold import App, Key, Router, Table
 from streamfold.audit import audit_row
 from streamfold.checks import checked_routes
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import ImageError
+from streamfold.errors import HandlerError, ImageError
 from streamfold.testing import check
 from streamfold.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from tests.derived import ORDER
@@ -65,6 +65,13 @@ def test_a_row_that_was_redacted_is_not_rewritten_by_a_process_of_older_code():
 def test_a_redacted_attribute_that_came_or_went_has_one_side():
     came = change(item("ORDER#1"), item("ORDER#1", email="a@example.com"))
     assert history(came, redact=["email"]).attributes["changes"] == {"email": {"redacted": ["new"]}}
+
+
+def test_an_attribute_that_no_item_of_dynamodb_has_is_named():
+    broken = change(None, item("ORDER#1", tags={"a"}))
+    broken.record["dynamodb"]["NewImage"]["tags"] = {"SS": []}
+    with pytest.raises(HandlerError, match=r"Attribute 'tags': Set set\(\) cannot be stored"):
+        history(broken)
 
 
 def test_a_row_holds_what_its_change_left_alone():

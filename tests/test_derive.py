@@ -52,6 +52,11 @@ def test_an_average_beside_a_value_of_one_of_its_names_is_refused(beside):
         assert message.endswith("Give one of them another name.")
 
 
+def test_the_attribute_that_cannot_be_stored_is_named():
+    assert refused(Row(name="x", tags=set()), into=OWNED).startswith("Attribute 'tags': Set set() cannot be stored")
+    assert refused(Row(place={"lat": 1.5}), into=OWNED).startswith("Attribute 'place': Value 1.5 is a float")
+
+
 def test_a_handler_gets_the_item_and_the_fields_of_its_key_that_it_asks_for():
     def total(item, sku, *, order_id):
         yield Row(**{f"{order_id}-{sku}": Sum(item["price"])})

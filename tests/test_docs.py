@@ -15,19 +15,20 @@ from tests.tools import cli_docs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+TESTING = (ROOT / "docs/testing.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ((?:handlers|tests)/\w+\.py)\n")
 
 
-def blocks(language: str, mark: str = "") -> list[str]:
-    return [text for found, rest, text in BLOCK.findall(README) if found == language and rest.strip() == mark]
+def blocks(language: str, mark: str = "", page: str = README) -> list[str]:
+    return [text for found, rest, text in BLOCK.findall(page) if found == language and rest.strip() == mark]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's project, as a reader of it would write it."""
+    """The README's project, as a reader of it would write it, with the tests of the page about tests."""
     folder = tmp_path_factory.mktemp("project")
-    for text in blocks("python"):
+    for text in [*blocks("python"), *blocks("python", page=TESTING)]:
         if named := FILE.match(text):
             place = folder / named[1]
             place.parent.mkdir(exist_ok=True)
@@ -59,8 +60,21 @@ def test_the_readmes_commands_run_and_show_what_it_says(project: Path) -> None:
 
 
 def test_the_readmes_tests_pass(project: Path) -> None:
-    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_reviews.py", "tests/test_shop.py")
     assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_is_tried_on_moto(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_moto.py")
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_is_tried_on_a_local_state(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_local.py")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    rows, sources = [run(project, *line.split()) for line in blocks("sh", "run", TESTING)[0].splitlines()]
+    assert "reviews=1  stars=4" in rows.stdout, rows.stderr
+    assert "REVIEW#ada" in sources.stdout, sources.stderr
 
 
 def test_the_readmes_keys_are_right() -> None:
@@ -95,6 +109,7 @@ RUN = (
     "docs/attributes.md",
     "docs/audit.md",
     "docs/hot-rows.md",
+    "docs/numbers.md",
     "docs/patterns.md",
     "docs/sources.md",
     "docs/tenants.md",
@@ -106,7 +121,7 @@ EXAMPLES = [
     pytest.param(page, text, id=f"{page} {number}")
     for page in RUN
     for number, (found, _, text) in enumerate(BLOCK.findall((ROOT / page).read_text("utf-8")))
-    if found == "python"
+    if found == "python" and not FILE.match(text)
 ]
 
 

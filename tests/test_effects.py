@@ -61,7 +61,7 @@ def test_a_count_is_no_sum_of_one():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (1.5, "Sum(1.5) is of type float, expected int or Decimal: use Decimal('1.5')."),
+        (1.5, "Sum(1.5) is of type float, expected int or Decimal: use Decimal('1.5'); in place of a / b, divide("),
         (True, "Sum(True) is of type bool, expected int or Decimal."),
         ("5", "Sum('5') is of type str, expected int or Decimal."),
         (None, "Sum(None) is of type NoneType, expected int or Decimal."),

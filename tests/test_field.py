@@ -100,7 +100,7 @@ TOO_FINE = NOON.replace(microsecond=1)
     ("spec", "value", "why"),
     [
         ("", 5, "it is of type int and would come back as text; give text or type the field"),
-        ("", "", "it is empty"),
+        ("", "", "it is empty, as no field may be: yield nothing for it, or a row of a key without the field"),
         ("", "a#b", "it holds the delimiter '#'; only a last field written {x:rest} may"),
         ("rest", None, "it is of type NoneType and would come back as text; give text or type the field"),
         ("06d", -1, "it is negative, and padded text would not sort as its number"),

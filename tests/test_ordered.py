@@ -75,7 +75,10 @@ def test_they_are_shown_as_they_are_written():
         (lambda: Top(TOP_MAX + 1, by=1), f"keeps {TOP_MAX + 1} values: expected a whole number"),
         (lambda: Top(True, by=1), "keeps True values: expected a whole number"),
         (lambda: Top(1, by=1, worth=2), "Top() takes n, by= and value=: found worth."),
-        (lambda: Collect(1, most=COLLECT_MAX + 1), f"expected a whole number from 1 to {COLLECT_MAX}."),
+        (
+            lambda: Collect(1, most=COLLECT_MAX + 1),
+            f"expected a whole number from 1 to {COLLECT_MAX}. All records of the handler fail",
+        ),
         (lambda: Collect(1, into=tuple), "Collect(1, most=100, into=tuple): expected into=set or into=list."),
     ],
 )
@@ -111,6 +114,25 @@ def place(value):
 def test_days_and_bytes_sort():
     assert place(date(2026, 2, 28)) < place(date(2026, 3, 1))
     assert place(b"") < place(b"\x00") < place(b"\x00\xff") < place(b"\x01")
+
+
+KEYS = st.text("\x00\x01 !0c|~", min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(KEYS, KEYS), max_size=6))
+def test_sources_sort_by_the_parts_of_their_keys(keys):
+    assert sorted(keys, key=lambda key: source_text(("main", *key))) == sorted(keys)
+
+
+def test_sources_with_one_key_in_two_forms_are_told_apart():
+    items = [
+        ("main", "a b", "c"),
+        ("main", "a", "b c"),
+        ("main", "a!b", "c"),
+        ("main", "a", None),
+        ("mai", "n a", None),
+    ]
+    assert len({source_text(item) for item in items}) == len(items)
 
 
 @pytest.mark.parametrize("letter", ["x", "€", "#"])

@@ -455,6 +455,24 @@ def test_handler_is_warned_about_a_near_miss_once(source):
     assert "'12' is no {number:06d}" in warning
 
 
+def test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own(source):
+    router, warnings = Router(), []
+
+    @router.view(
+        Key("ORDER#{order_id}", "LINE#{sku}"), Key("ORDER#{order_id}", "LINE#"), into=Key("SKU#{sku}", "LINES")
+    )
+    def lines(item, sku="none"):
+        yield Row(sku=sku, lines=Count())
+
+    app = App("shop", routers=[router])
+    engine, world = new_engine(app), World(Settings(), warn=warnings.append)
+
+    process_event(app, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")], engine, world)
+
+    assert [key[1] for key in stored(app, engine)] == ["SKU#a", "SKU#none"]
+    assert warnings == []
+
+
 # --- time
 
 

@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr
 from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top, read
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.process import process_event
-from streamfold.read import as_of, audit_item, average, filtered, has_more, history, rows, sharded, top
+from streamfold.read import as_of, audit_item, average, filtered, has_more, history, item_key, rows, sharded, top
 from streamfold.settings import Settings
 from streamfold.table import MAIN
 from streamfold.world import World
@@ -71,6 +71,26 @@ def test_the_history_of_an_item_is_one_partition():
     item = audit_item(ORDER.key(order_id="1"))
     assert item == "ORDER#1|METADATA"
     assert AUDIT.query(item=item)["ExpressionAttributeValues"][":partition"] == "AUDIT#ORDER#1|METADATA"
+
+
+READINGS = Table("readings", partition="id", sort="at")
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        (ORDER, ORDER.key(order_id="1|2%7C")),
+        (Key("A#{x}", table=Table("plain", partition="id", sort=None)), {"id": "A#1"}),
+        (Key("{n:number}", "{b:binary}", table=READINGS), {"id": Decimal("1.5"), "at": b"\x00|"}),
+    ],
+)
+def test_the_key_of_an_item_is_read_from_the_row_of_its_history(source, key):
+    assert item_key(audit_item(key, source.table), source) == key
+
+
+@pytest.mark.parametrize("item", ["ORDER#1|TOTAL", "ORDER#1", "A|B|C", "sha256:" + "0" * 64])
+def test_a_row_of_another_item_or_with_a_digest_tells_no_key(item):
+    assert item_key(item, ORDER) is None
 
 
 def test_the_history_of_an_item_may_be_in_another_table():

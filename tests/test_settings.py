@@ -18,12 +18,14 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "on", "on", "off", "-"]
+    assert values == ["-", "-", "-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "setting", "value"),
     [
+        ("STREAMFOLD_APP", "shop.handlers:app", "app", "shop.handlers:app"),
+        ("STREAMFOLD_ENGINE", "embedded:shop.db", "engine", "embedded:shop.db"),
         ("STREAMFOLD_STATE_TABLE", "shop-state", "state_table", "shop-state"),
         ("STREAMFOLD_FUNCTION", "slow", "function", "slow"),
         ("STREAMFOLD_EPOCH", "99", "epoch", 99),
@@ -83,11 +85,13 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         (
             "STREAMFOLD_EPOCHS",
             "1",
-            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_ARCHIVE",
+            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_APP, STREAMFOLD_ARCHIVE",
         ),
         ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
         ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),
         ("STREAMFOLD_FUNCTION", "", "Setting STREAMFOLD_FUNCTION is empty: give a value or leave it out."),
+        ("STREAMFOLD_ENGINE", "shop.db", "Setting STREAMFOLD_ENGINE='shop.db' names no engine: expected embedded:FILE"),
+        ("STREAMFOLD_ENGINE", "embedded:", "STREAMFOLD_ENGINE='embedded:' names no engine: expected embedded:FILE"),
         ("STREAMFOLD_EPOCH", "100", "Setting STREAMFOLD_EPOCH='100' does not fit: expected a whole number from 0 to"),
         ("STREAMFOLD_EPOCH", "-1", "Setting STREAMFOLD_EPOCH='-1' does not fit: expected a whole number from 0 to 99."),
         ("STREAMFOLD_EPOCH", "²", "Setting STREAMFOLD_EPOCH='²' does not fit: expected a whole number from 0 to 99."),

@@ -131,7 +131,7 @@ def asks_for_all(item, **fields):
     yield Row()
 
 
-def asks_for_default(item, limit=10):
+def asks_with_defaults(item, limit=10, line=0):
     yield Row()
 
 
@@ -146,7 +146,6 @@ FIELDS = "(its fields: order_id, at, line); write, with those that you need,"
         (asks_for_another, f"asks for 'sku', which is no field of {ORDER_ITEM!r} {FIELDS}"),
         (asks_for_another, "need,\n    def asks_for_another(item, order_id, at, line):"),
         (asks_for_all, f"asks for '**fields', which is no field of {ORDER_ITEM!r} {FIELDS}"),
-        (asks_for_default, f"asks for 'limit=10', which is no field of {ORDER_ITEM!r} {FIELDS}"),
     ],
 )
 def test_a_parameter_that_nothing_fills_is_refused_with_the_corrected_line(function, message):
@@ -155,16 +154,31 @@ def test_a_parameter_that_nothing_fills_is_refused_with_the_corrected_line(funct
     assert message in str(caught.value)
 
 
+def test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own():
+    assert wanted_fields(asks_with_defaults, [ORDER_ITEM]) == ("line",)
+
+
+def test_a_parameter_with_a_default_may_be_a_field_of_some_sources_only():
+    assert wanted_fields(asks_with_defaults, [PAYMENT, ORDER_ITEM]) == ("line",)
+    assert wanted_fields(asks_with_defaults, [PAYMENT]) == ()
+
+
+def test_a_parameter_with_a_default_has_the_type_of_its_field():
+    with pytest.raises(DeclarationError, match=r"takes line as str, but \{line:03d\}"):
+        wanted_fields(annotated(str, default=""), [PAYMENT, ORDER_ITEM])
+
+
 def test_a_parameter_must_be_a_field_of_every_source():
     with pytest.raises(DeclarationError, match=r"asks for 'line: int', which is no field of Key\('PAYMENT#"):
         wanted_fields(asks, [ORDER_ITEM, PAYMENT])
 
 
-def annotated(annotation):
+def annotated(annotation, **defaults):
     def handler(item, line):
         yield Row()
 
     handler.__annotations__["line"] = annotation
+    handler.__defaults__ = tuple(defaults.values())
     return handler
 
 

@@ -100,6 +100,12 @@ def test_the_winner_is_the_smallest_key_in_whatever_order_the_items_come(order):
     assert users.row() == {"user": "0", "conflict": [{"user": "1"}, {"user": "2"}]}
 
 
+def test_the_smallest_key_is_that_whose_parts_come_first():
+    users = Users()
+    users.deliver(users.put("c107"), users.put("c1"))
+    assert users.row()["user"] == "c1"
+
+
 def test_the_winner_is_the_first_by_an_attribute_and_of_equal_ones_the_smallest_key():
     users = Users(by="at")
     users.deliver(users.put("0", at="2026-03-02"), users.put("1", at="2026-03-01"), users.put("2", at="2026-03-01"))

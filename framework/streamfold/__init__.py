@@ -1,4 +1,4 @@
-"""Fold a DynamoDB stream into views, feeds, audit logs, search indexes and index items, exactly once."""
+"""Fold a DynamoDB stream into views, audit logs and index items, exactly once."""
 
 from streamfold.aggregates import Average, Count, Sum
 from streamfold.app import App
@@ -8,6 +8,7 @@ from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.key import Key
 from streamfold.ordered import Collect, Distinct, First, Latest, Max, Min, Top
 from streamfold.recorded import AUDIT
+from streamfold.rounding import divide, rounded
 from streamfold.router import Router
 from streamfold.table import Table
 from streamfold.values import Item
@@ -21,6 +22,8 @@ __all__ = [
     "Row", "Put", "Add", "Delete",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
+    # how a handler rounds on purpose
+    "divide", "rounded",
     # what a handler raises for a record that it will never process
     "Unprocessable",
     # the rest

@@ -67,6 +67,7 @@ class App:
             name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()
         }
         self.checked_engines: WeakKeyDictionary[Any, Known] = WeakKeyDictionary()
+        self._warned: set[object] = set()
 
     def known(self, table: str) -> Dispatch:
         """All keys of a table, sources and targets, to tell which key a value misses by one field."""
@@ -93,13 +94,14 @@ class App:
         ``event`` is a Lambda event, a list of records, or one record. External handlers are called, and the
         buckets of archives written, only with ``external=True``. Chains are run to their end where the engine keeps
         its own stream, as the embedded one does.
+        A state in a file, ``EmbeddedEngine(app.tables.values(), path="shop.db", wanted=app.chains)``, keeps the source
+        items too, as a replay does. Warnings go to the logger ``streamfold``; counts are logged by ``lambda_handler``
+        alone.
         Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the store is missing, ``ManifestError``
         when the application does not fit the state.
         """
-        from streamfold.chains import run_chains
-        from streamfold.engines import OwnStream
+        from streamfold.local import log, run
         from streamfold.parking import open_parking
-        from streamfold.process import process_event
         from streamfold.world import World
 
         settings = settings or Settings.from_environment(os.environ)
@@ -108,19 +110,22 @@ class App:
             external=external,
             archive=external or None,
             parking=open_parking(settings.park) if settings.park else None,
+            warn=log.warning,
+            warned=self._warned,
         )
-        failures = process_event(self, event, engine, world).failures
-        if isinstance(engine, OwnStream):
-            engine.retry()
-            failures += run_chains(self, engine, world).failures
-        return failures
+        return run(self, event, engine, world).failures
 
     def lambda_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
         """The AWS Lambda entry: processes a batch and returns the partial batch response.
 
         Every record that failed is listed by its sequence number. Raises for an event that is no batch of records, so
-        that nothing is acknowledged unseen.
+        that nothing is acknowledged unseen. With ``STREAMFOLD_ENGINE=embedded:FILE`` it works on a local state, without
+        AWS.
         """
+        if "STREAMFOLD_ENGINE" in os.environ:
+            from streamfold import local
+
+            return local.handle(self, event)
         from streamfold.lambda_entry import handle
 
         return handle(self, event, context)

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamfold.change import Change, item_name
 from streamfold.digests import ROW, image_digest, row_digest
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, shown
 from streamfold.key import Key
 from streamfold.recorded import Recorded
 from streamfold.route import Fields, Route
@@ -146,8 +146,15 @@ def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes
     large = {side: value for side, value in values.items() if not fits(value, value_bytes_max)}
     entry: Entry = {side: value for side, value in values.items() if side not in large}
     if large:
-        entry["large"] = {side: fingerprint(value) for side, value in large.items()}
+        entry["large"] = _fingerprints(name, large)
     return entry
+
+
+def _fingerprints(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {side: fingerprint(value) for side, value in values.items()}
+    except HandlerError as error:  # what DynamoDB never holds, in a record that it did not write
+        raise HandlerError(f"Attribute {shown(name)}: {error.marked}") from None
 
 
 def fits(value: Any, bytes_max: int, level: int = VALUE_LEVEL) -> bool:

@@ -120,7 +120,8 @@ def _held(
 def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
     return HandlerError(
         f"Two handlers derive {shown(name)} onto item {shown(item[1:])}: it is {first!r}'s, and {other!r} must not "
-        f"overwrite it. Give one of them another name. If {first!r} is given up for good, remove the attribute from the item."
+        f"overwrite it. Give one of them another name. If {first!r} is given up for good, remove the attribute from "
+        "the item."
     )
 
 

@@ -74,7 +74,7 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
     assert route.function is not None
     found = []
     try:
-        for effect in route.function(subject, **{name: fields[name] for name in route.wants}):
+        for effect in route.function(subject, **route.asked(fields)):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
@@ -110,8 +110,9 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
         return None
     return HandlerError(
         f"Handler {route.name!r} formatted a value that has another type than the format is for ({told(error)}): "
-        "expected a date or a moment for %Y-%m. Dates of an item are text, date.fromisoformat(item[...]); yield "
-        "nothing for an item without one."
+        "expected a date or a moment for %Y-%m, a whole number for d. Dates of an item are text, "
+        "date.fromisoformat(item[...]); yield nothing for an item without one. Numbers are int or "
+        "Decimal: int(n) for d, rounded(n, places=2), of streamfold, for f."
     )
 
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.change import ItemKey, item_name
+from streamfold.change import ItemKey, item_name, key_text
 from streamfold.key import PARTITION_BYTES_MAX
 from streamfold.ordered import FORMS, Ordered, Ordering
 from streamfold.values import decode, digest
@@ -24,6 +24,10 @@ SOURCE_BYTES_MAX = 500
 """Bytes of a source's key in a sort key of 1,024, beside the value; of a longer one the beginning and a digest."""
 BEHIND = "#"
 """Stands behind the value in a place; every letter of a value is greater."""
+BETWEEN, SPELLED = " ", {code: f"!{chr(code + ord('0'))}" for code in range(ord("!") + 1)}
+"""What stands between the parts of a source's key sorts before every letter of a part: letters up to ``!`` are spelled
+with one, in their own order. So ``c1`` comes before ``c107``, whatever follows either.
+"""
 BEYOND = "$"
 """A value's text with this sorts behind all of its places, and before those of the next value."""
 
@@ -99,10 +103,11 @@ def partition(application: str, handler: str, name: str, row: RowKey) -> str:
 
 
 def source_text(item: ItemKey) -> str:
-    """The text by which sources of equal values are told apart, and sorted."""
-    text = f"{item[0]}|{item_name(item)}"
+    """The text by which sources of equal values are told apart, and sorted: by table, partition key and sort key."""
+    parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))
+    text = BETWEEN.join(part.translate(SPELLED) for part in parts)
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
-        text = f"{text[: SOURCE_BYTES_MAX // 8]}|sha256:{sha256(text.encode()).hexdigest()}"
+        text = f"{text[: SOURCE_BYTES_MAX // 8]}!sha256:{sha256(text.encode()).hexdigest()}"
     return text
 
 

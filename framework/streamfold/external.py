@@ -45,7 +45,7 @@ class ExternalCalls:
         """Calls a handler for a change unless that was done before; returns what it, or the guard, raised."""
         assert route.function is not None
         function = route.function
-        arguments = {name: fields[name] for name in route.wants}
+        arguments = route.asked(fields)
         key = external_key(self.application, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by

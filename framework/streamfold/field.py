@@ -3,8 +3,8 @@
 =========================  ======================  =============================================================
 in a template              Python value            text in the key
 =========================  ======================  =============================================================
-``{name}``                 ``str``                 any text without the table's delimiter
-``{name:rest}``            ``str``                 any text; only at the end of its part
+``{name}``                 ``str``                 any text without the table's delimiter, one letter or more
+``{name:rest}``            ``str``                 any text, one letter or more; only at the end of its part
 ``{name:06d}``             ``int``, 0 or more      zero padded to that width, so text order is numeric order
 ``{name:d}``               ``int``                 plain digits; text order is *not* numeric order
 ``{name:date}``            ``datetime.date``       ``2026-03-01``
@@ -111,7 +111,7 @@ def _write_text(value: object) -> str:
             f"it is of type {type(value).__name__} and would come back as text; give text or type the field"
         )
     if not value:
-        raise Unreadable("it is empty")
+        raise Unreadable("it is empty, as no field may be: yield nothing for it, or a row of a key without the field")
     if not value.isascii():
         try:
             value.encode()

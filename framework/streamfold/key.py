@@ -110,8 +110,9 @@ class Key:
     """A key template: matches the key of an item and composes it; both are inverse.
 
     ``partition`` and ``sort`` are texts with fields in braces, ``"ORDER#{order_id}"``; see ``streamfold.field`` for the
-    kinds of field. A field that stands in both parts must have the same value in both. ``table`` is the table that the
-    key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``.
+    kinds of field. A field that stands in both parts must have the same value in both. No field is empty: an item
+    ``ORDER#`` is none of ``"ORDER#{order_id}"``, and has a key of its own, ``"ORDER#"``. ``table`` is the table that
+    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``.
 
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """

@@ -241,7 +241,11 @@ class Distinct(Ordered):
 
 def _check_most(most: object, limit: int, said: str) -> None:
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limit:
-        raise HandlerError(f"{said} keeps {shown(most)} values: expected a whole number from 1 to {limit}.")
+        raise HandlerError(
+            f"{said} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the handler "
+            "fail; a test that calls it once shows it. For more values write a row for each, with an index, and query "
+            "them."
+        )
 
 
 def order_text(value: Any, said: str) -> str:

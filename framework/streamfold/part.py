@@ -10,9 +10,10 @@ from streamfold.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone
 from streamfold.errors import HandlerError, shown, told
 from streamfold.expiry import postponed
 from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
+from streamfold.rounding import inexact_text
 from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
 from streamfold.truth import MARK
-from streamfold.values import DIGITS_MAX, digest, encode, number_text
+from streamfold.values import digest, encode, number_text
 from streamfold.writes import RowKey
 
 Noted = list[tuple[Target, str, Shown | None]]
@@ -214,9 +215,4 @@ def _plus(route: Route, one: Number, other: Number) -> Number:
 
 def inexact(route: Route, error: DecimalException) -> HandlerError:
     """Why a handler's arithmetic is refused."""
-    what = type(error).__name__
-    return HandlerError(
-        f"Handler {route.name!r} computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). "
-        "Results are never rounded on the way; to round on purpose: "
-        f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
-    )
+    return HandlerError(f"Handler {route.name!r} {inexact_text(error)}")

@@ -94,7 +94,7 @@ def process_changes(
         batch.call_external()
     report = batch.report
     report.tallies = outcome.tallies | copies.tallies
-    report.parked = triage.parked
+    report.parked, report.first_parked = triage.parked, triage.first
     report.conflicts = outcome.conflicts
     add_failures(report, batch.failed)
     _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)
@@ -145,7 +145,7 @@ def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world:
     triage = Triage(app.name, engine, world)
     children = Children(app.name, engine, world, world.actions or world.settings.chunk_actions, triage)
     children.run(removed)
-    report = Report(tallies=children.tallies, kept=children.kept, parked=triage.parked)
+    report = Report(tallies=children.tallies, kept=children.kept, parked=triage.parked, first_parked=triage.first)
     add_failures(report, children.failed)
     return report
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from streamfold.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.change import item_name
 from streamfold.errors import plain, shown
-from streamfold.key import Key
+from streamfold.key import Key, KeyValue
 from streamfold.past import Past, item_as_of
-from streamfold.recorded import default_target, told
+from streamfold.recorded import default_target, item_values, told
 from streamfold.shards import SHARD
 from streamfold.spread import Combine, one, together
 from streamfold.table import CONTRIBUTORS, EDGE, MAIN, Table
@@ -87,6 +87,16 @@ def has_more(row: Mapping[str, Any], name: str) -> bool:
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
     """The field ``item`` of an audit row: ``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` reads a history."""
     return item_name((table.name, key[table.partition], key[table.sort] if table.sort else None))
+
+
+def item_key(item: str, source: Key) -> dict[str, KeyValue] | None:
+    """The key of the item that an audit row is of: ``table.get_item(Key=item_key(row["item"], ORDER))``.
+
+    The inverse of ``audit_item``; ``source.match`` gives the key's fields. None where the item is not of the source,
+    and where its key is so long that the row names it by a digest.
+    """
+    values = item_values(source, item)
+    return None if values is None else source.attributes(*values)
 
 
 def history(

@@ -1,12 +1,15 @@
 """What the rows of an audit hold, as it is declared: which attributes, whose work it was, and for how long."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamfold.change import item_parts
 from streamfold.errors import DeclarationError
-from streamfold.key import Key
+from streamfold.key import Key, KeyValues
 from streamfold.table import RESERVED_PREFIX, Table
+from streamfold.values import decode_number
 
 KEEP_DAYS_MAX = 36_500
 """A century; a row that is to stay for good has no ``keep_days``."""
@@ -16,6 +19,11 @@ ROW_NAMES = (
 """The attributes of a history row, beside its key and its time to live."""
 NAMED = {"item", "version"}
 """Of these, what the key of a row may hold too."""
+
+READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
+"""How a key attribute is read from an item's name or as it was typed, by its type; bytes are in hexadecimal."""
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
+"""The name of an item whose key is too long for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,25 @@ def told(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     fields = target.match(row)
     return None if fields is None else {**row, **{name: fields[name] for name in NAMED if name in fields}}
+
+
+def item_values(source: Key, item: str) -> KeyValues | None:
+    """The key values of the item with this name; None for one that is not of the source, or whose name is a digest."""
+    parts = [] if DIGEST.fullmatch(item) else item_parts(item)
+    values = typed_values(source, parts[0], *parts[1:] or (None,)) if 1 <= len(parts) <= 2 else None
+    return None if values is None or source.match_values(*values) is None else values
+
+
+def typed_values(source: Key, partition: str, sort: str | None) -> KeyValues | None:
+    """Texts as the values of a source's key; None where it is of another type."""
+    if (sort is None) != (source.sort is None):
+        return None
+    try:
+        first = READERS[source.partition.attribute_type](partition)
+        second = None if sort is None or source.sort is None else READERS[source.sort.attribute_type](sort)
+    except (ArithmeticError, ValueError):
+        return None
+    return first, second
 
 
 def refused_target(

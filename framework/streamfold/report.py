@@ -60,9 +60,10 @@ class Failure(NamedTuple):
 class Report:
     """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix.
 
-    By handler: ``parked`` are records that were put aside, ``off`` those skipped because it is switched off, ``kept``
-    parents of a cascade that exist again, ``not_cascaded`` those whose children this run leaves alone,
-    ``not_archived`` removed items that it writes nowhere, ``conflicts`` items that claim a unique row beside another.
+    By handler: ``parked`` are records that were put aside, ``first_parked`` the first of them and why, ``off`` those
+    skipped because it is switched off, ``kept`` parents of a cascade that exist again, ``not_cascaded`` those whose
+    children this run leaves alone, ``not_archived`` removed items that it writes nowhere, ``conflicts`` items that
+    claim a unique row beside another.
     """
 
     failures: list[Failure] = field(default_factory=list)
@@ -73,6 +74,7 @@ class Report:
     known: int = 0
     external_skipped: Counter[str] = field(default_factory=Counter)
     parked: Counter[str] = field(default_factory=Counter)
+    first_parked: dict[str, str] = field(default_factory=dict)
     off: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
     not_cascaded: Counter[str] = field(default_factory=Counter)
@@ -89,6 +91,7 @@ def merge(report: Report, other: Report) -> None:
         report.unrouted[prefix if prefix in report.unrouted or len(report.unrouted) < PREFIXES_MAX else OTHERS] += count
     report.external_skipped += other.external_skipped
     report.parked += other.parked
+    report.first_parked = {**other.first_parked, **report.first_parked}
     report.off += other.off
     report.kept += other.kept
     report.not_cascaded += other.not_cascaded

@@ -129,6 +129,10 @@ class Route:
         """Whether a record that leads to a conflict is parked."""
         return self.unique is not None and self.unique.on_conflict == "park"
 
+    def asked(self, fields: Fields) -> dict[str, Any]:
+        """What the function is called with: of the fields that it asks for, those that this source's key has."""
+        return {name: fields[name] for name in self.wants if name in fields}
+
     def takes(self, change: Change) -> bool:
         """Whether an ``on`` route's filters let this change through."""
         if change.event not in self.events or (self.expired is not None and change.expired != self.expired):

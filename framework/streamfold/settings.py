@@ -10,6 +10,8 @@ from streamfold.timeouts import CALL_SECONDS_MAX, STOP_SECONDS
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
+EMBEDDED = "embedded:"
+"""Before the file of a local state."""
 EPOCH_MAX = 99
 RETENTION_DAYS_MIN = 30
 """Longer than a record can come back: the day that a stream keeps it, and 28 in the failure bucket (template.yaml)."""
@@ -29,6 +31,8 @@ class Settings:
     tables: Mapping[str, str] = field(
         default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}
     )
+    app: str | None = _setting(None, "the application that commands work on, MODULE:NAME; handlers:app if not set")
+    engine: str | None = _setting(None, "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE")
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
     function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
     epoch: int = _setting(
@@ -146,6 +150,14 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+def _engine(name: str, text: str) -> str:
+    if not text.startswith(EMBEDDED) or text == EMBEDDED:
+        raise SettingsError(
+            f"Setting {name}={text!r} names no engine: expected {EMBEDDED}FILE, or nothing for DynamoDB."
+        )
+    return text
+
+
 def _secret(name: str, text: str) -> bytes:
     secret = text.encode(errors="surrogateescape")
     if len(secret) < KEY_BYTES_MIN:
@@ -164,6 +176,8 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 
 
 READERS: dict[str, Callable[[str, str], Any]] = {
+    "app": _text,
+    "engine": _engine,
     "state_table": _text,
     "function": _text,
     "epoch": _whole(0, EPOCH_MAX),

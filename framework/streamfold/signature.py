@@ -65,14 +65,23 @@ def check_plain(function: Callable[..., Any]) -> None:
 
 
 def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple[str, ...]:
-    """The fields of the source's key that a handler asks for by name, after its first parameter."""
+    """The fields of the source's key that a handler asks for by name, after its first parameter.
+
+    A parameter with a default need not be a field: it is filled for the sources that have one of its name.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in POSITIONAL:
         corrected = f"def {function.__name__}(item):"
         _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
     for parameter in parameters[1:]:
-        _check_parameter(function, parameter, sources)
-    return tuple(parameter.name for parameter in parameters[1:])
+        _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
+    names = [parameter.name for parameter in parameters[1:]]
+    return tuple(name for name in names if any(name in source.types for source in sources))
+
+
+def _is_own(parameter: inspect.Parameter, source: Key) -> bool:
+    """Whether a parameter is the function's own for items of a source: it has a default, and the key no such field."""
+    return parameter.default is not inspect.Parameter.empty and parameter.name not in source.types
 
 
 def _check_parameter(function: Callable[..., Any], parameter: inspect.Parameter, sources: Sequence[Key]) -> None:

@@ -25,6 +25,7 @@ from streamfold.ledger import attempt_key
 from streamfold.outcome import Failed, Held
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.policy import Policy
+from streamfold.report import Failure
 from streamfold.route import Route
 from streamfold.sending import expires_at
 from streamfold.world import World
@@ -43,13 +44,17 @@ Known = tuple[str, int]
 
 
 class Triage:
-    """Decides for the failures of one batch, each record and handler once. ``parked`` counts by handler."""
+    """Decides for the failures of one batch, each record and handler once.
+
+    ``parked`` counts by handler, ``first`` says which record of it was parked first, and why.
+    """
 
     def __init__(self, application: str, engine: Engine, world: World) -> None:
         self.application = application
         self.engine = engine
         self.world = world
         self.parked: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
         self._decided: dict[Known, Failed | None] = {}
 
     def __call__(self, failed: Failed) -> Failed | None:
@@ -111,6 +116,7 @@ class Triage:
         except ParkingError as why:
             return Failed(change, route, _unparked(error, reason(why)))
         self.parked[route.name] += 1
+        self.first.setdefault(route.name, str(Failure(change.sequence, change.name, None, error)))
         return None
 
     def _document(self, failed: Failed, attempts: int | None) -> Parked:

@@ -30,6 +30,9 @@ LEVELS_MAX = 32
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
 """The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
 
+HOW_TO_ROUND = "To round on purpose: divide(a, b, places=2) or rounded(n, places=2), of streamfold."
+"""The end of each message about a number that is not exact; docs/numbers.md has the rest."""
+
 WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
 """Holds every sum and difference of two numbers exactly; one with more than 38 digits is refused when it is written."""
 
@@ -127,7 +130,10 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
         return {"NULL": True}
     if isinstance(value, Mapping):
         _check_level(value, level)
-        return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
+        try:
+            return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
+        except HandlerError as error:
+            raise error if level else _naming(value, error) from None
     if isinstance(value, list | tuple):
         _check_level(value, level)
         return {"L": [encode(member, level + 1) for member in value]}
@@ -136,6 +142,16 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
     if isinstance(value, AbstractSet):
         return _encode_set(value)
     return _encode_moment(value)
+
+
+def _naming(item: Mapping[Any, Any], error: HandlerError) -> HandlerError:
+    """Why an item cannot be stored, with the name of its attribute that cannot."""
+    for name, value in item.items():
+        try:
+            encode(value, 1)
+        except HandlerError as why:
+            return HandlerError(f"Attribute {shown(name)}: {why.marked}")
+    return error
 
 
 def _check_level(content: Any, level: int) -> None:
@@ -164,7 +180,8 @@ def _encode_moment(value: object) -> dict[str, str]:
         return {"S": value.isoformat()}
     if isinstance(value, float):
         raise HandlerError(
-            f"Value {shown(value)} is a float, which is not exact: use Decimal({shown(str(value))}) or a whole number."
+            f"Value {shown(value)} is a float, which is not exact: use Decimal({shown(str(value))}) or a whole number; "
+            "in place of a / b, divide(a, b, places=2)."
         )
     raise HandlerError(
         f"Value {shown(value)} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, "
@@ -214,8 +231,7 @@ def number_text(value: int | Decimal) -> str:
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
             f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
-            f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. To round on purpose: "
-            f"value.quantize(Decimal('0.01'), context=Context(prec={DIGITS_MAX}))."
+            f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. {HOW_TO_ROUND}"
         )
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
 
@@ -336,6 +352,11 @@ def without_derived(raw: RawImage) -> RawImage:
 def to_json(item: Mapping[str, Any]) -> str:
     """One line of DynamoDB JSON; bytes become base64 text."""
     return COMPACT.encode(item)
+
+
+def to_sorted_json(item: Mapping[str, Any]) -> str:
+    """The same with names in their order, however the item was written: equal items are equal lines."""
+    return UNESCAPED.encode(item)
 
 
 def _base64_text(value: object) -> str:

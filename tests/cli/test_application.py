@@ -28,6 +28,14 @@ def test_application_is_handlers_app_if_not_said_otherwise(folder):
     assert "--app 'handlers:app': there is no module 'handlers'" in folder.run("routes").err
 
 
+def test_application_is_that_of_the_environment_unless_the_option_names_another(folder, monkeypatch):
+    folder.write("other.py", (folder.path / "handlers.py").read_text().replace('App("shop"', 'App("other"'))
+    monkeypatch.setenv("STREAMFOLD_APP", "other:app")
+
+    assert "other.py" in folder.run("routes", "--json").out
+    assert "handlers.py" in folder.run("routes", "--json", "--app", "handlers:app").out
+
+
 @pytest.mark.parametrize("place", ["handlers", ":app", "handlers:", ""])
 def test_place_that_names_no_application_is_refused_with_the_form(folder, place):
     ran = folder.run("routes", "--app", place)

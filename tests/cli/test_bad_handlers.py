@@ -68,7 +68,11 @@ MISTAKES = {
         "Handler 'handler' yielded more than 99 effects for one item",
     ),
     "float": (CARDS, "yield Row(price=0.1)", "Value 0.1 is a float, which is not exact: use Decimal('0.1')"),
-    "float in a sum": (VIEW, "yield Row(price=Sum(0.1))", "expected int or Decimal: use Decimal('0.1')."),
+    "float in a sum": (
+        VIEW,
+        "yield Row(price=Sum(0.1))",
+        "expected int or Decimal: use Decimal('0.1'); in place of a / b",
+    ),
     "more than 38 digits": (VIEW, "yield Row(price=Sum(10**40 + 1))", "DynamoDB holds 38 digits"),
     "inexact arithmetic": (VIEW, "yield Row(price=Sum(Decimal(1) / 3))", "a number that 38 digits cannot hold exactly"),
     "item over 400 KB": (CARDS, "yield Row(text='x' * 410_000)", "bytes; DynamoDB takes items of 409600 at most."),

@@ -855,10 +855,21 @@ def test_record_that_a_handler_gives_up_is_parked_in_the_file_that_is_named(fold
     ran = folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
 
     assert ran.code == 1
-    assert "1 records were parked for handler order_total." in ran.err
+    assert "1 record was parked for handler order_total. Item ORDER#3 / ITEM#a: LookupError: no price 3\n" in ran.err
     (parked,) = [json.loads(line) for line in (folder.path / "parked.jsonl").read_text().splitlines()]
     assert (parked["item"], parked["error"]) == ("ORDER#3 / ITEM#a", "no price 3")
     assert folder.totals() == {f"ORDER#{number}": number for number in (1, 2, 4, 5, 6, 7)}
+
+
+def test_of_several_parked_records_the_first_says_why(folder, source):
+    folder.app(PARKING)
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=3) for number in (7, 8)]
+
+    ran = folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
+
+    assert ran.err.startswith(
+        "2 records were parked for handler order_total. The first: item ORDER#7 / ITEM#a: LookupE"
+    )
 
 
 def test_parked_record_is_an_ordinary_record_that_can_be_replayed(folder, records):

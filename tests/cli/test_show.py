@@ -5,6 +5,8 @@ import sqlite3
 
 import pytest
 
+from streamfold.cli.grids import print_long_grid
+from streamfold.engines.embedded import EmbeddedEngine
 from tests.records import record
 
 STATE = ("--state", "state.db")
@@ -33,6 +35,24 @@ router = Router()
 @router.on(SESSION, into=Key("SEEN#{session_id}", "STATE"))
 def seen(change):
     yield Put(blob=change.new["blob"]) if change.new else Delete()
+
+
+app = App("shop", routers=[router])
+"""
+TWO = """
+from streamfold import App, Count, Key, Router, Row
+
+router = Router()
+
+
+@router.view(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("ALL", "ORDERS"))
+def orders(item):
+    yield Row(n=Count())
+
+
+@router.view(Key("USER#{user_id}", "METADATA"), into=Key("ALL", "USERS"))
+def users(item):
+    yield Row(n=Count())
 
 
 app = App("shop", routers=[router])
@@ -108,12 +128,65 @@ def test_source_items_and_state_items_together_are_refused(state):
 
 def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
     monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 2)
+    monkeypatch.setattr("streamfold.cli.show._on_terminal", lambda: True)
 
     ran = state.run("show", *STATE)
 
     assert len(ran.out.splitlines()) == 3
+    assert len(state.run("show", *STATE, "--limit", 3).out.splitlines()) == 4
     assert "the first 2 are shown" in ran.err
     assert len(lines(state.run("show", *STATE, "--json", "--limit", 1))) == 1
+
+
+def test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading(state, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 1)
+    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 1)
+
+    ran = state.run("show", *STATE)
+
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["PK", "ORDER#1", "ORDER#10", "ORDER#2"]
+    assert [line.find("TOTAL") for line in ran.out.splitlines()[2:]] == [10, 10]
+    assert ran.err == ""
+
+
+def test_many_rows_are_not_all_read_before_the_first_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 2)
+    printed = []
+
+    def rows():
+        for number in range(6):
+            printed.append(capsys.readouterr().out.split())
+            yield [str(number)]
+
+    print_long_grid(["n"], rows())
+
+    assert printed == [[], [], ["n", "0", "1"], [], ["2", "3"], []]
+
+
+def test_rows_of_one_handler_are_shown_or_the_items_that_it_reads(folder, source):
+    folder.app(TWO)
+    folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=2), source.put("USER#1", n=1)), *STATE)
+
+    assert keys(folder.run("show", *STATE, "--handler", "users", "--json")) == [("ALL", "USERS")]
+    assert keys(folder.run("show", *STATE, "--handler", "users", "--source", "--json")) == [("USER#1", "METADATA")]
+    ran = folder.run("show", *STATE, "--handler", "user")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("--handler names 'user', which is no handler of the application: expected users.\n")
+
+
+def test_source_items_are_found_without_looking_at_derived_rows(state, monkeypatch):
+    monkeypatch.setattr(EmbeddedEngine, "items", None)
+
+    assert len(lines(state.run("show", *STATE, "--source", "--json"))) == 4
+
+
+def test_attributes_stand_in_the_order_of_their_names_however_they_were_written(folder, source):
+    folder.app(RAW.replace('blob=change.new["blob"]', "attributes={'b': {'z': 1, 'a': 2}, 'a': 1}"))
+    folder.run("replay", folder.records(source.put("SESSION#1", blob=b"x")), *STATE)
+
+    ran = folder.run("show", *STATE, "--json")
+
+    assert '{"PK":{"S":"SEEN#1"},"SK":{"S":"STATE"},"a":{"N":"1"},"b":{"M":{"a":{"N":"2"},"z":{"N":"1"}}}}' in ran.out
 
 
 def test_raw_shows_the_frameworks_own_attributes(state):

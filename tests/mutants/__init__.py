@@ -21,6 +21,7 @@ from tests.mutants import (
     shared,
     stages,
     store,
+    use,
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
@@ -40,6 +41,7 @@ GUARDS = (
     proofs,
     stages,
     store,
+    use,
 )
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]

@@ -33,7 +33,9 @@ def application_option(command: F) -> F:
         "--app",
         "application",
         default=DEFAULT_APPLICATION,
+        envvar="STREAMFOLD_APP",
         show_default=True,
+        show_envvar=True,
         metavar="MODULE:NAME",
         help="The application, found from the folder you stand in.",
     )(command)

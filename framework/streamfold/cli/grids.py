@@ -2,12 +2,17 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 
 COLUMNS_IN_FILES = 10_000
 """How wide a table in a file or a pipe may be: neither has a width, and what is folded cannot be searched."""
+
+ROWS_AT_A_TIME = 1000
 
 
 def make_console() -> Console:
@@ -20,9 +25,34 @@ def make_console() -> Console:
 
 def print_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
     """Prints rows under headings; columns named in ``right`` are numbers."""
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        grid.add_column(column, overflow="fold", justify="right" if column in right else "left")
+    _print(columns, list(rows), right, [0] * len(columns), headings=True)
+
+
+def print_long_grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints rows as ``print_grid`` does, some at a time: however many there are, few of them are in memory.
+
+    Columns grow with the rows that need it.
+    """
+    widths = [0] * len(columns)
+    waiting, first = iter(rows), True
+    while (some := list(islice(waiting, ROWS_AT_A_TIME))) or first:
+        widths = [max(width, *(cell_len(row[place]) for row in some), 0) for place, width in enumerate(widths)]
+        _print(columns, some, (), [*widths[:-1], 0], headings=first)
+        first = False
+
+
+def _print(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Sequence[str],
+    widths: Sequence[int],
+    *,
+    headings: bool,
+) -> None:
+    grid = Grid(box=None, pad_edge=False, header_style="bold", show_header=headings)
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        grid.add_column(column, overflow="fold", justify=justify, min_width=width or None)
     for row in rows:
         grid.add_row(*row)
     make_console().print(grid)

@@ -1,30 +1,23 @@
 """Finds the history rows of an item, or of all items, for the commands that read them."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
 
 from streamfold.app import App
-from streamfold.change import ItemKey, item_name, item_parts
+from streamfold.change import ItemKey, item_name
 from streamfold.cli.rows import items_near
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.key import Key, KeyValue
 from streamfold.past import moment
-from streamfold.recorded import told
+from streamfold.recorded import item_values, told, typed_values
 from streamfold.route import Route
-from streamfold.values import decode, decode_number
+from streamfold.values import decode
 
 Row = dict[str, Any]
-
-READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
-"""How a key attribute is typed on the command line, by its type; bytes in hexadecimal."""
-
-DIGEST = re.compile("sha256:[0-9a-f]{64}")
-"""The name of an item whose key is too long for one."""
 
 
 class Audited(NamedTuple):
@@ -46,7 +39,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
         (route, source, values)
         for route in audits
         for source in route.sources
-        if (values := _key_values(source, partition, sort)) is not None and source.match_values(*values) is not None
+        if (values := typed_values(source, partition, sort)) is not None and source.match_values(*values) is not None
     ]
     name = f"{partition} / {sort}" if sort is not None else partition
     if not found:
@@ -126,10 +119,8 @@ def handler_option(command: Any) -> Any:
 
 def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
     """The key of an item with this name, and the source that it is of; a name that is a digest tells none."""
-    parts = [] if DIGEST.fullmatch(item) else item_parts(item)
-    for source in sources if parts else ():
-        values = _key_values(source, parts[0], *parts[1:] or (None,)) if len(parts) <= 2 else None
-        if values is not None and source.match_values(*values) is not None:
+    for source in sources:
+        if (values := item_values(source, item)) is not None:
             return (source.table.name, *values), source
     return None, sources[0]
 
@@ -150,15 +141,3 @@ def _target(route: Route, source: Key) -> Key:
             "partitions, and cannot be read together. Give a target with {version:rest} in its sort key."
         )
     return target
-
-
-def _key_values(source: Key, partition: str, sort: str | None) -> tuple[KeyValue, KeyValue | None] | None:
-    """What was typed as the values of a source's key; None where it is of another type."""
-    if (sort is None) != (source.sort is None):
-        return None
-    try:
-        first = READERS[source.partition.attribute_type](partition)
-        second = None if sort is None or source.sort is None else READERS[source.sort.attribute_type](sort)
-    except (ArithmeticError, ValueError):
-        return None
-    return first, second

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from streamfold.app import App
-from streamfold.cli.grids import print_grid
+from streamfold.cli.grids import print_long_grid
 from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.key import Key
@@ -58,6 +58,12 @@ def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
 def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:
     partition, sort = key_values(table, item)
     return sortable(partition), sortable(sort)
+
+
+def keyed_items(keys: Collection[Key], table: Table, items: Iterable[StoredItem]) -> Iterator[StoredItem]:
+    """The items whose key is one of these."""
+    own = [key for key in keys if key.table == table]
+    return (item for item in items if any(key.match_values(*key_values(table, item)) is not None for key in own))
 
 
 def derived_items(app: App, table: Table, items: Iterable[StoredItem], *, derived: bool = True) -> Iterator[StoredItem]:
@@ -127,7 +133,7 @@ def print_items(table: Table, items: Iterable[StoredItem], known: Collection[str
     names = table.attributes
     left_out = {*names, *known}
     rows = ([*(name_text(decode(item[name])) for name in names), _attributes(left_out, item)] for item in items)
-    print_grid([*names, "attributes"], rows)
+    print_long_grid([*names, "attributes"], rows)
 
 
 def _attributes(left_out: Collection[str], item: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
-from collections.abc import Iterator
-from itertools import islice
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import click
 
@@ -16,12 +17,24 @@ from streamfold.cli.engines import (
     store_options,
     warn_of_tables,
 )
-from streamfold.cli.rows import derived_items, key_values, present, print_items, sort_key, typed_key
-from streamfold.engines import StoredItem
+from streamfold.cli.rows import (
+    derived_items,
+    items_near,
+    key_values,
+    keyed_items,
+    present,
+    print_items,
+    sort_key,
+    typed_key,
+)
+from streamfold.engines import Engine, StoredItem
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
+from streamfold.key import Key
+from streamfold.names import unknown_handler
 from streamfold.settings import Settings
 from streamfold.table import Table
-from streamfold.values import to_json
+from streamfold.values import to_sorted_json
 
 LIMIT_ON_TERMINAL = 50
 SORTED_ITEMS_MAX = 200_000
@@ -43,6 +56,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
     metavar="N",
     help=f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).",
 )
+@click.option("--handler", metavar="NAME", help="Rows that this handler writes; with --source items that it reads.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
 @click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON.")
 def command(
@@ -56,6 +70,7 @@ def command(
     source: bool,
     state_items: bool,
     limit: int | None,
+    handler: str | None,
     raw: bool,
     json_output: bool,
 ) -> None:
@@ -65,21 +80,29 @@ def command(
     Examples:
       streamfold show ORDER#1042
       streamfold show SALES#2026-03-01 SKU# --json
+      streamfold show --handler order_total --limit 20
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
     """
-    if source and state_items:
-        raise SettingsError("--source and --state-items show different items: give one of them.")
+    if state_items and (source or handler):
+        other = "--source" if source else "--handler"
+        raise SettingsError(f"{other} and --state-items show different items: give one of them.")
     app = load_application(application)
+    keys = None if handler is None else _keys(app, handler, source=source)
     chosen, settings = _chosen(app, tables)
+    chosen = [table for table in chosen if keys is None or any(key.table == table for key in keys)]
     store = open_store(app, settings, Store(engine, state, endpoint_url))
     for number, table in enumerate([STATE_TABLE] if state_items else chosen):
         if state_items:
             rows = _matching(store.state_items(), table, partition, sort)
         else:
-            items = store.items(table, partition if _is_text(app, table) else None)
-            rows = present(
-                derived_items(app, table, _matching(items, table, partition, sort), derived=not source), raw=raw
-            )
+            sought = partition if _is_text(app, table) else None
+            if keys is not None:
+                wanted = _of_keys(store, table, sought, keys)
+            elif source and isinstance(store, EmbeddedEngine):
+                wanted = store.source_items(table, sought)
+            else:
+                wanted = derived_items(app, table, store.items(table, sought), derived=not source)
+            rows = present(_matching(wanted, table, partition, sort), raw=raw)
         if engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
@@ -95,6 +118,21 @@ def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
     check_tables(app, given)
     warn_of_tables(app, settings)
     return [app.tables[name] for name in named or app.tables], settings
+
+
+def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
+    """The keys that a handler reads or writes. Raises ``SettingsError`` for a handler that there is none of."""
+    for route in app.routes:
+        if route.name == handler:
+            return route.sources if source else route.writes
+    raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
+
+
+def _of_keys(store: Engine, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
+    """The items of some keys; those of one key alone are sought where the store can."""
+    alone = partition is None and len(keys) == 1
+    items = items_near(store, keys[0]) if alone else store.items(table, partition)
+    return keyed_items(keys, table, items)
 
 
 def _is_text(app: App, table: Table) -> bool:
@@ -115,13 +153,17 @@ def _matching(
 def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_output: bool) -> None:
     if json_output:
         for item in islice(rows, limit):
-            click.echo(to_json(item))
+            click.echo(to_sorted_json(item))
         return
-    most = limit or LIMIT_ON_TERMINAL
-    shown = list(islice(rows, most))
-    if not shown:
+    most = LIMIT_ON_TERMINAL if limit is None and _on_terminal() else limit
+    first = next(rows, None)
+    if first is None:
         click.echo("No rows.", err=True)
         return
-    print_items(table, shown)
+    print_items(table, islice(chain([first], rows), most))
     if limit is None and next(rows, None) is not None:
         click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()

@@ -54,6 +54,7 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
                 "unrouted": dict(report.unrouted),
                 "external_skipped": dict(report.external_skipped),
                 "parked": dict(report.parked),
+                "first_parked": report.first_parked,
                 "off": dict(report.off),
                 "kept": dict(report.kept),
                 "not_cascaded": dict(report.not_cascaded),
@@ -163,7 +164,9 @@ def _print_unwanted(summary: Summary) -> None:
             "this store; it does with --put-sources, on a loopback endpoint."
         )
     for name, count in summary.report.parked.items():
-        click.echo(f"{count} records were parked for handler {name}.", err=True)
+        were = "record was" if count == 1 else "records were"
+        why = f"{'' if count == 1 else 'The first: '}{summary.report.first_parked[name]}"
+        click.echo(f"{count} {were} parked for handler {name}. {why[0].upper()}{why[1:]}", err=True)
 
 
 def _print_troubles(summary: Summary) -> None:

@@ -58,9 +58,10 @@ HIGHEST = "\U0010ffff"
 class EmbeddedEngine:
     """SQLite behind the engine protocol.
 
-    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's
-    limit of writes in a transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have
-    larger ones.
+    ``tables`` are the application's, ``app.tables.values()``; ``path`` is the file of the state, None for one in
+    memory. ``wanted`` says which rows' changes the own stream keeps, those that a route reads: ``app.chains``.
+    ``actions_max`` is DynamoDB's limit of writes in a transaction, and brings its limit of 4 MB; a local replay that
+    need not rehearse them may have larger ones.
     """
 
     def __init__(
@@ -138,14 +139,21 @@ class EmbeddedEngine:
         if row is None and not self._keeps_sources(item[0]):
             raise EngineError(
                 f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
-                "A replay keeps them beside its rows: streamfold replay FILES --state FILE."
+                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE."
             )
         return row
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        return self._items(table, partition)
+
+    def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
-        query = f"SELECT item FROM items WHERE tbl = ? {where} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
+        query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
         return (loaded(self.path, text) for (text,) in self._rows(query, (table.name, *values)))
+
+    def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        """The source items of a table, or of one partition of it: those that were put as such, without derived rows."""
+        return self._items(table, partition, "AND version IS NOT NULL")
 
     def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
         """The items of a table whose partition key begins with this text."""

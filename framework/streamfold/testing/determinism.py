@@ -48,7 +48,7 @@ class Call(NamedTuple):
 def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     """The calls of all handlers on these changes: of each image, or of the change. External ones are not called."""
     return [
-        Call(route, subject, {name: fields[name] for name in route.wants}, change)
+        Call(route, subject, route.asked(fields), change)
         for change in changes
         for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:])
         for route in entry.routes

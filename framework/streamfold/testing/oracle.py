@@ -234,7 +234,7 @@ def routes_for(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fi
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
-        return list(route.function(subject, **{name: fields[name] for name in route.wants}))
+        return list(route.function(subject, **route.asked(fields)))
     except Exception as error:
         raise HandlerFails(told(route, _name(item), error)) from error
 
