@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.dynamodb_client import make_client
+from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import ManifestError, SettingsError
 from streamfold.lifecycle import FOLDER, PLACES, is_place
@@ -70,7 +70,12 @@ class Function:
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
     def _new_origins(self) -> Origins:
-        return Origins(self.app.source_tables, self.settings, log.warning)
+        return Origins(
+            self.app.source_tables,
+            self.settings,
+            log.warning,
+            identify=lambda name: table_id(self.client, name),
+        )
 
     def _engine(self) -> DynamoEngine:
         """The engine, with the real names of the tables: set, or for an application without tables that of its

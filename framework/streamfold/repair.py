@@ -119,7 +119,7 @@ class Repair:
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._with_conflicts(planned, work.route, after)
-            if not note_kinds(self.app, self.engine, self.world.settings):
+            if not note_kinds(self.app, self.engine, self.world):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
             refused = self.engine.transact(writes, expires_at(self.world))

@@ -56,6 +56,15 @@ def unreachable(error: Exception) -> EngineError:
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {error}")
 
 
+def table_id(client: Any, name: str) -> str | None:
+    """The id of the table that has this name now; None where it may not be asked (dynamodb:DescribeTable)."""
+    try:
+        found: str | None = client.describe_table(TableName=name)["Table"].get("TableId")
+    except (BotoCoreError, ClientError):
+        return None
+    return found
+
+
 def missing_tables(clients: Mapping[str, Any]) -> EngineError:
     """The error for a table that DynamoDB does not have, out of these, each with its client: it does not say which.
 

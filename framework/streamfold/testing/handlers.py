@@ -12,7 +12,7 @@ from streamfold.change import Change
 from streamfold.errors import ParkingError
 from streamfold.key import Key
 from streamfold.report import Failure
-from streamfold.route import Dispatch, Route, Shown, entries_of
+from streamfold.route import Dispatch, Kinds, Route, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always")
 """How user code fails: at one call, for one item as often as it comes, or at every call until it is mended."""
@@ -83,7 +83,7 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
     External handlers stay.
     """
-    twin, seen = copy(app), defaultdict[Key, dict[str, Shown]](dict)
+    twin, seen = copy(app), defaultdict[Key, Kinds](dict)
     twin.routes = tuple(
         replace(
             route,
