@@ -209,8 +209,8 @@ def test_a_table_is_asked_for_its_id_once_and_again_with_a_new_stream():
     reader = Origins({"shop": SHOP}, Settings(), identify=lambda name: asked.append(name) or str(len(asked)))
     first, second = of("shop"), of("shop")
     second["eventSourceARN"] = second["eventSourceARN"].replace("2026", "2027")
-    for record, identity in ((first, "1"), (first, "1"), (second, "2")):
-        reader.change(record)
+    for raw, identity in ((first, "1"), (first, "1"), (second, "2")):
+        reader.change(raw)
         assert reader.sources == {"shop": Seen("stream", "shop", identity)}
     told(Origins({"shop": SHOP}, Settings(), identify=asked.append), "shop", "kinesis")
     assert asked == ["shop", "shop"]

@@ -49,10 +49,10 @@ class Client:
     def __init__(self):
         self.ids = {}
 
-    def describe_table(self, TableName):
-        if TableName not in self.ids:
+    def describe_table(self, **call):
+        if call["TableName"] not in self.ids:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not allowed"}}, "DescribeTable")
-        return {"Table": {"TableId": self.ids[TableName]}}
+        return {"Table": {"TableId": self.ids[call["TableName"]]}}
 
 
 @pytest.fixture

@@ -326,7 +326,7 @@ def test_warm_code_ends_with_its_first_batch_after_a_handler_that_it_does_not_kn
     run(newer, engine)
     shown = dict(engine.rows)
     for _ in range(2):
-        with pytest.raises(ManifestError, match="Handler 'two' .* STREAMFOLD_OLDER_CODE=on lets it run"):
+        with pytest.raises(ManifestError, match=r"Handler 'two' .* STREAMFOLD_OLDER_CODE=on lets it run"):
             run(older, engine, source.put("A#2", "X"))
     assert engine.rows == shown
 
@@ -382,10 +382,8 @@ def test_a_handler_that_is_new_to_a_state_is_partial_and_that_is_said_once():
     for clock in (NOON, LATER):
         check(app(more=[more]), state, clock=clock, warn=warned.append)
     assert (state.handlers["audit"]["partial"], "partial" in state.handlers["total"]) == (AT_NOON, False)
-    assert warned == [
-        f"Handler 'audit' is partial since {AT_NOON}: it is new to a state that others have written, and items that "
-        "were there before count from their next change on."
-    ]
+    why = "it is new to a state that others have written, and items that were there before count from their next change"
+    assert warned == [f"Handler 'audit' is partial since {AT_NOON}: {why} on."]
 
 
 def test_a_renamed_sum_whose_old_name_is_retired_is_refused_before_it_doubles_a_row():
@@ -430,7 +428,7 @@ def test_rows_that_a_retired_handler_put_whole_are_left_to_it(before, after):
         check(app(name="renamed", kind=after, into=OWN, retired=["total"]), state)
     assert str(caught.value) == (
         "Handler 'total' is retired, and its rows of main: OWN#{a} / Y would be written by 'renamed' too: what the "
-        'retired handler counted stays in them and would count twice. Was it renamed? Then keep its identity, '
+        "retired handler counted stays in them and would count twice. Was it renamed? Then keep its identity, "
         "name=\"total\", and take it out of retired=. Otherwise give 'renamed' another target. For a local state, "
         "--fresh starts anew."
     )
@@ -440,7 +438,7 @@ def test_the_order_of_claims_is_part_of_a_unique_index():
     options = {"kind": "index", "into": OWN, "unique": True}
     state = state_of(app(**options, by="at"))
     check(app(**options, by="at"), state)
-    with pytest.raises(ManifestError, match="Unique index 'total' changed by= from 'at' to 'since'.*Keep by='at', or"):
+    with pytest.raises(ManifestError, match=r"Unique index 'total' changed by= from 'at' to 'since'.*Keep by='at', or"):
         check(app(**options, by="since"), state)
     with pytest.raises(ManifestError, match="changed by= from 'at' to None"):
         check(app(**options), state)

@@ -67,8 +67,8 @@ def described(source: str) -> str:
 
 class Origins:
     """Tells the table and the stream of a record from its ARN, and remembers the answer; with Kinesis the record names
-    its table, and one Kinesis stream may tell of several. ``sources`` holds what was seen of every table: a second source
-    kind is refused, because versions of the two do not compare.
+    its table, and one Kinesis stream may tell of several. ``sources`` holds what was seen of every table: a second
+    source kind is refused, because versions of the two do not compare.
 
     ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
     first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 8
 NAMES_MAX = 500
 NAMES_BYTES_MAX = 32 * 1024
-"""Attributes of a handler and target that are remembered, and their bytes as stored: a handler that makes up names as it
-goes may have more. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
+"""Attributes of a handler and target that are remembered, and their bytes as stored: a handler that makes up names as
+it goes may have more. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
 
 
 def place_of(key: Key) -> str:

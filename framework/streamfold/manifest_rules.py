@@ -24,8 +24,8 @@ def check_handlers(before: Entries, now: Entries, retired: Collection[str], *, o
             raise ManifestError(
                 f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the "
                 f'application has it no more. Was it renamed? Then keep its identity: name="{name}". '
-                f'Is it given up? Then App(..., retired=["{name}"]); its rows stay as they are. Is this code older than '
-                f"what ran before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
+                f'Is it given up? Then App(..., retired=["{name}"]); its rows stay as they are. Is this code older '
+                f"than what ran before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
             )
 
 
@@ -51,8 +51,8 @@ def _compare_entry(name: str, before: Entry, now: Entry, *, older: bool) -> None
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
     if before.get("by") != now.get("by"):
         raise ManifestError(
-            f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds are "
-            "in the order of the old one, and rows would show a winner that no version of the code names. Keep "
+            f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds "
+            "are in the order of the old one, and rows would show a winner that no version of the code names. Keep "
             f"by={before['by']!r}, or give the index a new name and another target, and retire the old one, "
             f'App(..., retired=["{name}"]). {FRESH}'
         )
@@ -102,8 +102,8 @@ def table_entry(name: str, before: Entry | None, seen: Seen, settings: Settings)
     if before["source"] != seen.source:
         raise ManifestError(
             f"The state knows table {name!r} through {described(before['source'])}, and now its records come from "
-            f"{described(seen.source)}: versions of the two do not compare. To change over for good, let the old source "
-            f"run dry, then raise STREAMFOLD_EPOCH to {before['epoch'] + 1}: every version is then newer than "
+            f"{described(seen.source)}: versions of the two do not compare. To change over for good, let the old "
+            f"source run dry, then raise STREAMFOLD_EPOCH to {before['epoch'] + 1}: every version is then newer than "
             f"those of the old source. {FRESH}"
         )
     for what in ("name", "id"):

@@ -15,7 +15,7 @@ from streamfold.cli.engines import Store, application_and_settings, as_json, ope
 from streamfold.cli.grids import print_grid
 from streamfold.errors import SettingsError
 from streamfold.key import Key
-from streamfold.manifest import Manifest, read_manifest
+from streamfold.manifest import PARTIAL, RETIRED, Manifest, read_manifest
 from streamfold.policy import RETRY
 from streamfold.route import GROUP, Route
 from streamfold.table import Table
@@ -63,12 +63,12 @@ def command(
     or left out by older code that ran meanwhile (STREAMFOLD_OLDER_CODE). Such a handler may lack items.
     """
     app = load_application(application)
-    manifest = _manifest(application, tables, Store(engine, state, endpoint_url))
     if partition is not None:
         _explain(app, partition, sort, json_output=json_output)
         return
     if sort is not None:
         raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
+    manifest = _manifest(application, tables, Store(engine, state, endpoint_url))
     more = {"tenant": app.tenant} if app.tenant else {}
     rows = [_described(route) | _partial(manifest, route) | more for route in app.routes]
     if json_output:
@@ -77,6 +77,8 @@ def command(
         return
     names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
+    if lacking := _lacking_handlers(manifest, app):
+        click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
     if app.tenant:
         click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
 
@@ -105,6 +107,17 @@ def _manifest(application: str, tables: tuple[str, ...], store: Store) -> Manife
 
 def _partial(manifest: Manifest | None, route: Route) -> dict[str, Any]:
     return {"partial_since": manifest.partial_since(route.name)} if manifest is not None else {}
+
+
+def _lacking_handlers(manifest: Manifest | None, app: App) -> list[str]:
+    """What to say of the handlers that a state knows and the application lacks, as older code does."""
+    declared = {*app.retired, *(route.name for route in app.routes)}
+    handlers = manifest.handlers.items() if manifest is not None else ()
+    return [
+        f"{name}, partial since {entry[PARTIAL]}" if PARTIAL in entry else name
+        for name, entry in handlers
+        if name not in declared and RETIRED not in entry
+    ]
 
 
 def _cell(value: Any) -> str:
