@@ -95,6 +95,7 @@ RUN = (
     "docs/attributes.md",
     "docs/audit.md",
     "docs/hot-rows.md",
+    "docs/operations.md",
     "docs/patterns.md",
     "docs/sources.md",
     "docs/tenants.md",
