@@ -5,9 +5,9 @@ breaks an invariant, or by tests of the suite that fail on it. An equivalent one
 the declared rows all the same. The list fills when the modules of mutants are imported.
 """
 
-from tests.mutants import batch, chunk, claim, items, kinesis, ledger, lifecycle, repair, settle, shared
+from tests.mutants import batch, chunk, claim, items, kinesis, ledger, lifecycle, repair, settle, shared, state
 from tests.mutants.registry import MUTANTS, Mutant
 
-GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items)
+GUARDS = (ledger, repair, chunk, claim, batch, kinesis, settle, shared, lifecycle, items, state)
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]
