@@ -122,10 +122,10 @@ def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, re
 
     requests, units = engine.requests / MEASURED, engine.write_units / MEASURED
     print(f"\n{items} items over {groups} groups: {requests:.3f} requests and {units:.2f} write units a record")
-    assert requests <= requests_max
+    assert requests <= requests_max + 1 / BATCH  # the manifest, once a batch
     assert units <= units_max
     assert [(call.requests, call.read_units) for call in engine.named("read_state")] == [(1, 1)] * (MEASURED // BATCH)
-    assert engine.read_units == MEASURED // BATCH  # the manifest, once a batch
+    assert engine.read_units == MEASURED // BATCH
     assert engine.refused == []
 
 
