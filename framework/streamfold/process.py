@@ -171,11 +171,6 @@ def check_application(
     return known
 
 
-def note_kinds(app: App, engine: Engine, world: World) -> bool:
-    """Notes what was derived outside of a batch (``streamfold.kinds``); whether it goes with what the state knows."""
-    return keep_kinds(app, engine, check_application(app, engine, world), world)
-
-
 def _check_handlers(app: App, settings: Settings) -> None:
     """A group that no handler is of would acknowledge every record unprocessed; a wrong name would switch off none."""
     names, group = {route.name for route in app.routes}, settings.function
