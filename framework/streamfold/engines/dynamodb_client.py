@@ -57,10 +57,12 @@ def unreachable(error: Exception) -> EngineError:
 
 
 def table_id(client: Any, name: str) -> str | None:
-    """The id of the table that has this name now; None where it may not be asked (dynamodb:DescribeTable)."""
+    """The id of the table that has this name now; None where it may not be asked (dynamodb:DescribeTable), and where a
+    test gives a client that cannot be.
+    """
     try:
         found: str | None = client.describe_table(TableName=name)["Table"].get("TableId")
-    except (BotoCoreError, ClientError):
+    except (BotoCoreError, ClientError, AttributeError):
         return None
     return found
 
