@@ -86,7 +86,7 @@ class Readers:
         return self.process(app, batch, function)
 
     def process(self, app, batch, function=None):
-        world = World(Settings(function=function), pause=lambda _: None)
+        world = World(Settings(function=function, older_code=True), pause=lambda _: None)
         return process_event(app, batch, self.table, world).failures
 
     def drain(self, **apps):

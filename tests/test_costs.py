@@ -122,9 +122,10 @@ def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, re
 
     requests, units = engine.requests / MEASURED, engine.write_units / MEASURED
     print(f"\n{items} items over {groups} groups: {requests:.3f} requests and {units:.2f} write units a record")
-    assert requests <= requests_max
+    assert requests <= requests_max + 1 / BATCH  # the manifest, once a batch
     assert units <= units_max
-    assert engine.read_units == 0
+    assert [(call.requests, call.read_units) for call in engine.named("read_state")] == [(1, 1)] * (MEASURED // BATCH)
+    assert engine.read_units == MEASURED // BATCH
     assert engine.refused == []
 
 
@@ -143,17 +144,17 @@ def test_batch_that_comes_again_changes_nothing_and_is_read_after_one_refused_tr
     print(f"\nthe same batch again: {requests:.3f} requests, {units:.2f} write and {reads:.2f} read units a record")
     assert (rows(engine), list(engine.state_items())) == (before, state_before)
     assert len(engine.named("transact")) == len(engine.refused) == 1
-    assert len(engine.named("read_state")) <= 1
+    assert len(engine.named("read_state")) <= 2
 
 
-def test_batch_with_new_images_only_costs_one_read(app, engine):
+def test_batch_with_new_images_only_costs_one_read_beside_the_manifest(app, engine):
     load = Load(100, 5, view="NEW_IMAGE")
     process(app, engine, load.first())
     engine.calls.clear()
 
     process(app, engine, load.changes(BATCH))
 
-    assert [call.requests for call in engine.named("read_state")] == [1]
+    assert [call.requests for call in engine.named("read_state")] == [1, 1]
     assert engine.refused == []
 
 

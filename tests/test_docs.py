@@ -110,6 +110,7 @@ RUN = (
     "docs/audit.md",
     "docs/hot-rows.md",
     "docs/numbers.md",
+    "docs/operations.md",
     "docs/patterns.md",
     "docs/sources.md",
     "docs/tenants.md",

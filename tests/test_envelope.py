@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import Table
 from streamfold.change import UNLABELLED
-from streamfold.envelope import Origins, number_of, records_of
+from streamfold.envelope import Origins, Seen, number_of, records_of
 from streamfold.errors import RecordError
 from streamfold.settings import Settings
 from streamfold.table import MAIN
@@ -180,14 +180,14 @@ def test_one_kinesis_stream_may_tell_of_several_tables():
     reader, kinesis = origins(SHOP, ARCHIVE, tables={"shop": "shop-prod"}), KinesisTwin()
     found = [reader.change(kinesis.append(of(name))) for name in ("shop-prod", "archive")]
     assert [each.table for each in found] == [SHOP, ARCHIVE]
-    assert reader.sources == {"shop": "kinesis", "archive": "kinesis"}
+    assert reader.sources == {"shop": Seen("kinesis", "shop-prod"), "archive": Seen("kinesis", "archive")}
 
 
 def test_tables_may_have_different_sources():
     reader = origins(SHOP, ARCHIVE)
     assert told(reader, "shop", "kinesis").version.label == "kinesis"
     assert told(reader, "archive", "stream").version.label == LABEL
-    assert reader.sources == {"shop": "kinesis", "archive": "stream"}
+    assert reader.sources == {"shop": Seen("kinesis", "shop"), "archive": Seen("stream", "archive")}
 
 
 @pytest.mark.parametrize(("first", "second"), [("kinesis", "stream"), ("stream", "kinesis")])
@@ -201,7 +201,19 @@ def test_a_table_that_is_read_through_both_sources_is_refused(first, second):
 def test_a_record_without_an_arn_is_one_of_a_dynamodb_stream():
     reader = origins()
     reader.change(without_arn())
-    assert reader.sources == {"main": "stream"}
+    assert reader.sources == {"main": Seen("stream")}
+
+
+def test_a_table_is_asked_for_its_id_once_and_again_with_a_new_stream():
+    asked = []
+    reader = Origins({"shop": SHOP}, Settings(), identify=lambda name: asked.append(name) or str(len(asked)))
+    first, second = of("shop"), of("shop")
+    second["eventSourceARN"] = second["eventSourceARN"].replace("2026", "2027")
+    for raw, identity in ((first, "1"), (first, "1"), (second, "2")):
+        reader.change(raw)
+        assert reader.sources == {"shop": Seen("stream", "shop", identity)}
+    told(Origins({"shop": SHOP}, Settings(), identify=asked.append), "shop", "kinesis")
+    assert asked == ["shop", "shop"]
 
 
 def test_rows_that_a_recording_holds_beside_the_sources_have_no_source_kind():

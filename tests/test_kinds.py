@@ -1,11 +1,13 @@
 """What a state knows of its rows' attributes: a new process does not make them of something else."""
 
+import json
+
 import pytest
 
 from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.kinds import NAMES_MAX
+from streamfold.kinds import NAMES_BYTES_MAX, NAMES_MAX, place_of
 from streamfold.ledger import kinds_key
 from streamfold.process import process_event
 from streamfold.repair import Repair
@@ -49,10 +51,11 @@ class State:
     def __init__(self, app):
         self.engine = MemoryEngine(app.tables.values())
         self.source = Source()
+        self.warned = []
 
     def process(self, app, *changes):
         """What the handlers could not do with these changes, as a process of this application."""
-        report = process_event(app, list(changes), self.engine, World(Settings()))
+        report = process_event(app, list(changes), self.engine, World(Settings(), warn=self.warned.append))
         return [str(failure.error) for failure in report.failures]
 
     def play(self, number, value):
@@ -62,9 +65,10 @@ class State:
         key = ("main", "GAME#chess", "STATS")
         return self.engine.read_rows([key]).get(key)
 
-    def kinds(self):
-        key = kinds_key("games")
-        return self.engine.read_state([key]).get(key)
+    def kinds(self, target=STATS):
+        """What the state holds of a target's attributes, by handler."""
+        key = kinds_key("games", place_of(target))
+        return json.loads(self.engine.read_state([key])[key]["kinds"])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_a_store_that_does_not_take_it_now_is_asked_again():
     swap, tries = state.engine.swap_state, []
 
     def refusing(key, *given):
-        if key == kinds_key("games") and len(tries) < 2:
+        if key.pk == kinds_key("games", "").pk and len(tries) < 2:
             tries.append(key)
             raise EngineUnavailable("not now")
         return swap(key, *given)
@@ -187,24 +191,50 @@ def test_a_store_that_does_not_take_it_now_is_asked_again():
     state.engine.swap_state = refusing
     for number in range(3):
         assert state.process(app, state.play(number, number)) == []
-    assert "ordered" in state.kinds()["kinds"]
+    assert state.kinds() == {"plays": {"m": "ordered"}}
 
 
-def test_values_of_another_type_are_refused_by_the_process_that_saw_the_first_and_by_no_other():
+def test_a_value_of_an_odd_type_says_nothing_of_those_of_other_items():
     app = app_of(KINDS["max"])
     state = State(app)
-    assert state.process(app, state.play(1, "nine")) == []
-    assert "convert the value" in state.process(app, state.play(2, 9))[0]
-    assert state.process(app_of(KINDS["max"]), state.play(1, 8), state.play(2, 9)) == []
-    assert state.row()["m"] == 9
+    assert state.process(app, state.play(1, "n/a")) == []
+    assert state.process(app, *(state.play(number, number) for number in range(2, 100))) == []
+    assert state.row()["m"] == "n/a"  # texts are greater than numbers, whoever comes first
+    assert state.process(app_of(KINDS["max"]), state.play(1, 0)) == []
+    assert state.row()["m"] == 99
 
 
-def test_a_retired_handlers_attributes_are_free():
+def test_a_set_of_values_that_do_not_go_together_is_refused_in_its_row_alone():
+    app = app_of(KINDS["collect"])
+    state = State(app)
+    (error,) = state.process(app, state.play(1, 1), state.play(2, "n/a"))[:1]
+    assert "cannot be stored: expected members that are all text, all numbers or all bytes" in error
+    assert state.process(app, state.play(2, 3)) == []
+    assert state.row()["m"] == {1, 3}
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_a_set_does_not_become_a_list_nor_a_list_a_set(way):
+    makes = [lambda play: {"m": Collect(play["v"])}, lambda play: {"m": Collect(play["v"], into=list)}]
+    before, after = (app_of(make) for make in makes[::way])
+    between = app_of(KINDS["max"])
+    state = State(before)
+    assert state.process(before, state.play(1, 1), state.play(2, 2)) == []
+    for _ in range(2):
+        (error,) = state.process(after, state.play(1, 3))
+        assert "and before as Collect(into=" in error
+        assert state.process(between, state.play(2, 4)) == []  # one that orders may follow, and changes nothing of it
+        after = app_of(makes[::way][1])
+
+
+def test_a_retired_handlers_attribute_is_not_made_by_another():
     one = app_of(KINDS["max"])
     state = State(one)
     state.process(one, state.play(1, 9))
     other = app_of(KINDS["sum"], name="visits", retired=["plays"])
-    assert state.process(other, state.play(2, 3)) == []
+    (error,) = state.process(other, state.play(2, 3))
+    assert "rows still hold what the retired handler 'plays' made of it" in error
+    assert state.process(app_of(lambda play: {"n": Sum(play["v"])}, name="calls", retired=["plays", "visits"])) == []
 
 
 def test_what_is_known_is_noted_once_and_read_with_the_manifest():
@@ -220,8 +250,8 @@ def test_what_is_known_is_noted_once_and_read_with_the_manifest():
         )
     for number in range(3):
         state.process(app, state.play(number, number))
-    assert calls == ["read_state", "swap_state", "swap_state"]
-    assert state.kinds()["kinds"] == '[["main: GAME#{game} / STATS", "m", "plays", "ordered"]]'
+    assert calls == ["read_state", "swap_state", "swap_state", "read_state", "read_state"]
+    assert state.kinds() == {"plays": {"m": "ordered"}}
 
 
 def test_processes_that_learn_at_the_same_time_note_what_each_has_seen():
@@ -239,16 +269,42 @@ def test_processes_that_learn_at_the_same_time_note_what_each_has_seen():
 
     state.engine.swap_state = overtaken
     assert state.process(late, state.play(2, 1)) == []
-    assert [name for name in ("m", "other", "third") if f'"{name}"' in state.kinds()["kinds"]] == [
-        "m",
-        "other",
-        "third",
-    ]
+    assert state.kinds() == {"plays": {"m": "ordered", "other": "ordered", "third": "ordered"}}
 
 
-def test_a_handler_that_makes_up_names_is_remembered_up_to_a_bound():
-    app = app_of(lambda play: {f"on_{play['v']}": Count()})
+def making_up_names(kind, into=STATS):
+    """A view that makes up names as it goes, and one whose first attribute, made so, comes behind these."""
+    router = Router()
+
+    @router.view(PLAY, into=STATS)
+    def days(play):
+        yield Row(**{f"on_{play['v']}": Count()})
+
+    @router.view(PLAY, into=into)
+    def total(play):
+        if play["v"] > NAMES_MAX:
+            yield Row(m=kind(play["v"]))
+
+    return App("games", routers=[router])
+
+
+@pytest.mark.parametrize("into", [STATS, Key("TOTAL", "R")])
+def test_a_handler_that_makes_up_names_takes_the_memory_of_no_other(into):
+    app = making_up_names(Sum, into)
     state = State(app)
     for start in range(0, NAMES_MAX + 200, 100):
         assert state.process(app, *(state.play(number, number) for number in range(start, start + 100))) == []
-    assert state.kinds()["kinds"].count("plays") == NAMES_MAX
+    assert len(state.kinds()["days"]) == NAMES_MAX
+    assert state.kinds(into)["total"] == {"m": "Sum"}
+    (error,) = state.process(making_up_names(Max, into), state.play(1, NAMES_MAX + 1))
+    assert "and before as Sum: one attribute of a target has one kind" in error
+    assert all(warning.startswith("Handler 'days' yields more attributes of main: GAME#") for warning in state.warned)
+    assert state.warned != []
+
+
+def test_long_names_are_remembered_up_to_a_size_that_an_item_takes():
+    app = app_of(lambda play: {"\N{GREEK SMALL LETTER ALPHA}" * 1_000 + str(play["v"]): Count()})
+    state = State(app)
+    assert state.process(app, *(state.play(number, number) for number in range(40))) == []
+    assert 0 < len(json.dumps(state.kinds(), ensure_ascii=False).encode()) <= NAMES_BYTES_MAX
+    assert len(state.warned) == 1

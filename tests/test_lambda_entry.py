@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import boto3
 import pytest
-from botocore.exceptions import ConnectTimeoutError
+from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines.embedded import EmbeddedEngine
@@ -44,6 +44,18 @@ def app():
     router.view(ORDER, into=TOTAL)(total)
     router.on(ORDER, into=STATE)(state)
     return App("shop", routers=[router])
+
+
+class Client:
+    """A client that may describe no table, or gives one the ids that are set here."""
+
+    def __init__(self):
+        self.ids = {}
+
+    def describe_table(self, **call):
+        if call["TableName"] not in self.ids:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not allowed"}}, "DescribeTable")
+        return {"Table": {"TableId": self.ids[call["TableName"]]}}
 
 
 @pytest.fixture
@@ -88,7 +100,7 @@ def unreachable_at(client, call):
 @pytest.fixture
 def local(app):
     """A function on the embedded engine, with all of Powertools off."""
-    function = Function(app, QUIET, client=object())
+    function = Function(app, QUIET, client=Client())
     function.engine = EmbeddedEngine(app.tables.values())
     return function
 
@@ -375,6 +387,32 @@ def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(
         with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
             local(event(stream), Context(60_000))
     assert identifiers(local(event(second), Context(60_000))) == []
+
+
+def test_a_table_that_was_made_anew_under_its_name_is_refused_where_it_may_be_described(local):
+    source = Source()
+    first, second = source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#1", customer="ada", total=5)
+    name = first["eventSourceARN"].split("/")[1]
+    local.client.ids[name] = "1"
+    assert identifiers(local(event(first), Context(60_000))) == []
+    local.client.ids[name] = "2"
+    second["eventSourceARN"] = second["eventSourceARN"].replace("2026", "2027")
+    with pytest.raises(ManifestError, match=rf"'{name}' \(1\), and these records are of '{name}' \(2\)"):
+        local(event(second), Context(60_000))
+    local.client.ids[name] = "1"  # the same table, whose stream was switched off and on
+    assert identifiers(local(event(second), Context(60_000))) == []
+    assert local.engine.read_source(("main", "TOTAL#ada", "TOTAL"))["total"] == {"N": "5"}
+
+
+def test_two_environments_do_not_adopt_two_tables_over_one_state(local):
+    source = Source()
+    first, second = source.put("ORDER#1", customer="ada", total=3), source.put("ORDER#1", customer="ada", total=5)
+    second["eventSourceARN"] = second["eventSourceARN"].replace("table/main", "table/copy")
+    assert identifiers(local(event(first), Context(60_000))) == []
+    local.origins = local._new_origins()  # another environment
+    local.app.checked_engines.clear()
+    with pytest.raises(ManifestError, match="of table 'main' = 'main', and these records are of 'copy'"):
+        local(event(second), Context(60_000))
 
 
 SESSION = Key("SESSION#{session_id}", "METADATA")

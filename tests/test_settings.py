@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "on", "on", "off", "-"]
+    assert values == ["-", "-", "-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "off", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_ENGINE", "embedded:shop.db", "engine", "embedded:shop.db"),
         ("STREAMFOLD_STATE_TABLE", "shop-state", "state_table", "shop-state"),
         ("STREAMFOLD_FUNCTION", "slow", "function", "slow"),
+        ("STREAMFOLD_OLDER_CODE", "on", "older_code", True),
         ("STREAMFOLD_EPOCH", "99", "epoch", 99),
         ("STREAMFOLD_CHUNK_ACTIONS", "100", "chunk_actions", 100),
         ("STREAMFOLD_RETENTION_DAYS", "30", "retention_days", 30),

@@ -59,7 +59,7 @@ class Shop:
         return self.source.put("ORDER#1", "LINE#a", **attributes)
 
     def deliver(self, app, *records, warn=lambda _: None):
-        world = World(Settings(), pause=lambda seconds: None, warn=warn)
+        world = World(Settings(older_code=True), pause=lambda seconds: None, warn=warn)
         return process_event(app, list(records), self.store, world).failures
 
     def row(self, key=ROW):
@@ -118,7 +118,7 @@ def test_a_repair_by_older_code_adds_to_a_row_that_others_add_to():
     shop.deliver(new, shop.line(price=50))
     image = {**record["dynamodb"]["NewImage"], "status": {"S": "paid"}}
     shop.store.put_sources([(("main", "ORDER#1", "META"), image, "9")])
-    [repaired] = Repair(old, shop.store, World(Settings())).item(("main", "ORDER#1", "META"))
+    [repaired] = Repair(old, shop.store, World(Settings(older_code=True))).item(("main", "ORDER#1", "META"))
     assert repaired.error is None
     assert shop.row() == {"status": "paid", "seen": [1], "weight": 1, "total": 50}
 

@@ -120,6 +120,11 @@ def test_function_may_do_exactly_what_the_engine_does(statements, needed, sid, t
     assert statements[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
 
 
+def test_function_may_ask_which_table_its_records_come_from(statements):
+    assert statements["KnowTable"]["Action"] == "dynamodb:DescribeTable"
+    assert statements["KnowTable"]["Resource"] == {"Fn::GetAtt": ["Table", "Arn"]}
+
+
 def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_the_log(statements):
     resources = {str(statement["Resource"]) for statement in statements.values()}
     assert resources == {

@@ -12,7 +12,7 @@ from streamfold.errors import DeclarationError, HandlerError
 from streamfold.field import Unreadable
 from streamfold.key import Key
 from streamfold.recorded import refused_target
-from streamfold.route import Route, Shown, Target
+from streamfold.route import Kinds, Route, Target
 
 if TYPE_CHECKING:
     from streamfold.table import Table
@@ -30,7 +30,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     check_bearers(routes)
     _check_sources(routes)
     _check_writers(routes)
-    shown: dict[Key, dict[str, Shown]] = {}
+    shown: dict[Key, Kinds] = {}
     bound = tuple(
         replace(route, targets=tuple(_target(route, key, routes, shown) for key in route.writes)) for route in routes
     )
@@ -114,7 +114,7 @@ def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
     return one.kind == other.kind == "view"
 
 
-def _target(route: Route, key: Key, routes: Sequence[Route], shown: dict[Key, dict[str, Shown]]) -> Target:
+def _target(route: Route, key: Key, routes: Sequence[Route], shown: dict[Key, Kinds]) -> Target:
     audit, copy = route.kind == "audit", route.kind == "copy"
     owned = copy or (audit and "item" in key.types) or all(owns(key, source) for source in route.sources)
     owned = owned and route.unique is None  # its rows are their claimants', be it one that the template names

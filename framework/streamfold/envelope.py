@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamfold.change import UNLABELLED, Change, Origin
 from streamfold.errors import RecordError, shown
@@ -21,6 +21,17 @@ STREAM, KINESIS = "stream", "kinesis"
 """The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
 
 RawRecord = Mapping[str, Any]
+
+
+class Seen(NamedTuple):
+    """What records told of a table: its source kind, its real name, and the id of the table that has this name now.
+
+    None where that is not known: for a record without an ARN, and where tables may not be described.
+    """
+
+    source: str
+    name: str | None = None
+    id: str | None = None
 
 
 def records_of(event: Any) -> list[RawRecord]:
@@ -57,12 +68,13 @@ def described(source: str) -> str:
 
 class Origins:
     """Tells the table and the stream of a record from its ARN, and remembers the answer; with Kinesis the record names
-    its table, and one Kinesis stream may tell of several. ``sources`` holds the source kind of every table seen: a
-    second kind is refused, because versions of the two do not compare.
+    its table, and one Kinesis stream may tell of several. ``sources`` holds what was seen of every table: a second
+    source kind is refused, because versions of the two do not compare.
 
     ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
     first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records
-    are taken where a recording holds them.
+    are taken where a recording holds them. ``identify`` gives the id of the table of this real name, and is asked once
+    for each stream, so again when a table has a new one: a recording and Kinesis tell of tables by name only.
     """
 
     def __init__(
@@ -71,6 +83,7 @@ class Origins:
         settings: Settings,
         warn: Callable[[str], None] = lambda _: None,
         others: Mapping[str, Table] = MappingProxyType({}),
+        identify: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.tables = tables
         self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
@@ -78,8 +91,9 @@ class Origins:
         named = {**self.others, **tables}
         check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
         self.adopted: str | None = settings.real_name(MAIN.name)
-        self.sources: dict[str, str] = {}
+        self.sources: dict[str, Seen] = {}
         self._warn = warn
+        self._identify = identify
         self._known: dict[Any, Origin] = {}
 
     def change(self, record: RawRecord) -> Change:
@@ -116,17 +130,18 @@ class Origins:
         """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
         table = {**self.others, **self.tables}[self._logical(real)]
         if table.name in self.tables:
-            self._see(table, source)
+            self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
         return table
 
-    def _see(self, table: Table, source: str) -> None:
-        known = self.sources.setdefault(table.name, source)
-        if known != source:
+    def _see(self, table: Table, seen: Seen) -> None:
+        known = self.sources.get(table.name, seen)
+        if known.source != seen.source:
             raise RecordError(
-                f"A record of table {table.name!r} comes from {described(source)}, and others came from "
-                f"{described(known)}: versions of the two do not compare, and each change would count twice. Read the "
-                "table through one of them; to change from one to the other, see docs/sources.md."
+                f"A record of table {table.name!r} comes from {described(seen.source)}, and others came from "
+                f"{described(known.source)}: versions of the two do not compare, and each change would count twice. "
+                "Read the table through one of them; to change from one to the other, see docs/sources.md."
             )
+        self.sources[table.name] = Seen(seen.source, seen.name or known.name, seen.id or known.id)
 
     def _origin(self, arn: Any) -> Origin:
         if arn is None:
@@ -151,7 +166,7 @@ class Origins:
             "every real stream."
         )
         table = next(iter(self.tables.values()))
-        self._see(table, STREAM)
+        self._see(table, Seen(STREAM))
         return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
     def _logical(self, real: str) -> str:

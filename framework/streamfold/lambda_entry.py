@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.dynamodb_client import make_client
+from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.envelope import Origins, records_of
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.lifecycle import FOLDER, PLACES, is_place
@@ -88,7 +88,12 @@ class Function:
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
     def _new_origins(self) -> Origins:
-        return Origins(self.app.source_tables, self.settings, self._warn)
+        return Origins(
+            self.app.source_tables,
+            self.settings,
+            self._warn,
+            identify=lambda name: table_id(self.client, name),
+        )
 
     def _warn(self, text: str) -> None:
         """Logs what a warning says without the item, once: of two items that is the same."""

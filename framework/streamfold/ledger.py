@@ -147,8 +147,9 @@ def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 
 
-def kinds_key(application: str) -> StateKey:
-    return StateKey(f"kinds#{application}", NO_SORT)
+def kinds_key(application: str, place: str) -> StateKey:
+    """The key of what is known of the attributes of a target, which is named by its table and templates."""
+    return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
 
 
 def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:

@@ -1,60 +1,140 @@
-"""What a state knows of its application: a handler that vanished or changed is refused, never counted twice."""
+"""What a state knows of its application: each batch is held against it, by one read of its revision.
+
+A handler stands in the manifest before anything of it is written, so that warm code that does not know it ends with its
+next batch. Where that shall go on (``STREAMFOLD_OLDER_CODE``), the handlers that it lacks are *partial* from then on.
+"""
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines import Engine
-from streamfold.envelope import described
+from streamfold.envelope import Seen
 from streamfold.errors import ManifestError
-from streamfold.key import Key
-from streamfold.ledger import kinds_key, manifest_key
+from streamfold.kinds import Known, kinds_keys, learned, place_of
+from streamfold.ledger import manifest_key
+from streamfold.manifest_rules import Entry, check_handlers, check_retired, is_lacking, table_entry
 from streamfold.route import Route
+from streamfold.world import World
+
+if TYPE_CHECKING:
+    from streamfold.app import App
 
 ROUNDS_MAX = 8
 APPLICATIONS_KEPT = 4
+PARTIAL, RETIRED = "partial", "retired"
+"""Since when a handler may have missed items, and since when it is retired."""
 
-Entry = dict[str, Any]
+
+class Manifest(NamedTuple):
+    """The manifest as read: handlers and tables by name, as of a revision."""
+
+    handlers: Mapping[str, Entry] = MappingProxyType({})
+    tables: Mapping[str, Entry] = MappingProxyType({})
+    revision: int = 0
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> "Manifest":
+        handlers, tables = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables"))
+        return cls(handlers, tables, int(item.get("r", 0)))
+
+    def partial_since(self, handler: str) -> str | None:
+        """Since when a handler may have missed items, None where it has seen all of them."""
+        entry = self.handlers.get(handler, {})
+        found: str | None = entry.get(PARTIAL) or entry.get(RETIRED)
+        return found
+
+
+def read_manifest(application: str, engine: Engine) -> Manifest:
+    """The manifest of an application in a state; an empty one where there is none."""
+    key = manifest_key(application)
+    return Manifest.of(engine.read_state([key], consistent=True).get(key, {}))
 
 
 def check_manifest(
-    application: str,
-    routes: tuple[Route, ...],
-    retired: frozenset[str],
+    app: "App",
     engine: Engine,
+    world: World,
+    known: Known | None,
+    sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
-    sources: Mapping[str, str] = MappingProxyType({}),
-    epoch: int = 0,
     write: bool = True,
-) -> Mapping[str, Any]:
-    """Compares the application with the state's manifest and adds what is new to it.
+) -> Known:
+    """Compares the application with the state, unless ``known`` is of the same revision, and adds what is new to it.
 
-    Returns what the state's item of attributes says (``streamfold.kinds``), which is read beside it.
-
-    ``sources`` are source kinds by table, as far as records were seen, and ``epoch`` the setting of that name.
-    Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and
-    when a table has another source kind and the epoch is not higher.
+    ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
+    gone or has another kind, group, source or target, and when a table is another or comes through another source and
+    the epoch is not higher.
     """
-    key, beside = manifest_key(application), kinds_key(application)
-    current = _entries(routes)
+    key = manifest_key(app.name)
+    keys = [key] if known else [key, *kinds_keys(app)]
     for _ in range(ROUNDS_MAX):
-        read = engine.read_state([key, beside])
-        found = read.get(key, {})
-        known: dict[str, Entry] = json.loads(found.get("handlers", "{}"))
-        known_tables: dict[str, Entry] = json.loads(found.get("tables", "{}"))
-        _compare(known, current, retired)
-        merged = {name: entry for name, entry in {**known, **current}.items() if name not in retired}
-        tables = _tables(known_tables, sources, epoch)
-        if (merged == known and tables == known_tables) or not write:
-            return read.get(beside, {})
-        attributes = {"handlers": json.dumps(merged, sort_keys=True), "tables": json.dumps(tables, sort_keys=True)}
-        if engine.swap_state(key, attributes, int(found.get("r", 0))):
-            return read.get(beside, {})
+        read = engine.read_state(keys, consistent=True)
+        before = Manifest.of(read.get(key, {}))
+        if known and known.revision == before.revision and sources.items() <= known.sources.items():
+            return known
+        after = _after(app, world, before, sources)
+        found = known or learned(read, app, _gone(app, before))
+        check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
+        if after != before and write:
+            attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}
+            if not engine.swap_state(key, attributes, before.revision):
+                continue
+            _tell(app, world, before, after)
+        found.revision = before.revision + (after != before and write)
+        found.sources |= sources
+        return found
     raise ManifestError(
-        f"The manifest of {application!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
+        f"The manifest of {app.name!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
     )
+
+
+def _after(app: "App", world: World, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
+    """The manifest as this application and its records make it. Raises ``ManifestError``."""
+    current, now = _entries(app.routes), _time(world)
+    older = world.settings.older_code
+    check_handlers(before.handlers, current, app.retired, older=older)
+    lacking = is_lacking(before.handlers, current, app.retired)
+    handlers = {name: dict(entry) for name, entry in before.handlers.items()}
+    for name, entry in current.items():
+        marks = {mark: handlers[name][mark] for mark in (PARTIAL, RETIRED) if mark in handlers.get(name, {})}
+        if name not in handlers:
+            handlers[name] = {**entry, PARTIAL: now} if before.handlers else entry
+        elif not lacking:
+            handlers[name] = entry | marks
+    for name in app.retired & handlers.keys():
+        handlers[name].setdefault(RETIRED, now)
+    for name in lacking:
+        handlers[name].setdefault(PARTIAL, now)
+    tables = {name: table_entry(name, before.tables.get(name), seen, world.settings) for name, seen in sources.items()}
+    return Manifest(handlers, {**before.tables, **tables}, before.revision)
+
+
+def _gone(app: "App", found: Manifest) -> frozenset[str]:
+    """The handlers that are retired, now or before, and that the application does not have."""
+    retired = app.retired | {name for name, entry in found.handlers.items() if RETIRED in entry}
+    return frozenset(retired - {route.name for route in app.routes})
+
+
+def _tell(app: "App", world: World, before: Manifest, after: Manifest) -> None:
+    """Warns of handlers that are partial from now on."""
+    declared = {route.name for route in app.routes}
+    for name, entry in after.handlers.items():
+        if PARTIAL in entry and PARTIAL not in before.handlers.get(name, {}):
+            why = (
+                "it is new to a state that others have written, and items that were there before count from their next "
+                "change on"
+                if name in declared and name not in before.handlers
+                else "code without it, or without a source of it, runs (STREAMFOLD_OLDER_CODE)"
+            )
+            world.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
+
+
+def _time(world: World) -> str:
+    return datetime.fromtimestamp(world.clock(), UTC).isoformat(timespec="seconds")
 
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)
@@ -64,66 +144,12 @@ def _entries(routes: tuple[Route, ...]) -> Mapping[str, Entry]:
 
 
 def _entry(route: Route) -> Entry:
-    return {
+    entry: Entry = {
         "kind": "external" if route.external else "unique index" if route.unique else route.kind,
         "group": route.group,
         "sources": [place_of(key) for key in route.sources],
         "targets": [place_of(key) for key in route.writes],
         "contested": [place_of(target.key) for target in route.targets if target.contested],
+        "owned": [place_of(target.key) for target in route.targets if target.owned],
     }
-
-
-def _tables(known: Mapping[str, Entry], sources: Mapping[str, str], epoch: int) -> dict[str, Entry]:
-    """The tables of a manifest with what was seen of them: source kind, and the highest epoch it was read under."""
-    tables = dict(known)
-    for name, source in sources.items():
-        before = known.get(name, {"source": source, "epoch": epoch})
-        if before["source"] != source and epoch <= before["epoch"]:
-            raise ManifestError(
-                f"The state knows table {name!r} through {described(before['source'])}, and now its records come from "
-                f"{described(source)}: versions of the two do not compare. To change over for good, let the old source "
-                f"run dry, then raise STREAMFOLD_EPOCH to {before['epoch'] + 1}: every version is then newer than "
-                "those of the old source. For a local state, --fresh starts anew."
-            )
-        tables[name] = {"source": source, "epoch": max(epoch, before["epoch"])}
-    return tables
-
-
-def place_of(key: Key) -> str:
-    """A key as a state names it: its table and its templates."""
-    return f"{key.table.name}: {key.template}"
-
-
-def _compare(known: Mapping[str, Entry], current: Mapping[str, Entry], retired: frozenset[str]) -> None:
-    for name, entry in known.items():
-        if name in retired:
-            continue
-        if name not in current:
-            raise ManifestError(
-                f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but "
-                f'the application has it no more. Was it renamed? Then keep its identity: name="{name}". '
-                f'Is it given up? Then App(..., retired=["{name}"]); its rows stay as they are. '
-                "For a local state, --fresh starts anew."
-            )
-        _compare_entry(name, entry, current[name])
-
-
-def _compare_entry(name: str, before: Entry, now: Entry) -> None:
-    for what in ("kind", "group"):
-        if before[what] != now[what]:
-            raise _changed(name, what, before[what], now[what])
-    for what in ("sources", "targets"):
-        if not set(before[what]) <= set(now[what]):
-            raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
-    # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
-    if "contested" in before and not set(now["contested"]) <= set(before["contested"]):
-        raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
-
-
-def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
-    return ManifestError(
-        f"Handler {name!r} changed its {what} from {before!r} to {now!r}: "
-        "what it wrote before would be counted twice or left behind. "
-        f'Give the changed handler a new name, name="{name}_2", and retire the old one, App(..., retired=["{name}"]). '
-        "For a local state, --fresh starts anew."
-    )
+    return entry | ({"by": route.unique.by} if route.unique else {})

@@ -37,7 +37,6 @@ VALUE_BYTES_MAX = 32 * 1024
 """Bytes of an entry's value: 98 of them fit the 4 MB of a transaction (API Reference, TransactWriteItems)."""
 ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
 """Letters up to ``$`` are spelled with it, so that the ``#`` behind a text sorts below whatever goes on."""
-TYPES = {"N": "numbers", "S": "texts", "B": "bytes"}
 
 Moment = Number | str | bytes | date
 """What orders: a number, text, bytes, or a date or time, which is text in the order of time."""

@@ -5,19 +5,20 @@ from decimal import DecimalException
 from typing import Any, NoReturn
 
 from streamfold.aggregates import Aggregate, Average, Number
+from streamfold.attribute_kinds import RETIRED, follows, in_words, kind_of, known, shares
 from streamfold.contribution import Part
 from streamfold.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone, held, joined
 from streamfold.errors import HandlerError, shown, told
 from streamfold.expiry import postponed
-from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, TYPES, Moment, Ordered, Ordering
+from streamfold.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, Moment, Ordered, Ordering
 from streamfold.rounding import inexact_text
-from streamfold.route import ADDED_KINDS, PLAIN_KIND, Route, Shown, Target
+from streamfold.route import Route, Target
 from streamfold.truth import MARK
 from streamfold.values import digest, encode, number_text
 from streamfold.writes import RowKey
 
-Noted = list[tuple[Target, str, Shown | None]]
-"""Attributes that targets learnt of, with what was known of them before."""
+Noted = list[tuple[dict[str, str], str, str | None]]
+"""Names that the kinds of a handler's attributes learnt, each with what was known of it before."""
 
 
 def part_of(
@@ -85,67 +86,47 @@ def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str)
 
 def _note(route: Route, target: Target, name: str, value: Any, noted: Noted | None) -> None:
     """Notes what an attribute is made of; refuses what is made otherwise than before, by this handler or another."""
-    yielded = Shown(route.name, _kind(value))
-    known = target.shown.get(name)
-    if known == yielded:
+    kind, own = kind_of(value), target.shown.setdefault(route.name, {})
+    before = own.get(name)
+    if before == kind:
         return
-    if known is None or known == yielded.known:
-        target.shown[name] = yielded
-        if noted is not None:
-            noted.append((target, name, known))
-    elif known.kind != yielded.kind or yielded.kind not in ADDED_KINDS:
-        raise _another_kind(route, target, name, value, known)
+    if before is not None and not follows(before, kind):
+        raise _another_kind(route, target, name, value, route.name, before)
+    for handler, kinds in target.shown.items():
+        if handler != route.name and name in kinds and not shares(known(kinds[name]), kind):
+            raise _another_kind(route, target, name, value, handler, kinds[name])
+    own[name] = kind
+    if noted is not None:
+        noted.append((own, name, before))
 
 
 def forget(noted: Noted) -> None:
     """Takes back what was noted: a row that is refused must not say what later ones are made of."""
-    for target, name, known in reversed(noted):
-        if known is None:
-            target.shown.pop(name, None)
+    for kinds, name, before in reversed(noted):
+        if before is None:
+            del kinds[name]
         else:
-            target.shown[name] = known
+            kinds[name] = before
 
 
-def _another_kind(route: Route, target: Target, name: str, value: Any, known: Shown) -> HandlerError:
-    """Why a value of another kind is refused, and what to do about it."""
-    if route.unique is not None and not name:
-        return _another_order(route.name, route.unique.by, value, known)
-    kind, what = _kind(value), shown(_told(route, name)) if name else "wins="
-    it = value if name else value.by
-    said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {kind} ({shown(it)})"
-    rule = "one attribute of a target has one kind, whose values compare"
-    if known.handler != route.name:
+def _another_kind(route: Route, target: Target, name: str, value: Any, handler: str, before: str) -> HandlerError:
+    """Why an attribute is refused that another handler yields, or that was made otherwise, and what to do about it."""
+    what, it = (shown(_told(route, name)), value) if name else ("wins=", value.by)
+    said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {in_words(kind_of(value))} ({shown(it)})"
+    if before == RETIRED:
         return HandlerError(
-            f"{said}, but handler {known.handler!r} yielded it as {known.told}: {rule}, from one handler. "
-            "Give one of them another name."
+            f"{said}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
+            f'it renamed? Then keep its identity, name="{handler}", and take it out of retired=. Otherwise give the '
+            "attribute another name, or the handler another target."
         )
-    same = not name or known.kind.partition(" of ")[0] == kind.partition(" of ")[0]
-    convert = "Yield one kind: convert the value, for example Decimal(...) or str(...)."
-    return HandlerError(
-        f"{said}, and before as {known.told}: {rule}. {convert if same else 'Give one of them another name.'}"
-    )
-
-
-def _another_order(index: str, by: str | None, claim: Ordered, known: Shown) -> HandlerError:
-    return HandlerError(
-        f"Index {index!r} orders those who claim a row by={by!r}, which is {shown(claim.by)} here and was one of "
-        f"{known.kind} before: values of two types do not compare. Give the attribute one type in all items, or name "
-        "another with by=."
-    )
+    whose = "and before as" if handler == route.name else f"but handler {handler!r} yielded it as"
+    rule = "one attribute of a target has one kind" + (", from one handler" if handler != route.name else "")
+    return HandlerError(f"{said}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
 
 
 def _told(route: Route, name: str) -> str:
     """The name of an attribute as its handler yields it."""
     return name.removeprefix(MARK) if route.truth is not None else name
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, Ordered):
-        of = TYPES[value.order[0]]
-        return of if type(value) is Ordered else f"{type(value).__name__} of {of}"
-    if isinstance(value, Aggregate):
-        return "Average" if isinstance(value, Average) else "Sum"  # a count is a sum of ones
-    return PLAIN_KIND
 
 
 def _not_whole(route: Route, target: Target, name: str) -> HandlerError:

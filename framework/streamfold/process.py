@@ -13,9 +13,9 @@ from streamfold.commit import Committer
 from streamfold.commit import World as CommitWorld
 from streamfold.copies import Copies
 from streamfold.engines import Engine
-from streamfold.envelope import Origins, RawRecord, number_of, records_of
-from streamfold.errors import RecordError, SettingsError
-from streamfold.kinds import Known, keep_kinds, learned
+from streamfold.envelope import Origins, RawRecord, Seen, number_of, records_of
+from streamfold.errors import EngineUnavailable, RecordError, SettingsError
+from streamfold.kinds import Known, keep_kinds
 from streamfold.manifest import check_manifest
 from streamfold.names import unknown_handler
 from streamfold.outcome import Failed
@@ -62,18 +62,21 @@ def process_changes(
     changes: Sequence[Change],
     engine: Engine,
     world: World,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[str, Seen] = MappingProxyType({}),
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them.
 
-    ``sources`` are the source kinds of tables as far as they were seen; the state's manifest holds them to it.
+    ``sources`` are the tables as far as they were seen; the state's manifest holds them to it.
     """
-    known = check_application(app, engine, world.settings, sources)
+    try:
+        known = check_application(app, engine, world, sources)
+    except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
+        return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
     with localcontext(EXACT):
         triage = Triage(app.name, engine, world)
         batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
-        if not keep_kinds(app, engine, known):
+        if not keep_kinds(app, engine, known, world):
             batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
             plan = batch.plan()
         timed = triage.engine = Timed(engine, world)
@@ -153,8 +156,8 @@ def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world:
 def check_application(
     app: App,
     engine: Engine,
-    settings: Settings,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    world: World,
+    sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
 ) -> Known:
@@ -162,22 +165,11 @@ def check_application(
 
     Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
     """
-    _check_handlers(app, settings)
-    known = app.checked_engines.get(engine)
-    if known is None or not sources.items() <= known.sources.items():
-        kinds = check_manifest(
-            app.name, app.routes, app.retired, engine, sources=sources, epoch=settings.epoch, write=write
-        )
-        known = known or learned(kinds, app)
-        if write:
-            app.checked_engines[engine] = known
-            known.sources |= sources
+    _check_handlers(app, world.settings)
+    known = check_manifest(app, engine, world, app.checked_engines.get(engine), sources, write=write)
+    if write:
+        app.checked_engines[engine] = known
     return known
-
-
-def note_kinds(app: App, engine: Engine, settings: Settings) -> bool:
-    """Notes what was derived outside of a batch (``streamfold.kinds``); whether it goes with what the state knows."""
-    return keep_kinds(app, engine, check_application(app, engine, settings))
 
 
 def _check_handlers(app: App, settings: Settings) -> None:

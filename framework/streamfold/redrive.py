@@ -17,7 +17,7 @@ from streamfold.change import BY_OURSELVES, Change, Version
 from streamfold.documents import Delivered, Left, StreamRange, left_of
 from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
-from streamfold.envelope import Origins, RawRecord
+from streamfold.envelope import Origins, RawRecord, Seen
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.ledger import claim_key
 from streamfold.names import unknown_handler
@@ -89,7 +89,7 @@ class Redrive:
     fetch: Fetch
     dry_run: bool = False
     put_sources: PutSources | None = None
-    _checked: dict[str, str] | None = None
+    _checked: dict[str, Seen] | None = None
     _parked_origins: dict[int, Origins] = field(default_factory=dict)
 
     def run(self, waiting: Waiting) -> Iterator[Redriven]:
@@ -202,11 +202,10 @@ class Redrive:
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
-        """Holds the application, and the kinds of sources seen so far, against the state."""
+        """Holds the application, and the tables seen so far, against the state."""
         if self._checked is None or self._checked != self.origins.sources:
             self._checked = dict(self.origins.sources)
-            settings = self.world.settings
-            check_application(self.app, self.engine, settings, self._checked, write=not self.dry_run)
+            check_application(self.app, self.engine, self.world, self._checked, write=not self.dry_run)
 
     def _left_out(self, route: Route) -> str | None:
         settings = self.world.settings

@@ -19,10 +19,11 @@ from streamfold.contribution import Contribution
 from streamfold.derive import contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
+from streamfold.kinds import keep_kinds
 from streamfold.ledger import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger_reads import filled
 from streamfold.plan import without_row
-from streamfold.process import note_kinds
+from streamfold.process import check_application
 from streamfold.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.route import Fields, Route
 from streamfold.sending import expires_at, pause_seconds
@@ -120,13 +121,15 @@ class Repair:
     def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
         written, removed, named = 0, 0, _named(self.app.name, work, changes)
         odd = OddRows()
+        if not self.dry_run:
+            check_application(self.app, self.engine, self.world)
         for number in range(ROUNDS_MAX):
             known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._with_conflicts(planned, work.route, after)
-            if not note_kinds(self.app, self.engine, self.world.settings):
+            if not keep_kinds(self.app, self.engine, self.app.checked_engines[self.engine], self.world):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, expires_at(self.world))

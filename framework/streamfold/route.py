@@ -24,33 +24,10 @@ GUARDS: dict[Kind, str] = {
     "archive": "name by digest",
 }
 """The guards of kinds that have one only; those of ``on`` depend on its targets, all others have the ledger."""
+Kinds = dict[str, dict[str, str]]
+"""What attributes of a target are made of, by handler and name."""
 GROUP = "main"
 """The group of handlers that name none."""
-
-
-PLAIN_KIND, ADDED_KINDS, ORDERED_KIND = "plain", ("Sum", "Average"), "ordered"
-"""What an attribute may be made of: a value, amounts that are added up, by several handlers too, or ordered entries."""
-
-
-class Shown(NamedTuple):
-    """What an attribute was made of when it was first yielded, and by which handler.
-
-    ``kind`` is the aggregate and the type of its values, ``Max of numbers``. A state knows only which of the three it
-    is: one that orders may follow another, and one bad record must not say for good of which type values are.
-    """
-
-    handler: str
-    kind: str
-
-    @property
-    def told(self) -> str:
-        """The kind, for a message."""
-        return "Max, Top or the like" if self.kind == ORDERED_KIND else self.kind
-
-    @property
-    def known(self) -> "Shown":
-        """What a state knows of it."""
-        return self if self.kind in (PLAIN_KIND, *ADDED_KINDS) else self._replace(kind=ORDERED_KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +37,8 @@ class Target:
     ``owned``: every row of it has one source item. ``alone``: no other handler writes it. ``contested``: owned by the
     template of each source, but several sources could make the same row, so the row's owner is checked when written.
     ``tenant``: the field in which a row never differs from its source, where the application keeps tenants apart.
-    ``shown``: what its attributes were seen to be made of, by name, the same for all handlers that write it.
+    ``shown``: what its attributes were seen to be made of (``attribute_kinds``), by handler and name, the same for all
+    handlers that write it.
     """
 
     key: Key
@@ -68,7 +46,7 @@ class Target:
     alone: bool = True
     contested: bool = False
     tenant: str | None = None
-    shown: dict[str, "Shown"] = field(default_factory=dict, compare=False, repr=False)
+    shown: Kinds = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def whole(self) -> bool:

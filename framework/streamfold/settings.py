@@ -36,7 +36,7 @@ class Settings:
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
     function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
     epoch: int = _setting(
-        0, "raised by one at a failover to another region, or when a table comes through another source"
+        0, "raised by one at a failover to another region, and when a table comes through another source or is another"
     )
     chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
     retention_days: int = _setting(
@@ -48,6 +48,9 @@ class Settings:
         None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
     )
     handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
+    older_code: bool = _setting(
+        False, "code runs that lacks handlers of the state, as after a rollback; these are partial from then on"
+    )
     logger: bool = _setting(True, "Powertools Logger in the Lambda function")
     metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
     tracer: bool = _setting(False, "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]")
@@ -187,6 +190,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "park": _text,
     "archive": _text,
     "handlers_off": _names,
+    "older_code": _switch,
     "logger": _switch,
     "metrics": _switch,
     "tracer": _switch,

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.source import Source
+
 APP = """
 from streamfold import App, Count, Key, Router, Row, Sum, Table
 
@@ -65,6 +67,59 @@ def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder
     )
     assert routes["audit"]["targets"] == ["AUDIT#{item:rest} / {version:rest}"]
     assert routes["devices"]["sources"] == ["devices: {id:number}"]
+
+
+COUNTS = """
+from streamfold import App, Count, Key, Router, Row
+
+router = Router()
+
+
+@router.view(Key("A#{a}", "X"), into=Key("ONE", "X"))
+def one(item):
+    yield Row(items=Count())
+
+"""
+MORE = """
+@router.view(Key("A#{a}", "X"), into=Key("TWO", "X"))
+def two(item):
+    yield Row(items=Count())
+
+"""
+
+
+def test_handler_that_is_new_to_a_state_is_shown_as_partial(folder):
+    source = Source()
+    records = folder.records(source.put("A#1", "X"))
+    folder.app(COUNTS + 'app = App("shop", routers=[router])')
+    assert folder.run("replay", records, "--state", "shop.db").code == 0
+    folder.app(COUNTS + MORE + 'app = App("shop", routers=[router])')
+    ran = folder.run("replay", folder.records(source.put("A#2", "X")), "--state", "shop.db")
+    assert "Warning: Handler 'two' is partial since 20" in ran.err
+
+    since = {
+        each["handler"]: each["partial_since"] for each in lines(folder.run("routes", "--state", "shop.db", "--json"))
+    }
+    assert (since["one"], since["two"][:2]) == (None, "20")
+    assert "partial since" in (shown := folder.run("routes", "--state", "shop.db").out)
+    assert since["two"] in shown
+    assert "partial" not in folder.run("routes").out
+
+
+def test_older_code_shows_with_the_state_what_it_lacks(folder, monkeypatch):
+    source = Source()
+    records = folder.records(source.put("A#1", "X"))
+    folder.app(COUNTS + MORE + 'app = App("shop", routers=[router])')
+    assert folder.run("replay", records, "--state", "shop.db").code == 0
+    folder.app(COUNTS + 'app = App("shop", routers=[router])')
+    refused = folder.run("replay", records, "--state", "shop.db")
+    assert (refused.code, "STREAMFOLD_OLDER_CODE=on lets it run" in refused.err) == (2, True)
+    monkeypatch.setenv("STREAMFOLD_OLDER_CODE", "on")
+    assert "Warning: Handler 'two' is partial since 20" in folder.run("replay", records, "--state", "shop.db").err
+    assert (
+        "Handlers of the state that this application does not have: two, partial since 20"
+        in folder.run("routes", "--state", "shop.db").out
+    )
 
 
 def test_table_for_a_person_leaves_out_what_is_the_default_of_all(folder):

@@ -20,6 +20,7 @@ from tests.mutants import (
     settle,
     shared,
     stages,
+    state,
     store,
     use,
 )
@@ -40,6 +41,7 @@ GUARDS = (
     logs,
     proofs,
     stages,
+    state,
     store,
     use,
 )

@@ -92,7 +92,7 @@ def _() -> Iterator[None]:
     tests="tests/test_kinds.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
 )
 def _() -> Iterator[None]:
-    with patch.object(kinds, "_clash", lambda *_: False):
+    with patch.object(kinds, "_clash", lambda *_: None):
         yield
 
 

@@ -3,6 +3,7 @@
 import os
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import takewhile
 from typing import Any
 
@@ -10,11 +11,12 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, store_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
 from streamfold.key import Key
+from streamfold.manifest import PARTIAL, RETIRED, Manifest, read_manifest
 from streamfold.policy import RETRY
 from streamfold.route import GROUP, Route
 from streamfold.table import Table
@@ -22,8 +24,8 @@ from streamfold.values import decode_number
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
-COLUMNS = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "declared_at")
-DEFAULTS = {"group": GROUP, "on_error": str(RETRY)}
+COLUMNS = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "partial_since", "declared_at")
+DEFAULTS = {"group": GROUP, "on_error": str(RETRY), "partial_since": None}
 """What need not be said where it is so of every handler: a terminal is narrow."""
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """From the text of a key on the command line to its value, by the type of the key attribute."""
@@ -39,10 +41,28 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
     help="Which templates this key matches, or which field of the nearest does not.",
 )
 @click.argument("sort", required=False, metavar="", callback=typed_key)
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="The state file of a local replay: show since when handlers are partial, as with --engine dynamodb.",
+)
+@store_options
 @click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
-def command(application: str, partition: str | None, sort: str | None, json_output: bool) -> None:
+def command(
+    application: str,
+    partition: str | None,
+    sort: str | None,
+    state: str | None,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    json_output: bool,
+) -> None:
     """Show the routes: source, handler, group, kind, target, guard, what becomes of a failing record, and where each
     is declared. Where all handlers are of one group, or all their failing records come again, that column is left out.
+
+    With a state it is shown which handlers are partial, and since when: added to a state that others had written,
+    or left out by older code that ran meanwhile (STREAMFOLD_OLDER_CODE). Such a handler may lack items.
     """
     app = load_application(application)
     if partition is not None:
@@ -50,13 +70,17 @@ def command(application: str, partition: str | None, sort: str | None, json_outp
         return
     if sort is not None:
         raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
-    rows = [_described(route) | ({"tenant": app.tenant} if app.tenant else {}) for route in app.routes]
+    manifest = _manifest(application, tables, Store(engine, state, endpoint_url))
+    more = {"tenant": app.tenant} if app.tenant else {}
+    rows = [_described(route) | _partial(manifest, route) | more for route in app.routes]
     if json_output:
         for row in rows:
             click.echo(as_json(row))
         return
-    names = [name for name in COLUMNS if any(row[name] != DEFAULTS.get(name) for row in rows)]
-    print_grid([name.replace("_", " ") for name in names], ([_cell(row[name]) for name in names] for row in rows))
+    names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
+    print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
+    if lacking := _lacking_handlers(manifest, app):
+        click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
     if app.tenant:
         click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
 
@@ -74,8 +98,32 @@ def _described(route: Route) -> dict[str, Any]:
     }
 
 
+def _manifest(application: str, tables: tuple[str, ...], store: Store) -> Manifest | None:
+    """The manifest of the state that was asked for; None where none was."""
+    if store.engine == "embedded" and store.state is None:
+        return None
+    app, settings = application_and_settings(application, tables)
+    with closing(open_store(app, settings, store)) as engine:
+        return read_manifest(app.name, engine)
+
+
+def _partial(manifest: Manifest | None, route: Route) -> dict[str, Any]:
+    return {"partial_since": manifest.partial_since(route.name)} if manifest is not None else {}
+
+
+def _lacking_handlers(manifest: Manifest | None, app: App) -> list[str]:
+    """What to say of the handlers that a state knows and the application lacks, as older code does."""
+    declared = {*app.retired, *(route.name for route in app.routes)}
+    handlers = manifest.handlers.items() if manifest is not None else ()
+    return [
+        f"{name}, partial since {entry[PARTIAL]}" if PARTIAL in entry else name
+        for name, entry in handlers
+        if name not in declared and RETIRED not in entry
+    ]
+
+
 def _cell(value: Any) -> str:
-    return "\n".join(value) if isinstance(value, list) else str(value)
+    return "\n".join(value) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _place(key: Key) -> str:

@@ -54,6 +54,17 @@ def unreachable(error: Exception) -> EngineError:
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {type(error).__name__}: {told(error)}")
 
 
+def table_id(client: Any, name: str) -> str | None:
+    """The id of the table that has this name now; None where it may not be asked (dynamodb:DescribeTable), and where a
+    test gives a client that cannot be.
+    """
+    try:
+        found: str | None = client.describe_table(TableName=name)["Table"].get("TableId")
+    except (BotoCoreError, ClientError, AttributeError):
+        return None
+    return found
+
+
 def missing_tables(clients: Mapping[str, Any]) -> EngineError:
     """The error for a table that DynamoDB does not have, out of these, each with its client: it does not say which.
 

@@ -57,7 +57,7 @@ END = ("late-writes-land-last", "all-delivered-again")
 REWIND_RECORDS = 3
 INSIDE_MAX = 2
 """How deep invocations and repairs may be nested, each running between two calls of the one outside."""
-CALLS_IN_TIME = 2
+CALLS_IN_TIME = 3
 """Calls of the store that an invocation makes before its time is nearly over, where it is short of it."""
 ATTEMPTS_MAX = 3
 """Attempts without progress after which the first record is given up, as Lambda does when its retries are spent."""

@@ -11,18 +11,20 @@ from streamfold.values import decode, encode
 Yielded = tuple[str, Any, dict[str, Any]]
 """One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""
 
+Place = tuple[int, Any]
+
 
 def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
     """The row of these sources."""
     row: dict[str, Any] = {}
     given: dict[str, list[tuple[str, Aggregate]]] = defaultdict(list)
-    winners: dict[tuple[Any, str], dict[str, Any]] = {}
+    winners: dict[tuple[Place, str], dict[str, Any]] = {}
     for source, wins, values in yielded:
         plain = {name: value for name, value in values.items() if not isinstance(value, Aggregate)}
         if wins is None:
             row.update(plain)
         else:
-            winners.setdefault((_plain(wins), source), {}).update(plain)
+            winners.setdefault((_place(wins), source), {}).update(plain)
         for name, value in values.items():
             if isinstance(value, Aggregate):
                 given[name].append((source, value))
@@ -35,8 +37,8 @@ def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
 
 def claimed_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
     """The row that these sources claim, each with by what it does: that of the first, and ten of them at most."""
-    claims = {(_plain(by), source): values for source, by, values in yielded}
-    first, *others = (values for _, values in sorted(claims.items())[:10])
+    claims = {(_place(by), source): values for source, by, values in yielded}
+    first, *others = (claims[place] for place in sorted(claims)[:10])
     return {**first, "conflict": others} if others else first
 
 
@@ -51,8 +53,8 @@ def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> dict[str,
 
 
 def _ordered(kind: Ordered, found: Sequence[tuple[str, Any]]) -> Any:
-    in_order = sorted({(_plain(value.by), source): value.value for source, value in found}.items())
-    values = [value for _, value in in_order]
+    places = {(_place(value.by), source): value.value for source, value in found}
+    values = [places[place] for place in sorted(places)]
     if isinstance(kind, Max | Latest):
         return values[-1]
     if isinstance(kind, Min | First):
@@ -65,6 +67,12 @@ def _ordered(kind: Ordered, found: Sequence[tuple[str, Any]]) -> Any:
     assert isinstance(kind, Collect)
     most = kind.ordering.most
     return set(different[:most]) if kind.ordering.form == "set" else values[:most]
+
+
+def _place(value: Any) -> Place:
+    """A value with its place among those of other types: bytes, then numbers, then texts."""
+    plain = _plain(value)
+    return (0 if isinstance(plain, bytes) else 2 if isinstance(plain, str) else 1), plain
 
 
 def _plain(value: Any) -> Any:

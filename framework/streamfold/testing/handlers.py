@@ -14,7 +14,7 @@ from streamfold.errors import ParkingError
 from streamfold.key import Key
 from streamfold.part import inexact
 from streamfold.report import Failure, raised_at
-from streamfold.route import Dispatch, Route, Shown, entries_of
+from streamfold.route import Dispatch, Kinds, Route, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
 """How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is
@@ -100,7 +100,7 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
     External handlers stay.
     """
-    twin, seen = copy(app), defaultdict[Key, dict[str, Shown]](dict)
+    twin, seen = copy(app), defaultdict[Key, Kinds](dict)
     twin.routes = tuple(
         replace(
             route,

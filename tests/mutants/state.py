@@ -1,0 +1,149 @@
+"""Mutants of what a state knows of its application."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from streamfold import attribute_kinds, kinds, lambda_entry, manifest, manifest_rules, part
+from tests.mutants.registry import mutant
+
+MANIFEST, KINDS, ENTRY = "tests/test_manifest.py::", "tests/test_kinds.py::", "tests/test_lambda_entry.py::"
+
+
+@mutant(
+    "the manifest is compared once a process",
+    None,
+    tests=MANIFEST + "test_warm_code_ends_with_its_first_batch_after_a_handler_that_it_does_not_know",
+)
+def _() -> Iterator[None]:
+    check = manifest.check_manifest
+
+    def once(app: Any, engine: Any, world: Any, known: Any, *more: Any, **how: Any) -> Any:
+        return known or check(app, engine, world, known, *more, **how)
+
+    with patch("streamfold.process.check_manifest", once):
+        yield
+
+
+@mutant(
+    "what older code lacks is not marked as partial",
+    None,
+    tests=MANIFEST + "test_older_code_runs_where_that_is_set_and_what_it_lacks_is_partial_from_then_on",
+)
+def _() -> Iterator[None]:
+    with patch.object(manifest, "is_lacking", lambda *_: []):
+        yield
+
+
+@mutant(
+    "older code may lack what it likes without being told to",
+    None,
+    tests=MANIFEST + "test_a_renamed_handler_is_refused_with_the_remedy",
+)
+def _() -> Iterator[None]:
+    check = manifest_rules.check_handlers
+    with patch.object(manifest, "check_handlers", lambda *given, older: check(*given, older=True)):
+        yield
+
+
+@mutant(
+    "the rows of a retired handler are taken over",
+    None,
+    tests=(
+        MANIFEST + "test_rows_that_a_retired_handler_put_whole_are_left_to_it",
+        MANIFEST + "test_a_retired_handler_of_an_attribute_that_another_yields_too_is_refused_at_the_start",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(manifest, "check_retired", lambda *_: None):
+        yield
+
+
+@mutant(
+    "the attributes of a retired handler are forgotten",
+    None,
+    tests=(
+        MANIFEST + "test_a_renamed_sum_whose_old_name_is_retired_is_refused_before_it_doubles_a_row",
+        KINDS + "test_a_retired_handlers_attribute_is_not_made_by_another",
+    ),
+)
+def _() -> Iterator[None]:
+    learned = kinds.learned
+
+    def without(read: Any, app: Any, retired: Any) -> Any:
+        found = learned(read, app, ())
+        for target in kinds._targets(app):
+            for name in retired:
+                target.shown.pop(name, None)
+        return found
+
+    with patch.object(manifest, "learned", without):
+        yield
+
+
+@mutant(
+    "another table is taken for the one that the state is of",
+    None,
+    tests=(
+        MANIFEST + "test_another_table_is_refused_until_the_epoch_is_raised",
+        MANIFEST + "test_the_message_names_both_tables_and_the_ways_to_go_on",
+        ENTRY + "test_two_environments_do_not_adopt_two_tables_over_one_state",
+    ),
+)
+def _() -> Iterator[None]:
+    entry = manifest_rules.table_entry
+
+    def as_before(name: Any, before: Any, seen: Any, settings: Any) -> Any:
+        known = seen if before is None else seen._replace(name=before["name"], id=before["id"])
+        return entry(name, before, known, settings)
+
+    with patch.object(manifest, "table_entry", as_before):
+        yield
+
+
+@mutant(
+    "a table is known by its name alone",
+    None,
+    tests=ENTRY + "test_a_table_that_was_made_anew_under_its_name_is_refused_where_it_may_be_described",
+)
+def _() -> Iterator[None]:
+    with patch.object(lambda_entry, "table_id", lambda *_: None):
+        yield
+
+
+@mutant(
+    "the names of all handlers together have one bound",
+    None,
+    tests=KINDS + "test_a_handler_that_makes_up_names_takes_the_memory_of_no_other",
+)
+def _() -> Iterator[None]:
+    merged = kinds._merged
+
+    def bounded(stored: Any, found: Any) -> Any:
+        return (stored, []) if sum(map(len, stored.values())) >= kinds.NAMES_MAX else merged(stored, found)
+
+    with patch.object(kinds, "_merged", bounded):
+        yield
+
+
+@mutant(
+    "what a row is ordered by is of one type for good",
+    None,
+    tests=KINDS + "test_a_value_of_an_odd_type_says_nothing_of_those_of_other_items",
+)
+def _() -> Iterator[None]:
+    def typed(value: Any) -> str:
+        return attribute_kinds.kind_of(value) + getattr(value, "order", "")[:1]
+
+    with patch.object(part, "kind_of", typed):
+        yield
+
+
+@mutant(
+    "a set becomes a list",
+    None,
+    tests=KINDS + "test_a_set_does_not_become_a_list_nor_a_list_a_set",
+)
+def _() -> Iterator[None]:
+    with patch.object(attribute_kinds, "COLLECTED", {}):
+        yield
