@@ -84,8 +84,8 @@ What adversarial tests had found at commit 6265ed5 these histories find there by
 | 13 redacted history rows in clear again | `redacted` | 1 | 32 of 300 |
 | a unique index's `by=` changes | `by_changed` | 1 | 20 of 20 |
 
-Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13 after 19, 7 after 41, 4 after 112, 6 after
-253, 2 after 364 and 9 after 380.
+Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13 after 19, 7 after 41, 4 after 112,
+6 after 253, 2 after 364 and 9 after 380.
 """
 
 KILLS = f"""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from itertools import count
 from uuid import uuid4
 
-from streamfold import Average, Collect, Count, Distinct, Latest, Max, Min, Router, Row, Sum, Top
+from streamfold import Collect, Count, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.app import App
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
@@ -23,19 +23,20 @@ from streamfold.writes import CONFLICT, Reason, Refused
 
 REFUSED = (ManifestError, SettingsError)
 """How a state refuses an application, before anything is written."""
+UNAVAILABLE = EngineUnavailable
+"""What a call raises whose outcome is not known."""
 THROTTLED = Refused((Reason(CONFLICT[1]),))
 READS = ("read_", "page", "items", "state_items")
 """How the names of an engine's reading calls begin."""
 CONTRIBUTORS = "_sf_n"
 MARK = "_sf_a"
+KEY_TYPES = ("HASH", "RANGE")
 STREAM = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/{}"
 MADE = {
     "sum": Sum,
-    "average": Average,
     "count": Count,
     "max": Max,
     "min": Min,
-    "distinct": Distinct,
     "latest": lambda by, value: Latest(value, by=by),
     "top": lambda most, by, value: Top(most, by=by, value=value),
     "list": lambda value, most=500: Collect(value, most=most, into=list),
@@ -125,21 +126,6 @@ def redrive(app, engine, document, environment):
     return [f"{each.what}: {each.why}" for each in run.run(Waiting("a bucket", document)) if each.is_left_over]
 
 
-def given_up(record):
-    """What Lambda leaves of a record in a bucket."""
-    return {"payload": json.dumps({"Records": [record]})}
-
-
-class Parking:
-    """A parking place: a list of documents."""
-
-    def __init__(self):
-        self.documents = []
-
-    def park(self, parked):
-        self.documents.append(json.loads(parked.text()))
-
-
 class Store:
     """The application's table and the state, with the stream of whatever writes items that a handler reads."""
 
@@ -179,7 +165,6 @@ class Store:
         self.engine.rows.pop(place, None)
 
     def snapshot(self):
-        """What the table holds, to be put back."""
         return dict(self.engine.rows), dict(self.engine._sources)
 
     def restore(self, snapshot, real, label):
@@ -233,7 +218,8 @@ class LocalStore(Store):
                 BillingMode="PAY_PER_REQUEST",
                 AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
                 KeySchema=[
-                    {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)
+                    {"AttributeName": keys[0], "KeyType": "HASH"},
+                    {"AttributeName": keys[1], "KeyType": "RANGE"},
                 ],
             )
         self.engine = DynamoEngine(self.client, tables, f"{self.real}-state", pause=lambda _: None)
@@ -256,6 +242,3 @@ def sequence_of(record):
 def item_of(record):
     """The stored key of a record's item."""
     return ("main", *(decode(record["dynamodb"]["Keys"][name]) for name in MAIN.attributes))
-
-
-Unavailable = EngineUnavailable

@@ -1,16 +1,15 @@
 """Deliveries of the stream to old and new processes, as badly as Lambda may; what is given up is redriven late."""
 
+import json
 from dataclasses import dataclass, field
 from zlib import crc32
 
 from tests.versions.api import (
     REFUSED,
+    UNAVAILABLE,
     Broken,
-    Parking,
-    Unavailable,
     application,
     deliver,
-    given_up,
     item_of,
     redrive,
     sequence_of,
@@ -45,6 +44,16 @@ class Consumer:
 
     def version(self, step, random):
         return "old" if step < self.begins or (step < self.ends and random.random() < 0.5) else "new"
+
+
+class Parking:
+    """A parking place: a list of documents."""
+
+    def __init__(self):
+        self.documents = []
+
+    def park(self, parked):
+        self.documents.append(json.loads(parked.text()))
 
 
 class Delivery:
@@ -117,7 +126,7 @@ class Delivery:
         try:
             parking = self.parking if self.random.random() < 0.7 or self.shape.parks else None
             return deliver(process, self.engine, batch, {**group, **settings, **self.tables}, parking)
-        except (Died, Unavailable, *REFUSED) as error:
+        except (Died, UNAVAILABLE, *REFUSED) as error:
             warm.remove(process)
             return {sequence_of(record): [f"{type(error).__name__}: {error}"] for record in batch}
 
@@ -182,7 +191,7 @@ class Delivery:
             self.tell(f"  {name} {version} redrives")
             try:
                 failed = redrive(process, self.engine, each[1], self.tables)
-            except (Died, Unavailable, *REFUSED) as error:
+            except (Died, UNAVAILABLE, *REFUSED) as error:
                 failed = [repr(error)]
             if failed:
                 self.why = failed
@@ -204,6 +213,11 @@ class Delivery:
                 return
             failed = next((answer for answer in answers if answer), failed)
         raise Broken(f"deliveries do not come to an end; a failure: {next(iter((failed or {}).values()), None)}")
+
+
+def given_up(record):
+    """What Lambda leaves of a record in a bucket."""
+    return {"payload": json.dumps({"Records": [record]})}
 
 
 def _short(numbers):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.versions.api import READS, THROTTLED, Unavailable
+from tests.versions.api import READS, THROTTLED, UNAVAILABLE
 
 READ_FAULTS = ("unavailable", "dies")
 WRITE_FAULTS = ("unavailable", "dies", "answer lost", "done and dies", "lands late", "dies and lands late")
@@ -33,7 +33,7 @@ class Faulty:
             self.tell(f"    a {name} that was believed dead lands")
             try:
                 self._carried_out(name, *arguments)
-            except Unavailable:
+            except UNAVAILABLE:
                 continue
 
     def _call(self, name, *arguments, **options):
@@ -49,7 +49,7 @@ class Faulty:
             self._carried_out(name, *arguments, **options)
         elif fault.endswith("lands late"):
             self.late.append((name, arguments))
-        raise Died if "dies" in fault else Unavailable("a fault")
+        raise Died if "dies" in fault else UNAVAILABLE("a fault")
 
     def _carried_out(self, name, *arguments, **options):
         call = getattr(self.store.engine, name)

@@ -37,8 +37,6 @@ def _shown(name, values):
     if type(values[0]) is not tuple:
         return [(name, values[-1])]
     last = [value[-1] for value in values]
-    if values[0][0] == "average":
-        return [(f"{name}_sum", sum(last)), (f"{name}_count", len(last))]
     return [(name, FOLDS[values[0][0]](values, last))]
 
 
@@ -47,7 +45,6 @@ FOLDS = {
     "sum": lambda values, last: sum(last),
     "max": lambda values, last: max(last),
     "min": lambda values, last: min(last),
-    "distinct": lambda values, last: len(set(last)),
     "latest": lambda values, last: max(values)[2],
     "top": lambda values, last: [each[3] for each in sorted(values, key=lambda each: -each[2])[: values[0][1]]],
     "list": lambda values, last: sorted(value[1] for value in values)[:MOST],
