@@ -1,0 +1,29 @@
+"""Versions of an application over one state on DynamoDB Local, whose pages and keys have their limits."""
+
+from functools import partial
+
+import pytest
+
+from tests.versions.api import LocalStore
+from tests.versions.shapes import NAMES
+from tests.versions.test_versions import check
+
+IN_MEMORY = ("swapped", "pages", "pages_changed")
+"""A table is exchanged in memory only; steps over pages are hundreds of calls."""
+
+
+@pytest.fixture
+def store(dynamodb):
+    """Makes stores of a database of their own."""
+    return partial(LocalStore, client=dynamodb)
+
+
+@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large"])
+def test_versions_of_the_code_lead_to_the_rows_of_the_newest(store, name):
+    check(name, range(1), store=store)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [*(name for name in NAMES if name not in IN_MEMORY), "mixed", "large"])
+def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_a_hundred_histories(store, name):
+    check(name, range(100, 101 if name == "large" else 105), store=store)

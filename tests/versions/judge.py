@@ -1,0 +1,73 @@
+"""What has to be true when everything has settled."""
+
+from tests.versions.api import Broken, contributors, item_of, matches, plain, sequence_of
+from tests.versions.model import expected
+
+
+def judge(history):
+    """Raises ``Broken`` with the first promise that is broken."""
+    if history.shape.swapped and not history.delivery.done:
+        return
+    stored = history.store.items()
+    newest = [handler for name in history.shape.code for handler in history.shape.newest(name)]
+    items = {place: (history.known[place][0].key, own) for place, own in history.items.items()}
+    rows = {place: image for place, image in stored.items() if place not in history.known}
+    _counts(rows, history.lost, [handler.target for handler in newest if handler.rows and handler.target])
+    _rows(history, [each for each in newest if each.kind != "attributes"], items, rows)
+    _items(history, expected([each for each in newest if each.kind == "attributes"], items), stored)
+    _secrets(history, rows)
+
+
+def _counts(rows, lost, targets):
+    """No row counts less than nothing, and none of a handler that is still there counts nothing."""
+    for place, image in rows.items():
+        count = contributors(image)
+        if count is not None and count < 0:
+            raise Broken(f"row {_cut(place[1:])} has {count} contributors: {plain(image)}")
+        if count == 0 and place not in lost and any(matches(target, place) for target in targets):
+            raise Broken(f"row {_cut(place[1:])} is empty and still there: {plain(image)}")
+
+
+def _rows(history, handlers, items, rows):
+    """Rows of the newest code are those of the model. Those of retired handlers stay as they are."""
+    wanted = expected(handlers, items)
+    targets = [handler.target for handler in handlers if handler.rows]
+    for place in sorted({*wanted, *rows}):
+        if not any(matches(target, place) for target in targets):
+            continue
+        found, want = _shown(history, plain(rows.get(place))), _shown(history, wanted.get(place, {}))
+        forgiven = place in history.lost and (want or contributors(rows.get(place, {})) == 0)
+        if found != want and not forgiven:
+            raise Broken(f"row {_cut(place[1:])} shows {_cut(found)}, expected {_cut(want)}")
+
+
+def _items(history, derived, stored):
+    """Items have what their writer gave them and what is derived; those that are gone stay away."""
+    for place in history.known:
+        own = history.items.get(place)
+        want = None if own is None else _shown(history, own | derived.get(place, {}))
+        found = None if place not in stored else _shown(history, plain(stored[place]))
+        if found != want:
+            raise Broken(f"item {_cut(place[1:])} has {_cut(found)}, expected {_cut(want)}")
+
+
+def _secrets(history, rows):
+    """A change that the redacting code was the first to note is never shown in clear."""
+    first = history.delivery.first
+    places = {item_of(record) for record in history.store.stream if "secret-" in str(record)}
+    for record in history.store.stream:
+        number = sequence_of(record)
+        if item_of(record) in places and first.get(number) == ("new", True):
+            for place, image in rows.items():
+                if number in str(image) and "secret-" in str(image):
+                    raise Broken(f"history row {_cut(place[1:])} shows what is redacted")
+
+
+def _shown(history, attributes):
+    """0 and absent are alike; what a retired handler left stays."""
+    return {name: value for name, value in attributes.items() if value != 0 and name not in history.shape.left}
+
+
+def _cut(value):
+    text = repr(value)
+    return text if len(text) < 400 else f"{text[:200]} ... {text[-100:]}"
