@@ -16,6 +16,7 @@ from streamfold.testing import HandlerFails, Twin, check
 from streamfold.values import decode, derived_names, encode
 from streamfold.world import World
 from streamfold.writes import CONDITION, AddRow, Reason, Refused, UpdateSource
+from tests.records import item, record
 from tests.source import Source
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -184,6 +185,25 @@ def test_attributes_do_not_follow_from_themselves():
     order(twin)
     order(twin, note="again")
     assert the_order(twin)["n"] == 1
+
+
+def test_a_change_of_derived_attributes_is_parked_for_a_view_that_is_switched_off(app):
+    bare = item("ORDER#1", status="paid", at="2026-03-01")
+    derived = encode({"total": 12, "_sf_a": {"shop/order_total": {"total"}}})["M"]
+    parking, engine = Taking(), MemoryEngine(app.tables.values())
+    world = World(Settings(handlers_off=("bands",)), parking=parking)
+    assert process_event(app, [record(bare, {**bare, **derived})], engine, world).failures == []
+    assert [parked.handler for parked in parking.parked] == ["bands"]
+
+
+class Taking:
+    """A parking place that keeps what it takes."""
+
+    def __init__(self):
+        self.parked = []
+
+    def park(self, parked):
+        self.parked.append(parked)
 
 
 def test_an_on_handler_beside_attributes_is_proved():

@@ -372,6 +372,9 @@ def _images(changes: Sequence[Change]) -> Iterator[Image]:
 
 
 def _may_take(route: Route, change: Change) -> bool:
+    """Whether a handler may want a change; a ledger's sees derived attributes too, where it is not of these itself."""
+    if route.ledger:
+        return True
     try:
         own = change.as_written()
         return own is not None and route.takes(own)
