@@ -145,6 +145,13 @@ def test_units_that_touch_a_row_are_grouped_and_their_additions_merged():
     assert [AddRow(("main", "GROUP#b", "TOTAL"), {"n": 4}, 4)] == [*second.writes[4:]]
 
 
+def test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share():
+    units = [ledger(number, (ONE, {}, shared(hot=1, **{f"g{number % 10}": 1}))) for number in range(60)]
+    chunks = pack(units, 15)
+    assert [len(chunk.units) for chunk in chunks] == [12] * 5
+    assert sum(len(chunk.writes) for chunk in chunks) == 60 + 5 + 10  # ledger items, the hot row, each group once
+
+
 def test_additions_that_cancel_each_other_out_are_not_written():
     units = [ledger(1, (ONE, shared(a=5), {})), ledger(2, (ONE, {}, shared(a=5)))]
     (chunk,) = pack(units, 25)

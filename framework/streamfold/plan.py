@@ -218,7 +218,7 @@ def _alone(unit: Unit) -> Chunk:
 
 
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
-    """Ledger units by the row that most of them share, then claims in the order of their changes."""
+    """Ledger units by the rows that they share, the most shared first, then claims in the order of their changes."""
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[Place] = Counter(
         effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
@@ -228,9 +228,10 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     yield from (unit for unit in units if not unit.steps)
 
 
-def _anchor(unit: Unit, shared: Mapping[Place, tuple[int, str]]) -> tuple[int, str]:
-    rows = [shared[effect.key] for effect in unit.effects if effect.key in shared]
-    return (0, max(rows)[1]) if rows else (1, "")
+def _anchor(unit: Unit, shared: Mapping[Place, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
+    """Where a unit stands: beside those that share its hottest row, among them beside those that share the next."""
+    rows = sorted((shared[effect.key] for effect in unit.effects if effect.key in shared), reverse=True)
+    return (0, [(-count, name) for count, name in rows]) if rows else (1, [])
 
 
 class _ChunkBuilder:

@@ -59,6 +59,22 @@ def _() -> Iterator[None]:
 
 
 @mutant(
+    "units are grouped by their most shared row only",
+    None,
+    tests=PLAN + "test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share",
+)
+def _() -> Iterator[None]:
+    anchor = plan_module._anchor
+
+    def hottest(unit: Any, shared: Any) -> Any:
+        place, rows = anchor(unit, shared)
+        return place, rows[:1]
+
+    with patch.object(plan_module, "_anchor", hottest):
+        yield
+
+
+@mutant(
     "a conflict is taken for done",
     tests=CONTRACT + "test_conflict_that_passes_is_met_with_the_same_plan_after_growing_pauses",
 )
