@@ -126,6 +126,27 @@ def test_a_row_that_old_code_named_is_removed_by_new_code():
     assert list(shop.rows()) == ["DAY#2"]
 
 
+def test_a_row_that_a_handler_left_empty_is_removed_by_code_that_has_retired_it():
+    both, newer = Router(), Router()
+    for router in (both, newer):
+        router.view(ITEM, into=Key("ALL", "SUM"), name="all")(counted)
+    both.view(ITEM, into=DAY, name="sums")(by_day)
+    shop = Shop(App("shop", routers=[both]))
+    shop.deliver(shop.put(day="1", price=5))
+    gone = shop.source.remove("ITEM#1", "META")
+    shop.die(gone)
+    assert shop.deliver(gone, app=App("shop", routers=[newer], retired=["sums"])) == []
+    assert shop.rows() == {}
+
+
+def counted(item):
+    yield Row(count=Count())
+
+
+def by_day(item):
+    yield Row(day=item["day"], count=Count())
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_an_unfinished_step_left_is_finished_by_the_next_step_that_leaves_a_row(view):
     shop = Shop(view=view)

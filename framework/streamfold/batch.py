@@ -10,7 +10,7 @@ from streamfold.app import App
 from streamfold.audit import audit_row, own_change
 from streamfold.change import Change, ItemKey
 from streamfold.checks import check_view
-from streamfold.contribution import Contribution
+from streamfold.contribution import Contribution, stored_rows
 from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
@@ -125,6 +125,8 @@ class Batch:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
             named.rows.difference_update(step.after)
+        for name in self.app.retired & found.parts.keys():  # what its last step left empty is nobody's to keep
+            named.rows.update(stored_rows(found.parts[name].left))
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> Named:

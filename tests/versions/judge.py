@@ -12,19 +12,19 @@ def judge(history):
     newest = [handler for name in history.shape.code for handler in history.shape.newest(name)]
     items = {place: (history.known[place][0].key, own) for place, own in history.items.items()}
     rows = {place: image for place, image in stored.items() if place not in history.known}
-    _counts(rows, history.lost, [handler.target for handler in newest if handler.rows and handler.target])
+    _counts(rows, history.lost)
     _rows(history, [each for each in newest if each.kind != "attributes"], items, rows)
     _items(history, expected([each for each in newest if each.kind == "attributes"], items), stored)
     _secrets(history, rows)
 
 
-def _counts(rows, lost, targets):
-    """No row counts less than nothing, and none of a handler that is still there counts nothing."""
+def _counts(rows, lost):
+    """No row counts less than nothing, and none counts nothing."""
     for place, image in rows.items():
         count = contributors(image)
         if count is not None and count < 0:
             raise Broken(f"row {_cut(place[1:])} has {count} contributors: {plain(image)}")
-        if count == 0 and place not in lost and any(matches(target, place) for target in targets):
+        if count == 0 and place not in lost:
             raise Broken(f"row {_cut(place[1:])} is empty and still there: {plain(image)}")
 
 
