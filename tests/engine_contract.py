@@ -747,10 +747,12 @@ class EngineContract:
         store.write(LedgerWrite(LEDGER, (part,), 1, 0, expires=False))
         assert store.state()["total.u"] == "[2]"
 
-    def test_step_that_leaves_nothing_does_not_mind_what_is_not_finished(self, store):
+    def test_step_that_leaves_nothing_has_to_read_what_is_not_finished_too(self, store):
         self.left(store)
         part = LedgerPart("total", "v2", "", "")
-        store.write(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
+        (reason,) = store.refused(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
+        assert (reason.code, reason.item["total.u"]) == (CONDITION, "[]")
+        store.write(LedgerWrite(LEDGER, (part,), 1, 0, expires=False))
         assert (store.state()["total.u"], store.state()["total.v"]) == ("[]", "v2")
 
     # Rows without contributors

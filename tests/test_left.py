@@ -156,6 +156,15 @@ def test_what_an_unfinished_step_left_is_finished_by_the_next_step_that_leaves_a
     assert list(shop.rows()) == ["DAY#3"]
 
 
+def test_what_an_unfinished_step_left_is_finished_by_a_batch_that_assumes_just_what_is_stored():
+    shop = Shop()
+    first, gone, later = shop.put(day="1", price=5), shop.put(price=5), shop.put(price=6)
+    shop.deliver(first)
+    shop.die(gone)
+    assert shop.deliver(first, gone, later) == []
+    assert shop.rows() == {}
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_what_is_finished_is_taken_out_of_the_ledger(view):
     shop = Shop(view=view)

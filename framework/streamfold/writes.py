@@ -142,7 +142,7 @@ class LedgerPart(NamedTuple):
 
     ``expected`` is the stored contribution that the effects were computed from, compared where the whole
     ``LedgerWrite`` has no ``revision``: the part must then be absent or of an older version, hold that
-    contribution, and bear no fence.
+    contribution, bear no fence, and nothing that it left may be unfinished: who does not read it would not finish it.
 
     ``left``: the rows and entries that it held and holds no more, as text; None where it leaves none. Whoever finishes
     these rows then takes the text away (``Left``); until that is done no step may overwrite it unread.

@@ -166,9 +166,7 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def unread(holds: Any) -> Any:
-        return lambda write, item: holds(
-            write._replace(parts=tuple(part._replace(left=None) for part in write.parts)), item
-        )
+        return lambda write, item: holds(write, item and {name: item[name] for name in item if name[-2:] != ".u"})
 
     with on_engines("ledger_holds", unread):
         yield

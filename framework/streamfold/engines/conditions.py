@@ -17,6 +17,8 @@ def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
     if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
         return False
     for part in write.parts:
+        if part.handler + ".u" in stored:
+            return False
         version = stored.get(part.handler + ".v")
         if version is None:
             if part.expected:
@@ -24,8 +26,6 @@ def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
         elif (
             version >= part.version or stored[part.handler + ".s"] != part.expected or part.handler + ".fence" in stored
         ):
-            return False
-        if part.left is not None and part.handler + ".u" in stored:
             return False
     return True
 

@@ -292,9 +292,8 @@ def _takes(use: Expression, write: AddRow) -> dict[str, str]:
 
 
 def _optimistic(use: Expression, part: LedgerPart) -> str:
-    """The part is of an older version, holds what the effects were computed from, and bears no fence.
-
-    Where the step leaves something, nothing that an earlier one left is still to be finished.
+    """The part is of an older version, holds what the effects were computed from, bears no fence, and nothing that an
+    earlier step left is still to be finished.
     """
     version, stored = use.name(part.handler + ".v"), use.name(part.handler + ".s")
     older = (
@@ -302,7 +301,7 @@ def _optimistic(use: Expression, part: LedgerPart) -> str:
         f"AND attribute_not_exists({use.name(part.handler + '.fence')})"
     )
     holds = f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
-    return holds if part.left is None else f"{holds} AND attribute_not_exists({use.name(part.handler + '.u')})"
+    return f"{holds} AND attribute_not_exists({use.name(part.handler + '.u')})"
 
 
 def _live(use: Expression, live: int) -> str:
