@@ -27,7 +27,7 @@ from streamfold.errors import (
     told,
 )
 from streamfold.expiry import outlived
-from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.ledger import LedgerItem, Step, claim_key, held_after, ledger_key
 from streamfold.ledger_reads import filled
 from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
@@ -124,7 +124,7 @@ class Batch:
         for step in steps:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
-            named.rows.difference_update(step.after)
+            named.rows.difference_update(held_after(step, found))
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> Named:
