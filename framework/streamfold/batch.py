@@ -124,7 +124,9 @@ class Batch:
         for step in steps:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
-            named.rows.difference_update(held_after(step, found))
+            held = held_after(step, found)
+            named.rows.difference_update(held)
+            named.hold(self.app.name, step.route, item, held)
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> Named:
