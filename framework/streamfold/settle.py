@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
-from streamfold.contribution import Contribution, moved_by, stored_rows
+from streamfold.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -53,16 +53,21 @@ class Named:
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Takes what the code makes of one image of an item."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._take_all(parts, moved_by(application, route, item, parts, parts))
+        self._take_all(parts, moved_by(application, route, item, parts))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
         """Takes what a ledger item holds, and what its steps left behind."""
         if route.name in found.parts:
             part = found.parts[route.name]
-            left = stored_rows(part.left)
+            left = left_rows(part.left)
             self.rows.update(left)
             for parts in (stored_rows(part.text), left):
-                self._take_all(parts, moved_by(application, route, item, parts, {}))
+                self._take_all(parts, moved_by(application, route, item, parts))
+
+    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
+        """Takes what an item holds now, which decides how the entries of its rows are ordered."""
+        for key, places in moved_by(application, route, item, held, held=True).items():
+            self.take(key, places)
 
     def _take_all(self, parts: Contribution, moved: Touched) -> None:
         self.truths.update(filter(is_truth, parts))
@@ -294,7 +299,8 @@ def _show(row: Row, moved: Moved, shows: Shows, values: dict[str, Any], removed:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
     removed.append(PLACES + moved.name)
     if not shows.contents:
-        removed += [*names, edge]
+        # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
+        removed += [*names, edge] if edge in row else []
         return
     ordering = Ordering.of(moved.ordering)
     value = made(ordering, shows.contents)
