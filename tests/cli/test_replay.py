@@ -657,6 +657,15 @@ def test_failures_are_listed_up_to_ten_and_all_counted(folder, source):
     assert "... 12 failures in all; --json lists more of them." in ran.err
 
 
+def test_changes_of_one_item_that_fail_alike_are_told_once(folder, source):
+    ran = folder.run(
+        "replay", folder.records(*(source.put("ORDER#1", "ITEM#a", colour=n) for n in range(3))), "--batch-size", "1"
+    )
+
+    assert ran.err.count("Failed: ") == 1
+    assert "So did 2 more records, for the same reason." in ran.err
+
+
 ONE_ROW = """
 from streamfold import App, Key, Max, Router, Row
 
