@@ -174,7 +174,7 @@ def test_file_whose_items_are_damaged_is_an_error_that_says_so(opened, path, rea
     engine = opened()
     engine.transact([COUNTED, CLAIM], 0)
     spoil(path, text)
-    with pytest.raises(EngineError, match=r"it is damaged\. --fresh starts anew; name another with --state\."):
+    with pytest.raises(EngineError, match=r"is damaged\. replay --fresh starts anew, or name another with --state\."):
         READS[read](engine)
 
 

@@ -115,7 +115,7 @@ def test_a_renamed_handler_is_refused_with_the_remedy():
         "Handler 'total' (view into main: TOTAL / X) is known to the state, but the application has it no more. "
         'Was it renamed? Then keep its identity: name="total". Is it given up? Then App(..., retired=["total"]); '
         "its rows stay as they are. Is this code older than what ran before? Then STREAMFOLD_OLDER_CODE=on lets it "
-        "run. For a local state, --fresh starts anew."
+        "run. For a local state, replay --fresh starts anew."
     )
 
 
@@ -223,7 +223,7 @@ def test_another_source_of_a_table_is_refused_with_the_remedy(before, now):
     assert str(caught.value) == (
         f"The state knows table 'main' through {words[before]}, and now its records come from {words[now]}: versions "
         "of the two do not compare. To change over for good, let the old source run dry, then raise STREAMFOLD_EPOCH "
-        "to 4: every version is then newer than those of the old source. For a local state, --fresh starts anew."
+        "to 4: every version is then newer than those of the old source. For a local state, replay --fresh starts anew."
     )
 
 
@@ -280,7 +280,7 @@ def test_the_message_names_both_tables_and_the_ways_to_go_on():
         "items and rows does not hold there, and their amounts would be added to rows that have other ones. A table of "
         "its own needs a state of its own, STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? "
         "docs/operations.md says how to go on. Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to "
-        "1. For a local state, --fresh starts anew."
+        "1. For a local state, replay --fresh starts anew."
     )
 
 
@@ -430,7 +430,7 @@ def test_rows_that_a_retired_handler_put_whole_are_left_to_it(before, after):
         "Handler 'total' is retired, and its rows of main: OWN#{a} / Y would be written by 'renamed' too: what the "
         "retired handler counted stays in them and would count twice. Was it renamed? Then keep its identity, "
         "name=\"total\", and take it out of retired=. Otherwise give 'renamed' another target. For a local state, "
-        "--fresh starts anew."
+        "replay --fresh starts anew."
     )
 
 

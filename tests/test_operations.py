@@ -13,6 +13,7 @@ from streamfold.settings import Settings
 from streamfold.world import World
 from tests.engine_contract import make_table
 from tests.source import Source
+from tests.statements import WithStatements
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 ITEM, TOTAL, OWN = Key("I#{i}", "X"), Key("TOTAL", "R"), Key("OWN#{i}", "Y")
@@ -37,7 +38,7 @@ def application():
 def test_rows_of_a_restored_table_are_made_anew_from_its_items():
     recipe = {}
     exec(re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL).group(1), recipe)
-    app, source, client = application(), Source(), boto3.client("dynamodb")
+    app, source, client = application(), Source(), WithStatements(boto3.client("dynamodb"))
     make_table(client, "restored", {"PK": "S", "SK": "S"})
     for state in ("state", "state-2"):
         make_table(client, state, {"pk": "S", "sk": "S"})

@@ -10,6 +10,7 @@ from streamfold.aggregates import Number
 from streamfold.change import ItemKey, item_name
 from streamfold.entries import NOTHING, PLAIN_ENTRY, Entry, Held, HeldByName, Mark, all_held, moved, taken
 from streamfold.entries import writes as entry_writes
+from streamfold.errors import damaged
 from streamfold.key import KeyValue
 from streamfold.route import Route, Target
 from streamfold.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
@@ -77,7 +78,14 @@ def _tagged(value: KeyValue | None) -> str:
 
 
 def stored_rows(text: str) -> Contribution:
-    """The contribution of a stored text."""
+    """The contribution of a stored text. Raises ``EngineError`` for one that is damaged."""
+    try:
+        return _rows(text)
+    except (AttributeError, TypeError, ValueError):
+        raise damaged("A ledger item") from None
+
+
+def _rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         key = (table, _untagged(partition), _untagged(sort))

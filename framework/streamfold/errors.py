@@ -153,6 +153,14 @@ class EngineError(StreamfoldError):
     """Raised when a store is missing, not reachable or refuses a call for good."""
 
 
+def damaged(what: str) -> EngineError:
+    """What is said of a state that holds what nobody wrote there."""
+    return EngineError(
+        f"{what} cannot be read: the state is damaged. For a local state, replay --fresh starts anew. On DynamoDB the "
+        "rows are made anew over an empty state: docs/operations.md says how."
+    )
+
+
 class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
     """Raised when a call timed out or failed inside the service: it may or may not have taken effect."""
 

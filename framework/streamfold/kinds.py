@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from streamfold.attribute_kinds import PLAIN, RETIRED, follows, joined, known, shares
 from streamfold.engines import Engine
 from streamfold.envelope import Seen
-from streamfold.errors import EngineUnavailable, told
+from streamfold.errors import EngineUnavailable, damaged, told
 from streamfold.key import Key
 from streamfold.ledger import kinds_key
 from streamfold.route import Kinds, Target
@@ -44,7 +44,11 @@ class Stored:
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "Stored":
-        return cls(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
+        """The kinds of a state item. Raises ``EngineError`` for one that is damaged."""
+        try:
+            return cls(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
+        except (TypeError, ValueError):
+            raise damaged("What the state says of attributes") from None
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines import Engine
 from streamfold.envelope import Seen
-from streamfold.errors import ManifestError
+from streamfold.errors import ManifestError, damaged
 from streamfold.kinds import Known, kinds_keys, learned, place_of
 from streamfold.ledger import manifest_key
 from streamfold.manifest_rules import Entry, check_handlers, check_retired, is_lacking, table_entry
@@ -38,8 +38,12 @@ class Manifest(NamedTuple):
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "Manifest":
-        handlers, tables = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables"))
-        return cls(handlers, tables, int(item.get("r", 0)))
+        """The manifest of a state item. Raises ``EngineError`` for one that is damaged."""
+        try:
+            handlers, tables = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables"))
+            return cls(handlers, tables, int(item.get("r", 0)))
+        except (TypeError, ValueError):
+            raise damaged("The state's manifest") from None
 
     def partial_since(self, handler: str) -> str | None:
         """Since when a handler may have missed items, None where it has seen all of them."""

@@ -12,7 +12,7 @@ Entry = dict[str, Any]
 Entries = Mapping[str, Entry]
 ROW_KINDS = ("view", "index", "unique index", "attributes")
 """Kinds of handlers whose contributions stay in rows when they are retired."""
-FRESH = "For a local state, --fresh starts anew."
+FRESH = "For a local state, replay --fresh starts anew."
 
 
 def check_handlers(before: Entries, now: Entries, retired: Collection[str], *, older: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sqlite3
 from copy import deepcopy
 
 import pytest
@@ -343,7 +344,8 @@ def test_record_of_a_table_that_holds_derived_rows_only_is_counted_and_not_deliv
     source.more = {"table": "orders"}
     item = source.put("ORDER#1", "ITEM#a", price=1)
     row = {**item, "eventSourceARN": item["eventSourceARN"].replace("table/orders", "table/reports")}
-    row["dynamodb"] = {**item["dynamodb"], "Keys": {"name": {"S": "ORDER#1"}}}
+    key = {"name": {"S": "ORDER#1"}}
+    row["dynamodb"] = {**item["dynamodb"], "Keys": key, "NewImage": {**item["dynamodb"]["NewImage"], **key}}
 
     ran = folder.run("replay", folder.records(item, row), "--json")
 
@@ -655,6 +657,15 @@ def test_failures_are_listed_up_to_ten_and_all_counted(folder, source):
     assert "... 12 failures in all; --json lists more of them." in ran.err
 
 
+def test_changes_of_one_item_that_fail_alike_are_told_once(folder, source):
+    ran = folder.run(
+        "replay", folder.records(*(source.put("ORDER#1", "ITEM#a", colour=n) for n in range(3))), "--batch-size", "1"
+    )
+
+    assert ran.err.count("Failed: ") == 1
+    assert "So did 2 more records, for the same reason." in ran.err
+
+
 ONE_ROW = """
 from streamfold import App, Key, Max, Router, Row
 
@@ -959,3 +970,25 @@ def test_target_without_rows_is_told_where_its_handler_had_records(folder, sourc
     assert "1 other handler had no records." in ran.out
     assert "OTHER / {sku}  (nothing)\nno rows\n" in ran.out
     assert "NEVER / {session_id}" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("begins", "name", "what"),
+    [
+        ("manifest#", "handlers", "The state's manifest"),
+        ("kinds#", "kinds", "What the state says of attributes"),
+        ("ledger#", "order_total.s", "A ledger item"),
+    ],
+)
+def test_a_state_whose_texts_are_damaged_ends_in_a_message(folder, source, begins, name, what):
+    folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), *STATE)
+    state = sqlite3.connect(folder.path / STATE[1])
+    ((key, text),) = state.execute("SELECT pk, item FROM state WHERE pk LIKE ?", (begins + "%",))
+    state.execute("UPDATE state SET item = ? WHERE pk = ?", (json.dumps(json.loads(text) | {name: "oops"}), key))
+    state.commit()
+    state.close()
+
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=2)), *STATE)
+
+    assert ran.code == 2
+    assert f"Error: {what} cannot be read: the state is damaged. For a local state, replay --fresh" in ran.err

@@ -106,6 +106,16 @@ def test_handler_that_is_new_to_a_state_is_shown_as_partial(folder):
     assert "partial" not in folder.run("routes").out
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("shop", "No handler is partial."), ("blog", "The state does not know application 'blog'")]
+)
+def test_a_state_with_nothing_to_tell_is_said_to_be_whole_or_anothers(folder, name, said):
+    folder.app(COUNTS + 'app = App("shop", routers=[router])')
+    assert folder.run("replay", folder.records(Source().put("A#1", "X")), "--state", "shop.db").code == 0
+    folder.app(COUNTS + f'app = App("{name}", routers=[router])')
+    assert said in folder.run("routes", "--state", "shop.db").out
+
+
 def test_older_code_shows_with_the_state_what_it_lacks(folder, monkeypatch):
     source = Source()
     records = folder.records(source.put("A#1", "X"))

@@ -299,7 +299,7 @@ def test_state_with_an_item_without_a_key_is_called_damaged(folder, source):
     ran = folder.run("show", "--state", "state.db")
 
     assert ran.code == 2
-    assert "An item of table 'main' has no attribute 'PK': the state is damaged. --fresh starts anew." in ran.err
+    assert "An item of table 'main' has no attribute 'PK': the state is damaged. replay --fresh starts anew." in ran.err
 
 
 def test_file_that_is_no_state_is_refused(folder):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import attribute_kinds, kinds, lambda_entry, manifest, manifest_rules, part
+from streamfold import attribute_kinds, contribution, kinds, lambda_entry, manifest, manifest_rules, part
 from tests.mutants.registry import mutant
 
 MANIFEST, KINDS, ENTRY = "tests/test_manifest.py::", "tests/test_kinds.py::", "tests/test_lambda_entry.py::"
@@ -146,4 +146,14 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(attribute_kinds, "COLLECTED", {}):
+        yield
+
+
+@mutant(
+    "a damaged contribution ends in a trace",
+    None,
+    tests="tests/cli/test_replay.py::test_a_state_whose_texts_are_damaged_ends_in_a_message",
+)
+def _() -> Iterator[None]:
+    with patch.object(contribution, "damaged", ValueError):
         yield

@@ -79,8 +79,12 @@ def command(
         return
     names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
-    if lacking := _lacking_handlers(manifest, app):
+    lacking = _lacking_handlers(manifest, app)
+    if lacking:
         click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
+    elif manifest is not None and "partial_since" not in names:
+        whole = f"The state does not know application {app.name!r}; is --state or STREAMFOLD_STATE_TABLE another's?"
+        click.echo(f"\n{'No handler is partial.' if manifest.handlers else whole}")
     if app.tenant:
         click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
 

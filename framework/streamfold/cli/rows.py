@@ -51,7 +51,8 @@ def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
         return decode(item[table.partition]), decode(item[table.sort]) if table.sort else None
     except KeyError as missing:
         raise EngineError(
-            f"An item of table {table.name!r} has no attribute {missing}: the state is damaged. --fresh starts anew."
+            f"An item of table {table.name!r} has no attribute {missing}: the state is damaged. replay --fresh starts "
+            "anew."
         ) from None
 
 

@@ -171,8 +171,10 @@ def _print_unwanted(summary: Summary) -> None:
 
 def _print_troubles(summary: Summary) -> None:
     causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
+    said: dict[str, int] = {}
     for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
-        causes.setdefault((failed.failure.handler, id(failed.failure.error)), []).append(failed)
+        cause = said.setdefault(str(failed.failure), id(failed.failure.error))
+        causes.setdefault((failed.failure.handler, cause), []).append(failed)
     for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
         where = f"{first.line}: " if first.line else ""
         click.echo(f"Failed: {where}{first.failure}", err=True)

@@ -24,7 +24,7 @@ SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 """What reading raises; of a damaged file SQLite's own message may be no text."""
-DAMAGED = "it is damaged. --fresh starts anew; name another with --state"
+DAMAGED = "it is damaged. replay --fresh starts anew, or name another with --state"
 WHY = {
     sqlite3.SQLITE_BUSY: "does another process use it?",
     sqlite3.SQLITE_FULL: "make room on its disk; what was committed is kept, and the same command goes on from there.",
