@@ -343,7 +343,8 @@ def test_record_of_a_table_that_holds_derived_rows_only_is_counted_and_not_deliv
     source.more = {"table": "orders"}
     item = source.put("ORDER#1", "ITEM#a", price=1)
     row = {**item, "eventSourceARN": item["eventSourceARN"].replace("table/orders", "table/reports")}
-    row["dynamodb"] = {**item["dynamodb"], "Keys": {"name": {"S": "ORDER#1"}}}
+    keys = {"name": {"S": "ORDER#1"}}
+    row["dynamodb"] = {**item["dynamodb"], "Keys": keys, "NewImage": keys}
 
     ran = folder.run("replay", folder.records(item, row), "--json")
 
