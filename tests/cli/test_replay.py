@@ -123,7 +123,7 @@ def test_one_pretty_printed_record_is_taken(folder, records):
     assert folder.totals() == {"ORDER#1": 1}
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("form", [(), pytest.param(("--json",), marks=pytest.mark.ci)])
 def test_replay_that_keeps_nothing_says_what_one_into_a_file_says(tmp_path, form):
     files = (*EVENTS, *SPECIAL, "--keep-going", *form)
     kept = streamfold("replay", *files, "--state", tmp_path / "state.db")
