@@ -71,7 +71,7 @@ class Plain(Driver):
 
     def _handle(self, number: int, route: Route, fields: Fields, change: Change) -> None:
         before = contribution(route, change.old, fields)
-        rows = difference(route, change.item, before, contribution(route, change.new, fields))
+        rows = difference(self.app.name, route, change.item, before, contribution(route, change.new, fields))
         writes = [row for row in rows if not (isinstance(row, AddRow) and row.changes_nothing)]
         if writes and self.engine.transact(writes, 0) is not None:
             raise Refusal

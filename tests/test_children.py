@@ -340,6 +340,7 @@ def test_a_plan_names_the_items_whose_children_go(app, engine):
     assert list(map(str, plan.whole)) == ["remove the children of ORDER#1 / METADATA"]
 
 
+@pytest.mark.ci
 def test_ten_thousand_children_interrupted_twenty_times_all_go_once_and_no_other_item_does(app):
     random, removed = Random(20260301), 0
     with closing(Store(app)) as engine:

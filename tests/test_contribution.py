@@ -34,9 +34,9 @@ wholes = st.integers(-(10**38) + 1, 10**38 - 1)
 key_values = st.text(max_size=3) | wholes | st.decimals(-100, 100, places=2) | st.binary(max_size=3)
 row_keys = st.tuples(st.sampled_from(["main", "other"]), key_values, st.none() | key_values)
 numbers = wholes | st.decimals(-(10**20), 10**20, places=3)
-amounts = st.dictionaries(st.text(max_size=3), numbers, max_size=3)
+amounts = st.dictionaries(st.text(max_size=2), numbers, max_size=2)
 stored_parts = st.builds(Part, amounts, st.none(), st.text("ab+/", max_size=3))
-contributions = st.dictionaries(row_keys.filter(lambda key: key[1] != ""), stored_parts, max_size=4)
+contributions = st.dictionaries(row_keys.filter(lambda key: key[1] != ""), stored_parts, max_size=2)
 
 
 @given(contributions)

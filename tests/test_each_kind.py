@@ -33,7 +33,7 @@ def check_alone(name, examples):
 
 @each_kind
 def test_a_kind_alone_leads_to_its_model(name):
-    check_alone(name, 5)
+    check_alone(name, 2)
 
 
 @pytest.mark.ci

@@ -6,10 +6,10 @@ import pytest
 
 from tests.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
-QUICK = Strides(15, 90, 120)
+QUICK = Strides(30, 180, 240)
 CI = Strides(5, 30, 40)
 NIGHTLY = Strides(1, 20, 60)
-QUICK_RUNS = 4_000
+QUICK_RUNS = 2_000
 CI_RUNS = 20_000
 NIGHTLY_RUNS = 100_000
 

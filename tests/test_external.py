@@ -11,6 +11,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.process import process_event
 from streamfold.settings import Settings
 from streamfold.world import World
+from streamfold.writes import StateKey
 from tests.source import Source
 
 SESSION = Key("SESSION#{session_id}", "METADATA")
@@ -46,7 +47,7 @@ class Mails:
         """Makes the only note say something else."""
         (item,) = self.notes()
         written = {name: next(iter(value.values())) for name, value in item.items()}
-        key = written.pop("pk"), written.pop("sk")
+        key = StateKey(written.pop("pk"), written.pop("sk"))
         changed = {
             **{name: int(value) if name in ("ttl", "until", "r") else value for name, value in written.items()},
             **attributes,

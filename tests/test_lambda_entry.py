@@ -201,6 +201,12 @@ def test_one_connection_that_cannot_be_made_fails_the_records_of_its_transaction
     assert 0 < len(identifiers(response)) < 40
 
 
+def test_a_connection_that_cannot_be_made_fails_the_record_and_not_the_invocation(app, client):
+    batch = event(Source().put("ORDER#1", customer="ada", total=3))
+    with unreachable_at(client, call=1):
+        assert len(identifiers(Function(app, QUIET, client)(batch, Context(60_000)))) == 1
+
+
 def test_a_missing_table_fails_the_invocation_and_says_which(app, client):
     client.delete_table(TableName="state")
     with pytest.raises(EngineError, match="A table is missing: state does not exist"):

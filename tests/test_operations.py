@@ -42,14 +42,14 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
     make_table(client, "restored", {"PK": "S", "SK": "S"})
     for state in ("state", "state-2"):
         make_table(client, state, {"pk": "S", "sk": "S"})
-    engine = DynamoEngine(client, {"main": (app.tables["main"], "restored")}, "state")
+    engine = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state")
     records = [source.put(f"I#{number}", "X", amount=number) for number in range(3)]
     assert process_event(app, records, engine, World(Settings())).failures == []
     for record in records[:2]:  # what the backup has of the items is older than its rows
         client.put_item(TableName="restored", Item=record["dynamodb"]["NewImage"])
 
     recipe["remove_derived_rows"](app, boto3.resource("dynamodb").Table("restored"))
-    anew = DynamoEngine(client, {"main": (app.tables["main"], "restored")}, "state-2")
+    anew = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state-2")
     for _ in range(2):
         recipe["repair_all"](application(), anew)
 

@@ -192,11 +192,12 @@ def test_record_that_lands_between_the_reads_is_not_overwritten_by_an_older_imag
     """Counter-example 12: had the source been read first, its old image would be written over the new one."""
     shop.deliver(shop.put(group="x", amount=5))
 
-    def another_record():
-        del shop.before["read_state"]
-        shop.deliver(shop.put(group="y", amount=7))
+    def another_record(keys):
+        if keys[0].pk.startswith("ledger#"):
+            del shop.before["read_state"]
+            shop.deliver(shop.put(group="y", amount=7))
 
-    shop.before["read_state"] = lambda *_: another_record()
+    shop.before["read_state"] = another_record
     shop.repair(handlers=["group_total"])
     assert shop.rows().items() >= group("y", 7).items()
     assert ("main", "GROUP#x", "TOTAL") not in shop.rows()

@@ -73,5 +73,5 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.manifest._compare", lambda known, current, retired: None):
+    with patch("streamfold.manifest.check_handlers", lambda *handlers, older: None):
         yield

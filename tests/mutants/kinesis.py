@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from streamfold.change import SEQUENCE_DIGITS_MAX
 from streamfold.kinesis import KinesisChange
+from streamfold.manifest_rules import table_entry
 from tests.mutants.registry import mutant
 
 ANY_ORDER = (
@@ -58,5 +59,8 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.manifest._tables", lambda known, sources, epoch: known):
+    def as_if_new(name: str, before: Any, *seen: Any) -> Any:
+        return table_entry(name, None, *seen)
+
+    with patch("streamfold.manifest.table_entry", as_if_new):
         yield

@@ -124,8 +124,8 @@ def _() -> Iterator[None]:
 
 @mutant("the delta comes from the images, whatever the ledger holds")
 def _() -> Iterator[None]:
-    def from_images(key: Any, item: Any, steps: Any, found: LedgerItem, added: Any) -> Any:
-        planned = replanned(key, item, steps, found, added)
+    def from_images(key: Any, item: Any, *arguments: Any) -> Any:
+        planned = replanned(key, item, *arguments)
         if planned is None or any(step.before is None for step in planned.steps):
             return planned
         name = key.pk.split("#")[1]
@@ -224,8 +224,8 @@ def _() -> Iterator[None]:
     tests=COUNTER_EXAMPLES + "test_removal_that_has_nothing_to_take_back_moves_the_version_on",
 )
 def _() -> Iterator[None]:
-    def written(*arguments: Any) -> Any:
-        unit = ledger_unit(*arguments)
+    def written(*arguments: Any, **options: Any) -> Any:
+        unit = ledger_unit(*arguments, **options)
         return unit if unit is not None and unit.effects else None
 
     with patch.object(batch_module, "ledger_unit", written), patch.object(plan_module, "ledger_unit", written):

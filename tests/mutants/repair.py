@@ -32,12 +32,12 @@ def _() -> Iterator[None]:
     planned = Repair._planned
 
     def source_first(self: Repair, work: Any, *more: Any) -> Any:
-        engine = self.engine
-        self.engine = _ReadAhead(engine, engine.read_source(work.item))
+        timed = self.timed
+        self.timed = _ReadAhead(timed, timed.read_source(work.item))
         try:
             return planned(self, work, *more)
         finally:
-            self.engine = engine
+            self.timed = timed
 
     with patch.object(Repair, "_planned", source_first):
         yield
@@ -67,11 +67,11 @@ def _() -> Iterator[None]:
     carried_out = Repair._carried_out
 
     def differences(self: Repair, *arguments: Any) -> Any:
-        engine, self.engine = self.engine, _Differing(self.engine)
+        timed, self.timed = self.timed, _Differing(self.timed)
         try:
             return carried_out(self, *arguments)
         finally:
-            self.engine = engine
+            self.timed = timed
 
     with patch.object(Repair, "_carried_out", differences):
         yield

@@ -67,8 +67,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a connection that cannot be made stops the run",
     None,
-    tests="tests/test_lambda_entry.py::"
-    "test_one_connection_that_cannot_be_made_fails_the_records_of_its_transaction_only",
+    tests="tests/test_lambda_entry.py::test_a_connection_that_cannot_be_made_fails_the_record_and_not_the_invocation",
 )
 def _() -> Iterator[None]:
     with patch.object(dynamodb_client, "EngineUnreachable", EngineError):

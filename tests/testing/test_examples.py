@@ -91,7 +91,7 @@ def test_images_of_a_recording_are_given(tmp_path):
 def test_a_number_that_38_digits_do_not_hold_is_told_with_the_remedy():
     writes = [Write(LINE, {"order_id": "1", "sku": "a"}, {"p": Decimal("0.1")})]
     for given in ({"items": {LINE: {"p": Decimal("0.1")}}}, {"writes": writes}):
-        with pytest.raises(HandlerFails, match=r"'per_piece' \(.*computed a number that 38 digits .*quantize"):
+        with pytest.raises(HandlerFails, match=r"'per_piece' \(.*computed a number that 38 digits .*rounded\(n"):
             check(app_with(per_piece), **given)
 
 

@@ -21,7 +21,7 @@ def check(name, seeds, **options):
 
 @each_profile
 def test_versions_of_the_code_lead_to_the_rows_of_the_newest(name):
-    check(name, range(1 if name in SLOW else 3))
+    check(name, range(1))
 
 
 @pytest.mark.ci

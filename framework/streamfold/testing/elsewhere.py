@@ -4,6 +4,8 @@
 on the changes that it is given, in another order, and answers what they yield, as text.
 """
 
+import ast
+import inspect
 import os
 import pickle
 import subprocess
@@ -109,14 +111,26 @@ class Elsewhere:
 def place_of(app: App) -> Place | None:
     """The module and the name by which another process finds an application; None where there is none.
 
-    A module that takes it from another stands before that one among the modules: its import began earlier.
+    A module that imports it from another, as tests do, is named only where no other has it.
     """
-    for name, module in reversed(list(sys.modules.items())):
-        if name != "__main__" and getattr(module, "__spec__", None) is not None:
-            for attribute, value in list(vars(module).items()):
-                if value is app:
-                    return name, attribute
-    return None
+    places = [
+        (name, attribute)
+        for name, module in list(sys.modules.items())
+        if name != "__main__" and getattr(module, "__spec__", None) is not None
+        for attribute, value in list(vars(module).items())
+        if value is app
+    ]
+    return next((place for place in places if not _is_imported(*place)), places[0] if places else None)
+
+
+def _is_imported(module: str, name: str) -> bool:
+    """Whether a module takes a name from another one."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError):  # it has no source
+        return False
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return any(name == (alias.asname or alias.name) for node in imports for alias in node.names)
 
 
 def _why_not(count: int) -> str:
