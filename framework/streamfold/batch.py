@@ -10,7 +10,7 @@ from streamfold.app import App
 from streamfold.audit import audit_row, own_change
 from streamfold.change import Change, ItemKey
 from streamfold.checks import check_view
-from streamfold.contribution import Contribution, stored_rows
+from streamfold.contribution import Contribution, left_rows
 from streamfold.derive import contribution, effects
 from streamfold.engines import Engine
 from streamfold.errors import (
@@ -27,7 +27,7 @@ from streamfold.errors import (
     told,
 )
 from streamfold.expiry import outlived
-from streamfold.ledger import LedgerItem, Step, claim_key, ledger_key
+from streamfold.ledger import LedgerItem, Step, claim_key, held_after, ledger_key
 from streamfold.ledger_reads import filled
 from streamfold.outcome import Failed, Held, NotStarted
 from streamfold.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
@@ -124,9 +124,9 @@ class Batch:
         for step in steps:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
-            named.rows.difference_update(step.after)
+            named.rows.difference_update(held_after(step, found))
         for name in self.app.retired & found.parts.keys():  # what its last step left empty is nobody's to keep
-            named.rows.update(stored_rows(found.parts[name].left))
+            named.rows.update(left_rows(found.parts[name].left))
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> Named:

@@ -31,6 +31,10 @@ class Part(NamedTuple):
     names: tuple[str, ...] = ()
 
 
+LEFT_STAMP_LETTERS = 8
+"""Letters of the step's stamp before what it left: whoever forgets late what another step left forgets nothing of it.
+"""
+
 Contribution = dict[RowKey, Part]
 """All that one item contributes through one handler, by row."""
 
@@ -148,6 +152,11 @@ def has_entries(*contributions: Contribution) -> bool:
     return any(part.ordered for rows in contributions for part in rows.values())
 
 
+def sets_plain(rows: Iterable[RowWrite]) -> bool:
+    """Whether plain attributes are set on a row that is added to."""
+    return any(isinstance(row, AddRow) and row.values for row in rows)
+
+
 def marked(
     rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution, declared: Contribution
 ) -> list[RowWrite]:
@@ -161,7 +170,9 @@ def marked(
         gone = {*plain, PLAIN_ENTRY} if plain else ()
         old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
         places = moved(mark, row.key, old, _ordered(after, row.key), _ordered(declared, row.key))
-        found.append(row._replace(stamp=mark.stamp, moved=places) if isinstance(row, AddRow) and places else row)
+        # What somebody settles meanwhile must not land on a plain attribute that was made of entries before.
+        moves = isinstance(row, AddRow) and (places or row.values)
+        found.append(row._replace(stamp=mark.stamp, moved=places) if moves else row)
     return found
 
 
@@ -181,7 +192,8 @@ def moved_by(
 def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
     """The text of the rows and entries that a step takes away; None where it takes none.
 
-    ``known`` is the text of those that earlier steps took away, and that are not known to be finished: it is joined.
+    ``known`` is what the ledger keeps of those that earlier steps took away, and that are not known to be finished: it
+    is joined.
     """
     left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
     for key, part in before.items():
@@ -189,9 +201,14 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
             left[key] = Part({}, None, "", ordered)
     if not left:
         return None
-    for key, part in stored_rows(known).items():
+    for key, part in left_rows(known).items():
         left[key] = Part({}, None, "", all_held(part.ordered, _ordered(left, key)))
     return stored_text(left)
+
+
+def left_rows(text: str) -> Contribution:
+    """The rows and entries that steps took away, of what the ledger keeps of them behind the stamp of the last."""
+    return stored_rows(text[LEFT_STAMP_LETTERS:])
 
 
 def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
@@ -245,9 +262,10 @@ def _add(key: RowKey, previous: Part | None, part: Part | None) -> AddRow:
 def _removed(was: Part, now: Part, plain: Mapping[str, Any]) -> tuple[str, ...]:
     """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
-    for name in was.ordered if plain else ():
-        if name in plain or name == PLAIN_ENTRY:
-            gone += [EDGE + name, PLACES + name]
+    for name in plain:  # also those that were not ordered: a row that the item left, and nobody settled, still says so
+        gone += [EDGE + name, PLACES + name]
+    if plain and PLAIN_ENTRY in was.ordered:
+        gone += [EDGE + PLAIN_ENTRY, PLACES + PLAIN_ENTRY]
     return (*gone, PLAIN_NAMES) if plain and PLAIN_ENTRY in was.ordered else tuple(gone)
 
 

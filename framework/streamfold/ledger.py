@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from streamfold.change import ItemKey
 from streamfold.contribution import (
+    LEFT_STAMP_LETTERS,
     NO_ROWS,
     Contribution,
     difference,
@@ -22,6 +23,7 @@ from streamfold.contribution import (
     has_entries,
     left_text,
     marked,
+    sets_plain,
     stored_rows,
     stored_text,
 )
@@ -201,13 +203,14 @@ def optimistic(
         before = kept_text(stored_text(step.before))
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
         rows = difference(application, step.route, item, step.before, step.after, added)
-        if has_entries(step.before, step.after):
-            mark = _mark(key, item, step, before)
+        mark = _mark(key, item, step, before)
+        if has_entries(step.before, step.after) or sets_plain(rows):
             rows = marked(rows, mark, step.before, step.after, step.before)
             writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, step.version, after, before, left_text(step.before, step.after, rows)))
+        left = _stamped(mark, left_text(step.before, step.after, rows))
+        parts.append(LedgerPart(step.route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
@@ -265,7 +268,7 @@ def _from_found(
         text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, target = stored_rows(text), step.version, step.after
         rows = difference(application, step.route, item, before, target, added)
-        ordered = has_entries(before, target)
+        ordered = has_entries(before, target) or sets_plain(rows)
         mark = _mark(key, item, step, f"r{found.revision}")
         rows = marked(rows, mark, before, target, step.before or {}) if ordered else rows
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
@@ -274,7 +277,8 @@ def _from_found(
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
         tallies.append(Tally.of(step.route.name, rows))
-        parts.append(LedgerPart(step.route.name, version, after, text, left_text(before, target, rows, known)))
+        leaves = _stamped(mark, left_text(before, target, rows, known))
+        parts.append(LedgerPart(step.route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
     gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
@@ -297,6 +301,10 @@ def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     return Mark(_application(key), step.route.name, item, stamp)
 
 
+def _stamped(mark: Mark, left: str | None) -> str | None:
+    return None if left is None else mark.stamp[:LEFT_STAMP_LETTERS] + left
+
+
 def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:
     """The contribution when only these writes of a step are done."""
     rows = dict(before)
@@ -311,6 +319,11 @@ def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> 
 def _done(step: Step, found: LedgerItem) -> bool:
     stored = found.parts.get(step.route.name)
     return stored is not None and stored.version >= step.version
+
+
+def held_after(step: Step, found: LedgerItem) -> Contribution:
+    """What the ledger holds once a step is done: what is stored, where that is of a newer change."""
+    return stored_rows(found.parts[step.route.name].text) if _done(step, found) else step.after
 
 
 def _kept(

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streamfold.change import Change, ItemKey
-from streamfold.contribution import Contribution, moved_by, stored_rows
+from streamfold.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.engines import Engine, Entries
 from streamfold.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -59,7 +59,7 @@ class Named:
         """Takes what a ledger item holds, and what its steps left behind."""
         if route.name in found.parts:
             part = found.parts[route.name]
-            left = stored_rows(part.left)
+            left = left_rows(part.left)
             self.rows.update(left)
             for parts in (stored_rows(part.text), left):
                 self._take_all(parts, moved_by(application, route, item, parts, {}))
@@ -294,7 +294,8 @@ def _show(row: Row, moved: Moved, shows: Shows, values: dict[str, Any], removed:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
     removed.append(PLACES + moved.name)
     if not shows.contents:
-        removed += [*names, edge]
+        # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
+        removed += [*names, edge] if edge in row else []
         return
     ordering = Ordering.of(moved.ordering)
     value = made(ordering, shows.contents)
