@@ -116,7 +116,11 @@ def put(**attributes):
         ([], [Row(n=Sum(2), x=1), Row(n=Sum(3))], [put(x=1, n=5)]),
         ([], [Row(n=Sum(3)), Row(n=Sum(2), x=1)], [put(x=1, n=5)]),
         ([], [Row(n=Sum(2))], [AddRow(OWNED_ROW, {"n": 2}, 1)]),
-        ([Row(n=Sum(2))], [Row(n=Sum(2), x=1)], [AddRow(OWNED_ROW, {}, 0, least=1, values={"x": 1})]),
+        (
+            [Row(n=Sum(2))],
+            [Row(n=Sum(2), x=1)],
+            [AddRow(OWNED_ROW, {}, 0, least=1, values={"x": 1}, removed=("_sf_e_x", "_sf_p_x"))],
+        ),
         ([Row(n=Sum(2), x=1)], [Row(n=Sum(3))], [AddRow(OWNED_ROW, {"n": 1}, 0, least=1, removed=("x",))]),
         ([Row(n=Sum(2))], [], [AddRow(OWNED_ROW, {"n": -2}, -1, least=1)]),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.checks import checked_routes
-from streamfold.contribution import NO_PART, difference, stored_rows, stored_text
+from streamfold.contribution import NO_PART, difference, left_rows, stored_rows, stored_text
 from streamfold.derive import contribution
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger import (
@@ -176,8 +176,9 @@ FIVE, SEVEN = contributed(Row(GROUP, group="x", n=Sum(5))), contributed(Row(GROU
 
 def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
-    left = stored_text(dict.fromkeys(FIVE, NO_PART))
-    part = LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), left)
+    [part] = found.guard.parts
+    assert part == LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), part.left)
+    assert left_rows(part.left) == dict.fromkeys(FIVE, NO_PART)
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
     assert not found.partial
     assert tuple(difference("shop", VIEW, ITEM, FIVE, SEVEN)) == found.effects

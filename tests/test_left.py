@@ -1,5 +1,7 @@
 """What a step leaves is finished whoever dies, by a redelivery or the next step that comes by."""
 
+from unittest.mock import patch
+
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
@@ -250,3 +252,33 @@ def test_a_parent_that_an_item_left_does_not_keep_its_amount(view, skipped, newe
     bearers = {name: shop.store.read_source(("main", f"CUSTOMER#{name}", "META")) for name in "AB"}
     assert "spent" not in bearers["A"]
     assert bearers["B"]["spent"] == {"N": "5"}
+
+
+# What is forgotten late, and what an older record finds.
+
+
+def days(app=None):
+    """An item that is in a row and out of it, of a stream of new images: only the ledger tells of the row."""
+    shop = Shop(app, view="NEW_IMAGE")
+    shop.deliver(shop.put(day="1", price=5))
+    return shop
+
+
+def test_who_forgets_late_what_a_step_left_forgets_nothing_of_a_later_step():
+    shop, late = days(), []
+    with patch.object(shop.store, "forget", late.append):
+        shop.deliver(shop.put(nothing=True))
+    shop.deliver(shop.put(day="1", price=5))
+    out = shop.put(nothing=True)
+    shop.die(out)
+    shop.store.forget(*late)
+    assert shop.deliver(out) == []
+    assert shop.rows() == {}
+
+
+def test_an_older_record_finishes_what_a_newer_one_left():
+    shop = days()
+    older, newer = shop.put(day="1", price=6), shop.put(nothing=True)
+    shop.die(older, newer)
+    assert shop.deliver(older) == []
+    assert shop.rows() == {}

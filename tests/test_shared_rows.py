@@ -1,15 +1,19 @@
 """Rows that are put whole by one version of the code, and added to by another; and rows that somebody removed."""
 
+from unittest.mock import patch
+
 import pytest
 
 from streamfold import App, Average, Collect, Count, Key, Max, Router, Row, Sum, Table, Top
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.process import process_event
 from streamfold.repair import Repair
 from streamfold.settings import Settings
+from streamfold.table import EDGE, STAMP
 from streamfold.values import decode
 from streamfold.world import World
+from streamfold.writes import SettleRow
 from tests.source import Source
 
 ORDER = Key("ORDER#{o}", "META")
@@ -279,3 +283,68 @@ def test_an_item_leaves_a_row_in_its_present_form_where_no_code_says_how_it_was(
     shop.deliver(new, *(shop.play(number, number + 10) for number in range(1, 6)))
     assert shop.deliver(new, shop.leave(0)) == []
     assert shop.row(GAME)["leaders"] == [15, 14, 13, 12, 11]
+
+
+def test_older_code_that_sees_old_records_again_leaves_a_row_in_its_present_form():
+    old, new = games(2), games(5)
+    shop = Games(old, new)
+    records = [shop.play(number, number) for number in range(6)]
+    shop.deliver(old, *records[:1])
+    shop.deliver(new, *records[1:], shop.play(0, 9))
+    assert shop.deliver(old, *records) == []
+    assert shop.row(GAME)["leaders"] == [9, 5, 4, 3, 2]
+
+
+def test_an_item_that_older_code_takes_out_of_a_row_leaves_it_in_its_present_form():
+    old, new = games(2), games(5)
+    shop = Games(old, new)
+    shop.deliver(new, *(shop.play(number, number) for number in range(6)))
+    assert shop.deliver(old, shop.leave(5)) == []
+    assert shop.row(GAME)["leaders"] == [4, 3, 2, 1, 0]
+
+
+# What was made of entries, and is a plain attribute now.
+
+
+def best():
+    """A view whose rows are plain, or of entries alone, as the order says."""
+    router = Router()
+
+    @router.view(ORDER, into=SUMMARY)
+    def orders(order):
+        if "w" in order:
+            yield Row(best=Max(order["w"]), **({"status": order["status"]} if "status" in order else {}))
+
+    return App("shop", routers=[router])
+
+
+def test_a_plain_attribute_that_was_made_of_entries_stays_when_the_record_comes_again():
+    app = best()
+    shop = Shop(app)
+    shop.deliver(app, shop.order(w=1))
+    plain = shop.order(w=2, status="paid")
+    shop.deliver(app, plain)
+    assert shop.deliver(app, plain) == []
+    assert shop.row() == {"best": 2, "status": "paid"}
+
+
+def test_a_plain_attribute_stays_on_a_row_that_nobody_settled_when_its_item_left():
+    app = best()
+    shop = Shop(app)
+    shop.deliver(app, shop.order(w=1))
+    left, again = shop.order(), shop.order(w=2, status="paid")
+    with patch.object(shop.store, "remove_empty", side_effect=EngineUnavailable("throttled")):
+        shop.deliver(app, left)
+    shop.store.rows[ROW] |= {EDGE + "best": {"S": "max:1 "}}
+    shop.deliver(app, again)
+    assert shop.deliver(app, left, again) == []
+    assert shop.row() == {"best": 2, "status": "paid"}
+
+
+def test_what_is_settled_late_does_not_land_on_a_plain_attribute():
+    app = best()
+    shop = Shop(app)
+    shop.deliver(app, shop.order(w=1))
+    stamp = shop.store.rows[ROW][STAMP]["S"]
+    shop.deliver(app, shop.order(w=2, status="paid"))
+    assert shop.store.transact([SettleRow(ROW, stamp, {"best": 1})], 0) is not None

@@ -124,7 +124,9 @@ class Batch:
         for step in steps:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
-            named.rows.difference_update(held_after(step, found))
+            held = held_after(step, found)
+            named.rows.difference_update(held)
+            named.hold(self.app.name, step.route, item, held)
         for name in self.app.retired & found.parts.keys():  # what its last step left empty is nobody's to keep
             named.rows.update(left_rows(found.parts[name].left))
         return named

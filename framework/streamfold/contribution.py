@@ -157,19 +157,14 @@ def sets_plain(rows: Iterable[RowWrite]) -> bool:
     return any(isinstance(row, AddRow) and row.values for row in rows)
 
 
-def marked(
-    rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution, declared: Contribution
-) -> list[RowWrite]:
-    """The writes of rows, where entries move below one with the step's stamp and what moves.
-
-    ``declared``: what the code makes of the item before its change, as far as that is known.
-    """
+def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
+    """The writes of rows, where entries move below one with the step's stamp and what moves."""
     found: list[RowWrite] = []
     for row in rows:
         plain = after[row.key].names if row.key in after else ()
         gone = {*plain, PLAIN_ENTRY} if plain else ()
         old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
-        places = moved(mark, row.key, old, _ordered(after, row.key), _ordered(declared, row.key))
+        places = moved(mark, row.key, old, _ordered(after, row.key))
         # What somebody settles meanwhile must not land on a plain attribute that was made of entries before.
         moves = isinstance(row, AddRow) and (places or row.values)
         found.append(row._replace(stamp=mark.stamp, moved=places) if moves else row)
@@ -177,12 +172,12 @@ def marked(
 
 
 def moved_by(
-    application: str, route: Route, item: ItemKey, rows: Contribution, declared: Contribution
+    application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
 ) -> dict[RowKey, tuple[Moved, ...]]:
-    """All that an item may have moved below the rows of a contribution."""
+    """All that an item may have moved below the rows of a contribution; those that it has ``held`` decide the form."""
     mark = Mark(application, route.name, item, "")
     found = {
-        key: moved(mark, key, part.ordered, NOTHING, _ordered(declared, key))
+        key: moved(mark, key, NOTHING, part.ordered) if held else moved(mark, key, part.ordered, NOTHING)
         for key, part in rows.items()
         if part.ordered
     }

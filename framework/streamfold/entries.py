@@ -111,20 +111,17 @@ def source_text(item: ItemKey) -> str:
     return text
 
 
-def moved(
-    mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, declared: HeldByName = NOTHING
-) -> tuple[Moved, ...]:
+def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
     """The places of a row that come, go or change between what a source held there and what it holds.
 
-    How they are ordered is told by what it holds now, or by what the code makes of it (``declared``); it is left open
-    where neither does. What left a row may have been put there by other code, and does not decide its form.
+    How they are ordered is told by what it holds now, and left open where it holds nothing. What left a row does not
+    decide its form, whatever code is at hand: others are in the row, and may be of newer code.
     """
     found = []
     for name in sorted({*before, *after}):
         orders = frozenset(_changed(before.get(name), after.get(name)))
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
-            known = after.get(name) or declared.get(name)
-            ordering = known.ordering if known else ""
+            ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
             found.append(Moved(where, name, ordering, frozenset(_place(order, source) for order in orders)))
     return tuple(found)

@@ -205,7 +205,7 @@ def optimistic(
         rows = difference(application, step.route, item, step.before, step.after, added)
         mark = _mark(key, item, step, before)
         if has_entries(step.before, step.after) or sets_plain(rows):
-            rows = marked(rows, mark, step.before, step.after, step.before)
+            rows = marked(rows, mark, step.before, step.after)
             writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
@@ -270,7 +270,7 @@ def _from_found(
         rows = difference(application, step.route, item, before, target, added)
         ordered = has_entries(before, target) or sets_plain(rows)
         mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(rows, mark, before, target, step.before or {}) if ordered else rows
+        rows = marked(rows, mark, before, target) if ordered else rows
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)

@@ -182,6 +182,7 @@ class Repair:
         named.add_stored(self.app.name, work.route, work.item, found)
         source = self.timed.read_source(work.item)  # behind the ledger: see above
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
+        named.hold(self.app.name, work.route, work.item, after)
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
         odd.left = stored.left if stored else ""

@@ -53,7 +53,7 @@ class Named:
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Takes what the code makes of one image of an item."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._take_all(parts, moved_by(application, route, item, parts, parts))
+        self._take_all(parts, moved_by(application, route, item, parts))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
         """Takes what a ledger item holds, and what its steps left behind."""
@@ -62,7 +62,12 @@ class Named:
             left = left_rows(part.left)
             self.rows.update(left)
             for parts in (stored_rows(part.text), left):
-                self._take_all(parts, moved_by(application, route, item, parts, {}))
+                self._take_all(parts, moved_by(application, route, item, parts))
+
+    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
+        """Takes what an item holds now, which decides how the entries of its rows are ordered."""
+        for key, places in moved_by(application, route, item, held, held=True).items():
+            self.take(key, places)
 
     def _take_all(self, parts: Contribution, moved: Touched) -> None:
         self.truths.update(filter(is_truth, parts))
