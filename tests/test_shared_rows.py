@@ -348,3 +348,19 @@ def test_what_is_settled_late_does_not_land_on_a_plain_attribute():
     stamp = shop.store.rows[ROW][STAMP]["S"]
     shop.deliver(app, shop.order(w=2, status="paid"))
     assert shop.store.transact([SettleRow(ROW, stamp, {"best": 1})], 0) is not None
+
+
+def test_who_settles_late_leaves_a_plain_attribute():
+    app = best()
+    shop = Shop(app)
+    entries, plain = shop.order(w=1), shop.order(w=2, status="paid")
+    read = shop.store.read_rows
+
+    def meanwhile(keys):
+        shop.store.read_rows = read
+        shop.deliver(app, plain)
+        return read(keys)
+
+    shop.store.read_rows = meanwhile
+    assert shop.deliver(app, entries) == []
+    assert shop.row() == {"best": 2, "status": "paid"}

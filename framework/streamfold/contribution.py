@@ -168,16 +168,16 @@ def sets_plain(rows: Iterable[RowWrite]) -> bool:
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
     """The writes of rows, where entries move below one with the step's stamp and what moves."""
     found: list[RowWrite] = []
-    for row in rows:
+    for write in rows:
+        row = write
         plain = after[row.key].names if row.key in after else ()
         gone = {*plain, PLAIN_ENTRY} if plain else ()
         old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
         places = moved(mark, row.key, old, _ordered(after, row.key))
         # What somebody settles meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
-            found.append(row._replace(stamp=mark.stamp, moved=places))
-        else:
-            found.append(row)
+            row = row._replace(stamp=mark.stamp, moved=places)
+        found.append(row)
     return found
 
 

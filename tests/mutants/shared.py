@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import commit, contribution, entries, ledger
+from streamfold import batch, commit, contribution, entries, ledger, settle
 from streamfold.engines import applied
 from streamfold.engines.memory import MemoryEngine
+from streamfold.table import EDGE
 from streamfold.writes import AddRow, DeleteRow, PutRow
 from tests.mutants.registry import mutant, on_engines
 
@@ -123,10 +124,93 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     moved = entries.moved
 
-    def by_what_left(mark: Any, row: Any, before: Any, after: Any, declared: Any = entries.NOTHING) -> Any:
-        return moved(mark, row, before, after, {**declared, **before})
+    def by_what_left(mark: Any, row: Any, before: Any, after: Any) -> Any:
+        found = moved(mark, row, before, after)
+        return tuple(
+            each._replace(ordering=before[each.name].ordering) if each.name in before and not each.ordering else each
+            for each in found
+        )
 
     with patch.object(contribution, "moved", by_what_left):
+        yield
+
+
+@mutant(
+    "the code at hand decides the form of rows that an item left",
+    None,
+    tests=(
+        SHARED + "test_older_code_that_sees_old_records_again_leaves_a_row_in_its_present_form",
+        SHARED + "test_an_item_that_older_code_takes_out_of_a_row_leaves_it_in_its_present_form",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(settle.Named, "add", settle.Named.hold), patch.object(settle.Named, "hold", lambda *_: None):
+        yield
+
+
+@mutant(
+    "a plain attribute is taken for one made of entries",
+    None,
+    tests=SHARED + "test_who_settles_late_leaves_a_plain_attribute",
+)
+def _() -> Iterator[None]:
+    show = settle._show
+
+    def any_row(row: Any, moved: Any, shows: Any, values: Any, removed: Any) -> None:
+        show({EDGE + moved.name: "", **row}, moved, shows, values, removed)
+
+    with patch.object(settle, "_show", any_row):
+        yield
+
+
+@mutant(
+    "a plain attribute leaves what a row says of its entries",
+    None,
+    tests=SHARED + "test_a_plain_attribute_stays_on_a_row_that_nobody_settled_when_its_item_left",
+)
+def _() -> Iterator[None]:
+    removed = contribution._removed
+
+    def no_edges(was: Any, now: Any, plain: Any) -> Any:
+        return tuple(name for name in removed(was, now, plain) if not name.startswith(EDGE))
+
+    with patch.object(contribution, "_removed", no_edges):
+        yield
+
+
+@mutant(
+    "what is settled late lands on plain attributes",
+    None,
+    tests=SHARED + "test_what_is_settled_late_does_not_land_on_a_plain_attribute",
+)
+def _() -> Iterator[None]:
+    marked = contribution.marked
+
+    def unmarked(rows: Any, *others: Any) -> Any:
+        found = marked(rows, *others)
+        return [row._replace(stamp="") if isinstance(row, AddRow) and not row.moved else row for row in found]
+
+    with patch.object(ledger, "marked", unmarked):
+        yield
+
+
+@mutant(
+    "whoever forgets late forgets what a later step left",
+    None,
+    tests=LEFT + "test_who_forgets_late_what_a_step_left_forgets_nothing_of_a_later_step",
+)
+def _() -> Iterator[None]:
+    with patch.object(ledger, "_stamped", lambda mark, left: None if left is None else "-" * 8 + left):
+        yield
+
+
+@mutant(
+    "an older record keeps its rows from being finished",
+    None,
+    tests=LEFT + "test_an_older_record_finishes_what_a_newer_one_left",
+)
+def _() -> Iterator[None]:
+    with patch.object(batch, "held_after", lambda step, found: step.after):
         yield
 
 

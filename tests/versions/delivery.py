@@ -104,7 +104,7 @@ class Delivery:
         self.tell(f"  {consumer.name}/{consumer.group or '-'} {version}: {_short(numbers)} {settings or ''}")
         failed = self._invoke(consumer, version, batch, settings)
         for number in numbers:
-            self.first.setdefault(number, (version, number not in failed))
+            self.first.setdefault((consumer.name, number), (version, number not in failed))
             if version == "old":  # it may have done its part before it failed
                 self.by.setdefault((consumer.name, consumer.group, number), version)
         self._acknowledge(consumer, version, shard, batch, failed)

@@ -64,7 +64,7 @@ def _secrets(history, rows):
     places = {item_of(record) for record in history.store.stream if "secret-" in str(record)}
     for record in history.store.stream:
         number = sequence_of(record)
-        if item_of(record) in places and first.get(number) == ("new", True):
+        if item_of(record) in places and first.get(("shop", number)) == ("new", True):
             for place, image in rows.items():
                 if number in str(image) and "secret-" in str(image):
                     raise Broken(f"history row {_cut(place[1:])} shows what is redacted")
