@@ -54,7 +54,7 @@ def check_kind(kind, writes, seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_histories_lead_to_the_model(kind, writes, seed):
     check_kind(kind, writes, seed)
 

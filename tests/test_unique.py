@@ -461,7 +461,7 @@ OPTIONS = [{}, {"by": "at"}, {"by": "at", "on_conflict": DOUBLE}]
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_histories_lead_to_the_model(options, writes, seed):
     check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
