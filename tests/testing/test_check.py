@@ -138,11 +138,11 @@ def seen_by_a_function():
     return first_only
 
 
-@pytest.mark.parametrize("handler", [kept_in_its_module, seen_by_a_function()], ids=["module", "closure"])
-def test_handler_that_gives_the_same_again_because_it_remembers_is_named_as_such(handler):
+@pytest.mark.parametrize("made", [lambda: kept_in_its_module, seen_by_a_function], ids=["module", "closure"])
+def test_handler_that_gives_the_same_again_because_it_remembers_is_named_as_such(made):
     KEPT.clear()
     with pytest.raises(NotDeterministic, match="it remembers other calls"):
-        check(app_with(handler), {ORDER_ITEM: ITEM}, histories=1)
+        check(app_with(made()), {ORDER_ITEM: ITEM}, histories=1)
 
 
 GREATEST = 0
@@ -165,18 +165,23 @@ def first_ever():
     return relative
 
 
-def on_itself(item):
-    on_itself.first = getattr(on_itself, "first", item["price"])
-    yield Row(total=Sum(on_itself.first))
+def on_itself():
+    def keeping(item):
+        keeping.first = getattr(keeping, "first", item["price"])
+        yield Row(total=Sum(keeping.first))
+
+    return keeping
 
 
-def _helped(price, known=[]):  # noqa: B006 - what is planted
-    known.append(price)
-    return known[0]
+def by_a_helper():
+    def helped(price, known=[]):  # noqa: B006 - what is planted
+        known.append(price)
+        return known[0]
 
+    def helping(item):
+        yield Row(total=Sum(helped(item["price"])))
 
-def by_a_helper(item):
-    yield Row(total=Sum(_helped(item["price"])))
+    return helping
 
 
 def in_another_module(item):
@@ -184,20 +189,21 @@ def in_another_module(item):
 
 
 REMEMBERING = {
-    "global": greatest_so_far,
-    "nonlocal": first_ever(),
+    "global": lambda: greatest_so_far,
+    "nonlocal": first_ever,
     "attribute of a function": on_itself,
     "default of a helper": by_a_helper,
-    "another module": in_another_module,
+    "another module": lambda: in_another_module,
 }
+"""What makes each handler: one that was called before has remembered already."""
 
 
-@pytest.mark.parametrize("handler", REMEMBERING.values(), ids=REMEMBERING)
-def test_handler_that_remembers_in_whatever_place_is_named_as_such(handler, monkeypatch):
+@pytest.mark.parametrize("made", REMEMBERING.values(), ids=REMEMBERING)
+def test_handler_that_remembers_in_whatever_place_is_named_as_such(made, monkeypatch):
     monkeypatch.setattr(everything, "REMEMBERED", {}, raising=False)
     monkeypatch.setitem(globals(), "GREATEST", 0)
     with pytest.raises(NotDeterministic, match="it remembers other calls"):
-        check(app_with(handler), {ORDER_ITEM: ITEM}, histories=1)
+        check(app_with(made()), {ORDER_ITEM: ITEM}, histories=1)
 
 
 def test_list_of_the_last_calls_is_no_order_of_a_set():
