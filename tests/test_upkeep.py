@@ -196,6 +196,18 @@ def test_a_change_of_derived_attributes_is_parked_for_a_view_that_is_switched_of
     assert [parked.handler for parked in parking.parked] == ["bands"]
 
 
+def test_an_item_that_is_put_anew_keeps_what_a_handler_that_is_switched_off_derived(app):
+    source, engine = Source(), MemoryEngine(app.tables.values())
+    bare = source.put("ORDER#1", status="paid", at="2026-03-01")
+    line = source.put("ORDER#1", "ITEM#a", price=12)
+    engine.put_sources([(("main", "ORDER#1", "METADATA"), bare["dynamodb"]["NewImage"], "1")])
+    assert process_event(app, [bare, line], engine, World(Settings())).failures == []
+    again = source.put("ORDER#1", status="paid", at="2026-03-02")
+    engine.put_sources([(("main", "ORDER#1", "METADATA"), again["dynamodb"]["NewImage"], "9")])
+    process_event(app, [again], engine, World(Settings(handlers_off=("order_total",))))
+    assert decode(engine.read_source(("main", "ORDER#1", "METADATA"))["total"]) == 12
+
+
 class Taking:
     """A parking place that keeps what it takes."""
 

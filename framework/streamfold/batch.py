@@ -169,7 +169,8 @@ class Batch:
         group, off, only = self.world.settings.function, self.world.settings.handlers_off, self.world.handlers
         for entry, fields in found:
             if entry.bears:
-                work.bears += [route for route in entry.bears if group in (None, route.group) and route.name not in off]
+                # A handler that is switched off is not called; what it derived before is still kept on its items.
+                work.bears += [route for route in entry.bears if group in (None, route.group)]
             for route in entry.routes:
                 if (group is not None and route.group != group) or (only is not None and route.name not in only):
                     continue
