@@ -196,7 +196,14 @@ def test_a_change_of_derived_attributes_is_parked_for_a_view_that_is_switched_of
     assert [parked.handler for parked in parking.parked] == ["bands"]
 
 
-def test_an_item_that_is_put_anew_keeps_what_a_handler_that_is_switched_off_derived(app):
+def test_an_item_that_is_put_anew_keeps_what_a_handler_that_is_switched_off_derived():
+    router = Router()
+
+    @router.attributes(ORDER_ITEM, of=ORDER)
+    def order_total(item):
+        yield Row(total=Sum(item["price"]))
+
+    app = App("shop", routers=[router])
     source, engine = Source(), MemoryEngine(app.tables.values())
     bare = source.put("ORDER#1", status="paid", at="2026-03-01")
     line = source.put("ORDER#1", "ITEM#a", price=12)
