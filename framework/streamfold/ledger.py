@@ -203,13 +203,16 @@ def optimistic(
         before = kept_text(stored_text(step.before))
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
         rows = difference(application, step.route, item, step.before, step.after, added)
-        mark = _mark(key, item, step, before)
-        if has_entries(step.before, step.after) or sets_plain(rows):
-            rows = marked(rows, mark, step.before, step.after)
-            writes += entries_between(mark, step.before, step.after)
+        left = left_text(step.before, step.after, rows)
+        ordered = has_entries(step.before, step.after) or sets_plain(rows)
+        if ordered or left is not None:  # most steps need no stamp
+            mark = _mark(key, item, step, before)
+            left = _stamped(mark, left)
+            if ordered:
+                rows = marked(rows, mark, step.before, step.after)
+                writes += entries_between(mark, step.before, step.after)
         effects += [*rows, *writes]
         tallies.append(Tally.of(step.route.name, rows))
-        left = _stamped(mark, left_text(step.before, step.after, rows))
         parts.append(LedgerPart(step.route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
