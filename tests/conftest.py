@@ -9,12 +9,14 @@ import hypothesis
 import pytest
 from moto import mock_aws
 
-from streamfold.values import EXACT
-from tests.source import Source
+from streamfold.records.values import EXACT
+from tests.helpers.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("streamfold")
-pytest.register_assert_rewrite("tests.engine_contract", "tests.entries_contract", "tests.commit_contract")
+pytest.register_assert_rewrite(
+    "tests.helpers.engine_contract", "tests.helpers.entries_contract", "tests.helpers.commit_contract"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +68,7 @@ class Queue:
 @pytest.fixture
 def queue(aws: None, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue that is not waited for."""
-    monkeypatch.setattr("streamfold.places.WAIT_SECONDS", 0)
+    monkeypatch.setattr("streamfold.failures.places.WAIT_SECONDS", 0)
     return Queue()
 
 

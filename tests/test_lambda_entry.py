@@ -19,10 +19,10 @@ from streamfold.lambda_entry import Function
 from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
-from tests.commands import ROOT, environment
-from tests.engine_contract import make_table
-from tests.records import item, record
-from tests.source import Source
+from tests.helpers.commands import ROOT, environment
+from tests.helpers.engine_contract import make_table
+from tests.helpers.records import item, record
+from tests.helpers.source import Source
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{customer}", "TOTAL")

@@ -18,7 +18,7 @@ from streamfold.parking import (
     make_client,
     open_parking,
 )
-from tests.records import item, record
+from tests.helpers.records import item, record
 
 RECORD = record(None, item("ORDER#1", photo=b"\x00\xff", name="Größe"))
 PARKED = Parked(

@@ -1,17 +1,17 @@
 """Fold a DynamoDB stream into views, audit logs and index items, exactly once."""
 
-from streamfold.aggregates import Average, Count, Sum
 from streamfold.app import App
-from streamfold.change import Change, Version
-from streamfold.effects import Add, Delete, Put, Row
+from streamfold.derivations.audit.options import AUDIT
 from streamfold.errors import StreamfoldError, Unprocessable
-from streamfold.key import Key
-from streamfold.ordered import Collect, Distinct, First, Latest, Max, Min, Top
-from streamfold.recorded import AUDIT
-from streamfold.rounding import divide, rounded
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table
+from streamfold.records.change import Change, Version
+from streamfold.records.rounding import divide, rounded
+from streamfold.records.values import Item
 from streamfold.router import Router
-from streamfold.table import Table
-from streamfold.values import Item
+from streamfold.routes.aggregates import Average, Count, Sum
+from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Top
 
 __all__ = [
     # what is declared

@@ -7,22 +7,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from streamfold.attributes import bound
-from streamfold.checks import chained, checked_routes
+from streamfold.derivations.attributes.declared import bound
 from streamfold.errors import DeclarationError
-from streamfold.key import Key
-from streamfold.real_names import check_variables
-from streamfold.route import Dispatch, Entry, entries_of
+from streamfold.keys.key import Key
+from streamfold.keys.real_names import check_variables
+from streamfold.keys.table import MAIN, Table, is_name
 from streamfold.router import Router
+from streamfold.routes.checks import chained, checked_routes
+from streamfold.routes.route import Dispatch, Entry, entries_of
+from streamfold.routes.tenants import apart
 from streamfold.settings import Settings
-from streamfold.table import MAIN, Table, is_name
-from streamfold.tenants import apart
 
 if TYPE_CHECKING:
+    from streamfold.batch.known_forms import Known
+    from streamfold.batch.report import Failure
     from streamfold.engines import Engine
-    from streamfold.kinds import Known
-    from streamfold.report import Failure
-    from streamfold.writes import RowKey
+    from streamfold.writes.guarded import RowKey
 
 
 class App:
@@ -100,9 +100,9 @@ class App:
         Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the store is missing, ``ManifestError``
         when the application does not fit the state.
         """
-        from streamfold.local import log, run
         from streamfold.parking import open_parking
-        from streamfold.world import World
+        from streamfold.replay.local import log, run
+        from streamfold.run import World
 
         settings = settings or Settings.from_environment(os.environ)
         world = World(
@@ -123,7 +123,7 @@ class App:
         AWS.
         """
         if "STREAMFOLD_ENGINE" in os.environ:
-            from streamfold import local
+            from streamfold.replay import local
 
             return local.handle(self, event)
         from streamfold.lambda_entry import handle

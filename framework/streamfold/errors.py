@@ -14,8 +14,8 @@ StreamfoldError
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
         +-- EngineUnreachable    nothing answers there: so too in a function, while a local replay stops
-        +-- NotStarted           the call was not begun, because time is nearly over (``streamfold.outcome``)
-        +-- Throttled            the table was throttled at every try (``streamfold.sending``)
+        +-- NotStarted           the call was not begun, because time is nearly over (``streamfold.commit.outcome``)
+        +-- Throttled            the table was throttled at every try (``streamfold.commit.sending``)
 """
 
 import re

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
+from streamfold.batch.process import process_changes, read_changes
+from streamfold.batch.report import Report
+from streamfold.derivations.whole_items import FOLDER, PLACES, is_place
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
-from streamfold.envelope import Origins, records_of
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
-from streamfold.lifecycle import FOLDER, PLACES, is_place
+from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
-from streamfold.process import process_changes, read_changes
-from streamfold.report import Report
+from streamfold.records.envelope import Origins, records_of
+from streamfold.run import World
 from streamfold.settings import Settings, undeclared_tables
-from streamfold.table import MAIN
-from streamfold.world import World
 
 if TYPE_CHECKING:
-    from streamfold.archive_places import ArchivePlace
+    from streamfold.derivations.archive.places import ArchivePlace
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"

@@ -1,7 +1,17 @@
-"""Limits of a DynamoDB transaction, apart from the rooms that obey them: reading settings need not import the
-planner.
-"""
+"""Limits of the services: how much one transaction takes, and how long one call may take."""
 
 ACTIONS_MAX = 100
 BYTES_MAX = 4 * 1024 * 1024
 """Actions and size of one transaction (API Reference, TransactWriteItems)."""
+
+CONNECT_SECONDS_MAX = 1
+READ_SECONDS_MAX = 4
+TRIES_MAX = 2
+"""botocore's defaults are 60 seconds a try and ten tries (``legacy``). DynamoDB answers in milliseconds: what takes
+seconds is better sent anew, and a throttled call is tried further by the engine, which knows the time that is left."""
+BACKOFF_SECONDS_MAX = 1
+"""Between the two tries of mode ``standard`` (botocore, retries/standard.py: a second at most before the second)."""
+CALL_SECONDS_MAX = TRIES_MAX * (CONNECT_SECONDS_MAX + READ_SECONDS_MAX) + BACKOFF_SECONDS_MAX
+"""The longest that one call takes: 2 * (1 + 4) + 1 = 11 seconds."""
+STOP_SECONDS = CALL_SECONDS_MAX + 1
+"""What is begun with more time than this ends before the invocation does, with a second for its answer."""

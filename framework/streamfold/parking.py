@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, told
-from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
-from streamfold.values import CANONICAL, to_json
+from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.records.values import CANONICAL, to_json
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""

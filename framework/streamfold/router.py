@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
-from streamfold.change import EVENTS, Event
-from streamfold.effects import Add, Delete, Put, Row
+from streamfold.derivations.audit.options import checked_recorded, default_target
+from streamfold.derivations.index.claims import SUFFIX, OnConflict, checked_unique, conflict_rows
+from streamfold.derivations.view.shards import checked_shards
+from streamfold.derivations.whole_items import Lifecycle, source_keys
 from streamfold.errors import DeclarationError
-from streamfold.key import Key
-from streamfold.lifecycle import Lifecycle, source_keys
-from streamfold.policy import OnError, Policy, checked_policy
-from streamfold.recorded import checked_recorded, default_target
-from streamfold.route import GROUP, Kind, Route
-from streamfold.shards import checked_shards
-from streamfold.signature import check_generator, check_plain, place, wanted_fields
-from streamfold.table import is_name
-from streamfold.unique import SUFFIX, OnConflict, checked_unique, conflict_rows
+from streamfold.keys.key import Key
+from streamfold.keys.table import is_name
+from streamfold.records.change import EVENTS, Event
+from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.policy import OnError, Policy, checked_policy
+from streamfold.routes.route import GROUP, Kind, Route
+from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -175,7 +175,9 @@ class Router(Lifecycle):
         route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:
-            from streamfold.numbered import numbered_route  # brings along what writes rows, which few cold starts need
+            from streamfold.derivations.audit.numbered import (
+                numbered_route,  # brings along what writes rows, which few cold starts need
+            )
 
             routes.append(numbered_route(route, versions, latest))
         for each in routes:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from streamfold.errors import SettingsError
-from streamfold.limits import ACTIONS_MAX
-from streamfold.timeouts import CALL_SECONDS_MAX, STOP_SECONDS
+from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, STOP_SECONDS
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"

@@ -15,11 +15,11 @@ from handlers import shop
 from streamfold import App, Router
 from streamfold.cli.engines import EMBEDDED_ACTIONS, open_memory
 from streamfold.cli.replay import GARBAGE_THRESHOLD
-from streamfold.envelope import Origins
-from streamfold.files import RecordedFiles
-from streamfold.replay import BATCH_RECORDS, Replay
+from streamfold.records.envelope import Origins
+from streamfold.replay.files import RecordedFiles
+from streamfold.replay.replay import BATCH_RECORDS, Replay
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.world import World
 from tests.bench.shop import lines
 
 ROUNDS = 7

@@ -8,11 +8,11 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
 
 from streamfold import Count, Item, Key, Router, Row
-from streamfold.checks import checked_routes
-from streamfold.envelope import Origins
-from streamfold.route import Dispatch, entries_of
+from streamfold.keys.table import MAIN
+from streamfold.records.envelope import Origins
+from streamfold.routes.checks import checked_routes
+from streamfold.routes.route import Dispatch, entries_of
 from streamfold.settings import Settings
-from streamfold.table import MAIN
 from tests.bench.shop import records
 
 ROUNDS = 7

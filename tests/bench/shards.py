@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from streamfold import App, Count, Item, Key, Router, Row, Sum
+from streamfold.batch.process import process_event
 from streamfold.engines.memory import MemoryEngine
-from streamfold.process import process_event
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.world import World
-from streamfold.writes import CONFLICT, Reason, Refused, Write
+from streamfold.writes.guarded import CONFLICT, Reason, Refused, Write
 from tests.bench.shop import records
 
 WORKERS = 8

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from streamfold.cli import main
-from streamfold.values import to_json
-from tests.commands import ROOT, Ran
+from streamfold.records.values import to_json
+from tests.helpers.commands import ROOT, Ran
 
 SHOP = """
 from streamfold import App, Count, Key, Router, Row, Sum

@@ -7,7 +7,7 @@ import pytest
 
 from streamfold.cli import chaos
 from streamfold.cli.replay import command
-from tests.commands import ROOT
+from tests.helpers.commands import ROOT
 
 REMEMBERS = """
 from streamfold import App, Count, Key, Router, Row, Sum

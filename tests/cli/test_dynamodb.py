@@ -6,10 +6,10 @@ import pytest
 from streamfold.cli.dynamodb import TRIES_MAX, SourceWriter
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError
-from streamfold.table import MAIN
-from streamfold.values import decode, encode
-from streamfold.writes import CONFLICT, VALIDATION, Reason, Refused
-from tests.engine_contract import make_table
+from streamfold.keys.table import MAIN
+from streamfold.records.values import decode, encode
+from streamfold.writes.guarded import CONFLICT, VALIDATION, Reason, Refused
+from tests.helpers.engine_contract import make_table
 
 ITEM, OTHER = ("main", "ORDER#1", "METADATA"), ("main", "ORDER#2", "METADATA")
 

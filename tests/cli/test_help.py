@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from streamfold.cli import COMMANDS
-from tests.commands import ROOT, command_line, environment
+from tests.helpers.commands import ROOT, command_line, environment
 
 
 @pytest.mark.parametrize("command", COMMANDS)

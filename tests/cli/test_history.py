@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.records import record
+from tests.helpers.records import record
 
 STATE = ("--state", "state.db")
 APP = """

@@ -4,8 +4,8 @@ import pytest
 
 from streamfold import Key
 from streamfold.cli.plans import plan_lines, write_line
-from streamfold.plan import Archived, Chunk, Copied, KeyedPut, Plan
-from streamfold.writes import (
+from streamfold.commit.plan import Archived, Chunk, Copied, KeyedPut, Plan
+from streamfold.writes.guarded import (
     AddRow,
     Claim,
     DeleteRow,
@@ -18,8 +18,8 @@ from streamfold.writes import (
     PutState,
     StateKey,
 )
-from tests.derived import handler, route
-from tests.records import change, item
+from tests.helpers.derived import handler, route
+from tests.helpers.records import change, item
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("ledger#shop#main#main#ORDER#1", "ITEM#a")
 BEST = Moved("entries#", "best", "max:1", frozenset({"1"}))

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from streamfold.testing import KinesisTwin
-from tests.failures import parked_document, queue_message, s3_object
+from tests.helpers.failures import parked_document, queue_message, s3_object
 
 STATE = ("--state", "state.db")
 SHOP = """

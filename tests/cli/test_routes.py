@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.source import Source
+from tests.helpers.source import Source
 
 APP = """
 from streamfold import App, Count, Key, Router, Row, Sum, Table

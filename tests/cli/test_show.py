@@ -7,7 +7,7 @@ import pytest
 
 from streamfold.cli.grids import print_long_grid
 from streamfold.engines.embedded import EmbeddedEngine
-from tests.records import record
+from tests.helpers.records import record
 
 STATE = ("--state", "state.db")
 NUMBERED = """

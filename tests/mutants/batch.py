@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import Batch
-from streamfold.settle import Named
-from tests import template as template_module
+from streamfold.batch.planning import Batch
+from streamfold.commit.recompute import Named
+from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
 
-CONTRACT = "tests/test_commit.py::TestCommit::"
+CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 
 @mutant("the first record of an item in a batch wins")
@@ -26,14 +26,14 @@ def _() -> Iterator[None]:
 
 @mutant("failed records are not reported")
 def _() -> Iterator[None]:
-    with patch("streamfold.process.add_failures", lambda report, failed: None):
+    with patch("streamfold.batch.process.add_failures", lambda report, failed: None):
         yield
 
 
 @mutant(
     "a batch that fails as a whole is not halved",
     None,
-    tests="tests/test_template.py::test_failed_record_fails_alone_and_does_not_stop_its_shard",
+    tests="tests/project/test_template.py::test_failed_record_fails_alone_and_does_not_stop_its_shard",
 )
 def _() -> Iterator[None]:
     load = template_module._Loader.get_single_data
@@ -68,10 +68,10 @@ def _() -> Iterator[None]:
     "the manifest is not compared",
     None,
     tests=(
-        "tests/test_process.py::test_renamed_handler_over_an_old_state_is_refused_before_anything_is_written",
-        "tests/test_manifest.py::test_a_handler_that_changed_its_meaning_is_refused_with_both",
+        "tests/batch/test_process.py::test_renamed_handler_over_an_old_state_is_refused_before_anything_is_written",
+        "tests/batch/test_manifest.py::test_a_handler_that_changed_its_meaning_is_refused_with_both",
     ),
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.manifest.check_handlers", lambda *handlers, older: None):
+    with patch("streamfold.batch.manifest.check_handlers", lambda *handlers, older: None):
         yield

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import plan as plan_module
-from streamfold.commit import Committer
+from streamfold.commit import plan as plan_module
+from streamfold.commit.committer import Committer
 from streamfold.engines.memory import MemoryEngine
-from streamfold.writes import CONFLICT, AddRow, GuardedPut, Refused
+from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant
 
-CONTRACT = "tests/test_commit.py::TestCommit::"
-PLAN = "tests/test_plan.py::"
+CONTRACT = "tests/commit/test_committer.py::TestCommit::"
+PLAN = "tests/commit/test_plan.py::"
 
 
 def _joining(changed: Any) -> Any:
@@ -115,7 +115,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_permanent_refusal_fails_only_the_handler_that_writes_the_row",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.by_handler", lambda unit: [unit]):
+    with patch("streamfold.commit.committer.by_handler", lambda unit: [unit]):
         yield
 
 

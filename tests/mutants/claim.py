@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import audit as audit_module
-from streamfold import batch as batch_module
-from streamfold.audit import audit_row
-from streamfold.batch import Batch
-from streamfold.change import Change
-from streamfold.commit import Committer
-from streamfold.digests import ROW, row_digest
+from streamfold.batch import planning as batch_module
+from streamfold.batch.planning import Batch
+from streamfold.commit.committer import Committer
+from streamfold.derivations.audit import rows as audit_module
+from streamfold.derivations.audit.digests import ROW, row_digest
+from streamfold.derivations.audit.rows import audit_row
 from streamfold.engines.memory import MemoryEngine
-from streamfold.writes import Claim, DeleteRow, GuardedPut, PutRow
+from streamfold.records.change import Change
+from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
 from tests.mutants.registry import mutant, on_engines
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
-CONTRACT = "tests/test_commit.py::TestCommit::"
+CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 
 @mutant("claim before the effects, in two transactions", "claim")
@@ -164,7 +164,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a history row's digests are chained to the row that was written before",
     None,
-    tests="tests/test_tampering.py::test_a_record_that_comes_again_or_days_later_keeps_the_history_honest",
+    tests="tests/derivations/audit/test_verify.py::test_a_record_that_comes_again_or_days_later_keeps_the_history_honest",
 )
 def _() -> Iterator[None]:
     before: dict[Any, str] = {}
@@ -183,7 +183,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a history row is put over the one that is there",
     None,
-    tests="tests/test_audit.py::test_a_row_that_was_redacted_is_not_rewritten_by_a_process_of_older_code",
+    tests="tests/derivations/audit/test_rows.py::test_a_row_that_was_redacted_is_not_rewritten_by_a_process_of_older_code",
 )
 def _() -> Iterator[None]:
     with patch.object(MemoryEngine, "_is_there", lambda self, key: False):

@@ -5,22 +5,27 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import bearing, derive, entries, kinds, process, upkeep
-from streamfold.batch import Batch
-from streamfold.change import Change
+from streamfold.batch import known_forms as kinds
+from streamfold.batch import process
+from streamfold.batch.planning import Batch
+from streamfold.derivations.attributes import bearing
+from streamfold.derivations.attributes import write_back as upkeep
+from streamfold.derivations.attributes.write_back import Upkeep
+from streamfold.derivations.view import fold as derive
 from streamfold.engines import keys, sources
-from streamfold.table import DERIVED
-from streamfold.upkeep import Upkeep
+from streamfold.keys.table import DERIVED
+from streamfold.ledger import entries
+from streamfold.records.change import Change
 from tests.mutants.registry import mutant
 
-UPKEEP = "tests/test_upkeep.py::"
-BEARING = "tests/test_bearing.py::"
+UPKEEP = "tests/derivations/attributes/test_write_back.py::"
+BEARING = "tests/derivations/attributes/test_bearing.py::"
 
 
 @mutant(
     "a unique row has one owner, the last to claim it",
     None,
-    tests="tests/test_unique.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
+    tests="tests/derivations/index/test_unique.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
 )
 def _() -> Iterator[None]:
     with patch.object(entries, "source_text", lambda _: "owner"):
@@ -40,7 +45,7 @@ def _() -> Iterator[None]:
 @mutant(
     "attributes are written over what was not read",
     "attributes",
-    tests="tests/test_engines.py::TestEngine::test_attributes_are_not_written_over_what_was_not_read",
+    tests="tests/engines/test_engines.py::TestEngine::test_attributes_are_not_written_over_what_was_not_read",
 )
 def _() -> Iterator[None]:
     with patch.object(sources, "_as_read", lambda *_: True):
@@ -89,7 +94,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what others noted of an attribute meanwhile is overlooked",
     None,
-    tests="tests/test_kinds.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
+    tests="tests/derivations/view/test_attribute_forms.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
 )
 def _() -> Iterator[None]:
     with patch.object(kinds, "_clash", lambda *_: None):
@@ -99,7 +104,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what was refused says what attributes are made of",
     None,
-    tests=("tests/test_kinds.py::test_what_was_refused_does_not_say_what_is_taken",),
+    tests=("tests/derivations/view/test_attribute_forms.py::test_what_was_refused_does_not_say_what_is_taken",),
 )
 def _() -> Iterator[None]:
     with patch.object(derive, "forget", lambda _: None):
@@ -109,7 +114,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what attributes are made of is not noted",
     None,
-    tests="tests/test_kinds.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
+    tests="tests/derivations/view/test_attribute_forms.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
 )
 def _() -> Iterator[None]:
     with patch.object(process, "keep_kinds", lambda *_: None):
@@ -203,7 +208,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a truth has the whole key of its item",
     None,
-    tests="tests/test_engines.py::TestEngine::test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is",
+    tests="tests/engines/test_engines.py::TestEngine::test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is",
 )
 def _() -> Iterator[None]:
     with patch.object(keys, "stored_key", lambda row: row):
@@ -213,7 +218,7 @@ def _() -> Iterator[None]:
 @mutant(
     "local stores take keys of any length",
     None,
-    tests="tests/test_engines.py::TestEngine::test_key_over_the_limits_is_refused_for_good",
+    tests="tests/engines/test_engines.py::TestEngine::test_key_over_the_limits_is_refused_for_good",
 )
 def _() -> Iterator[None]:
     with patch.object(keys, "_too_long", lambda *_: None):

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.change import SEQUENCE_DIGITS_MAX
-from streamfold.kinesis import KinesisChange
-from streamfold.manifest_rules import table_entry
+from streamfold.batch.manifest_rules import table_entry
+from streamfold.records.change import SEQUENCE_DIGITS_MAX
+from streamfold.records.kinesis import KinesisChange
 from tests.mutants.registry import mutant
 
 ANY_ORDER = (
-    "tests/test_process.py::test_notices_of_one_millisecond_lead_to_the_newest_change_in_whatever_order_they_come"
+    "tests/batch/test_process.py::test_notices_of_one_millisecond_lead_to_the_newest_change_in_whatever_order_they_come"
 )
-ONE_MICROSECOND = "tests/test_process.py::test_changes_of_one_microsecond_each_count_and_a_copy_does_not"
+ONE_MICROSECOND = "tests/batch/test_process.py::test_changes_of_one_microsecond_each_count_and_a_copy_does_not"
 
 
 def version_of(number: Any) -> Any:
@@ -54,7 +54,7 @@ def _() -> Iterator[None]:
     "a table's source kind is not compared",
     None,
     tests=(
-        "tests/test_manifest.py::test_another_source_of_a_table_is_refused_with_the_remedy",
+        "tests/batch/test_manifest.py::test_another_source_of_a_table_is_refused_with_the_remedy",
         "tests/cli/test_replay.py::test_state_that_kinesis_made_refuses_the_tables_own_stream",
     ),
 )
@@ -62,5 +62,5 @@ def _() -> Iterator[None]:
     def as_if_new(name: str, before: Any, *seen: Any) -> Any:
         return table_entry(name, None, *seen)
 
-    with patch("streamfold.manifest.table_entry", as_if_new):
+    with patch("streamfold.batch.manifest.table_entry", as_if_new):
         yield

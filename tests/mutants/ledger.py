@@ -4,24 +4,24 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import batch as batch_module
-from streamfold import ledger as ledger_module
-from streamfold import plan as plan_module
-from streamfold.batch import Batch
-from streamfold.change import Change
-from streamfold.commit import Committer
-from streamfold.contribution import difference
+from streamfold.batch import planning as batch_module
+from streamfold.batch.planning import Batch
+from streamfold.commit import plan as plan_module
+from streamfold.commit.committer import Committer
+from streamfold.commit.plan import ledger_unit
 from streamfold.engines.memory import MemoryEngine
-from streamfold.ledger import LedgerItem, replanned
-from streamfold.plan import ledger_unit
+from streamfold.ledger import item as ledger_module
+from streamfold.ledger.contribution import difference
+from streamfold.ledger.item import LedgerItem, replanned
+from streamfold.records.change import Change
 from streamfold.testing.names import FAULTS
-from streamfold.writes import LedgerWrite
+from streamfold.writes.guarded import LedgerWrite
 from tests.mutants.registry import mutant, on_engines
 from tests.mutants.search import BEST
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
-COUNTER_EXAMPLES = "tests/test_commit.py::TestCounterExamples::"
-CONTRACT = "tests/test_commit.py::TestCommit::"
+COUNTER_EXAMPLES = "tests/commit/test_committer.py::TestCounterExamples::"
+CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 
 def _holding(*, version: bool = True, contribution: bool = True, fence: bool = True) -> Any:
@@ -74,7 +74,7 @@ def _() -> Iterator[None]:
 
 @mutant(
     "the optimistic condition ignores the fence",
-    tests="tests/test_repair.py::test_write_that_was_planned_before_a_repair_is_refused_by_its_fence",
+    tests="tests/failures/test_repair.py::test_write_that_was_planned_before_a_repair_is_refused_by_its_fence",
 )
 def _() -> Iterator[None]:
     with _holding(fence=False):
@@ -83,13 +83,13 @@ def _() -> Iterator[None]:
 
 @mutant("versions are compared nowhere")
 def _() -> Iterator[None]:
-    with _holding(version=False), patch("streamfold.ledger._done", lambda step, found: False):
+    with _holding(version=False), patch("streamfold.ledger.item._done", lambda step, found: False):
         yield
 
 
 @mutant(
     "a step that was planned again is conditioned on the version, not on the revision",
-    tests="tests/test_repair.py::test_step_that_was_planned_again_is_refused_by_a_repair_in_between",
+    tests="tests/failures/test_repair.py::test_step_that_was_planned_again_is_refused_by_a_repair_in_between",
 )
 def _() -> Iterator[None]:
     def changed(holds: Any) -> Any:
@@ -186,7 +186,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_ledger_item_expires_only_when_no_handler_holds_anything",
 )
 def _() -> Iterator[None]:
-    from streamfold import process
+    from streamfold.batch import process
 
     def at_the_changes_time(app: Any, changes: Any, engine: Any, world: Any, *more: Any, **options: Any) -> Any:
         world.clock = changes[0].at.timestamp
@@ -206,7 +206,7 @@ def _() -> Iterator[None]:
 @mutant(
     "the version is without its stream's label",
     None,
-    tests="tests/test_process.py::test_older_stream_label_never_overwrites_a_newer_one",
+    tests="tests/batch/test_process.py::test_older_stream_label_never_overwrites_a_newer_one",
 )
 def _() -> Iterator[None]:
     made = Change.__init__
@@ -271,7 +271,7 @@ def _() -> Iterator[None]:
         stored = found.parts.get(step.route.name)
         return stored is not None and stored.version > step.version
 
-    with patch("streamfold.ledger._done", older):
+    with patch("streamfold.ledger.item._done", older):
         yield
 
 

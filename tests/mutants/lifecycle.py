@@ -6,15 +6,18 @@ from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from streamfold import archive, children, copies, whole
-from streamfold.children import Cursor
+from streamfold.derivations import whole
+from streamfold.derivations.archive import archives as archive
+from streamfold.derivations.cascade import children
+from streamfold.derivations.cascade.children import Cursor
+from streamfold.derivations.copy import copies
 from streamfold.engines import applied, embedded, memory
 from streamfold.engines.sources import source_refusal
-from streamfold.writes import AbsentSource, DeleteSource
+from streamfold.writes.guarded import AbsentSource, DeleteSource
 from tests.mutants.registry import mutant, on_engines
 
 ARCHIVED = whole._archived
-CHILDREN, ARCHIVE = "tests/test_children.py::", "tests/test_archive.py::"
+CHILDREN, ARCHIVE = "tests/derivations/cascade/test_children.py::", "tests/derivations/archive/test_archives.py::"
 
 
 @contextmanager
@@ -134,9 +137,9 @@ def _() -> Iterator[None]:
     "copies are copied on",
     None,
     tests=(
-        "tests/test_copies.py::test_an_item_that_is_a_copy_itself_is_not_copied",
-        "tests/test_copies.py::test_an_item_that_a_copy_was_written_over_is_kept_as_it_was_copied",
-        "tests/test_copies.py::test_replication_attributes_are_neither_copied_nor_a_reason_to_copy",
+        "tests/derivations/copy/test_copies.py::test_an_item_that_is_a_copy_itself_is_not_copied",
+        "tests/derivations/copy/test_copies.py::test_an_item_that_a_copy_was_written_over_is_kept_as_it_was_copied",
+        "tests/derivations/copy/test_copies.py::test_replication_attributes_are_neither_copied_nor_a_reason_to_copy",
     ),
 )
 def _() -> Iterator[None]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import derive, external
+from streamfold.derivations.on import external
+from streamfold.derivations.view import fold as derive
 from streamfold.engines import embedded
 from tests.mutants.registry import mutant
 
@@ -13,14 +14,14 @@ from tests.mutants.registry import mutant
     "an image with another key than its record is taken",
     None,
     tests=(
-        "tests/test_change.py::test_an_image_with_another_key_than_its_record_is_malformed",
-        "tests/test_kinesis.py::test_an_image_with_another_key_than_its_record_is_malformed",
+        "tests/records/test_change.py::test_an_image_with_another_key_than_its_record_is_malformed",
+        "tests/records/test_kinesis.py::test_an_image_with_another_key_than_its_record_is_malformed",
     ),
 )
 def _() -> Iterator[None]:
     with (
-        patch("streamfold.change.check_images", lambda *given: None),
-        patch("streamfold.kinesis.check_images", lambda *given: None),
+        patch("streamfold.records.change.check_images", lambda *given: None),
+        patch("streamfold.records.kinesis.check_images", lambda *given: None),
     ):
         yield
 
@@ -28,7 +29,7 @@ def _() -> Iterator[None]:
 @mutant(
     "two tables may have one variable",
     None,
-    tests="tests/test_real_names.py::test_two_tables_that_one_variable_would_name_are_refused",
+    tests="tests/keys/test_real_names.py::test_two_tables_that_one_variable_would_name_are_refused",
 )
 def _() -> Iterator[None]:
     with patch("streamfold.app.check_variables", lambda names: None):
@@ -39,8 +40,8 @@ def _() -> Iterator[None]:
     "two tables may be one, and the state too",
     None,
     tests=(
-        "tests/test_real_names.py::test_a_target_that_is_really_the_table_of_a_source_is_refused_before_anything_is_read",
-        "tests/test_real_names.py::test_a_state_table_that_is_the_application_s_own_is_refused",
+        "tests/keys/test_real_names.py::test_a_target_that_is_really_the_table_of_a_source_is_refused_before_anything_is_read",
+        "tests/keys/test_real_names.py::test_a_state_table_that_is_the_application_s_own_is_refused",
     ),
 )
 def _() -> Iterator[None]:
@@ -52,8 +53,8 @@ def _() -> Iterator[None]:
     "what a handler raises to end the program ends the batch",
     None,
     tests=(
-        "tests/test_process.py::test_a_handler_that_would_end_the_program_fails_its_record_only",
-        "tests/test_external.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
+        "tests/batch/test_process.py::test_a_handler_that_would_end_the_program_fails_its_record_only",
+        "tests/derivations/on/test_external.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
     ),
 )
 def _() -> Iterator[None]:
@@ -67,7 +68,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a damaged state is read as it is",
     None,
-    tests="tests/test_embedded.py::test_file_with_a_damaged_page_is_an_error_that_says_so",
+    tests="tests/engines/test_embedded.py::test_file_with_a_damaged_page_is_an_error_that_says_so",
 )
 def _() -> Iterator[None]:
     with patch.object(embedded, "UNREADABLE", ()):

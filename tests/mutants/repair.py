@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.ledger import BEFORE_ALL, LedgerItem, repaired
-from streamfold.redrive import Redrive
-from streamfold.repair import Repair
+from streamfold.failures.redrive import Redrive
+from streamfold.failures.repair import Repair
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem, repaired
 from tests.mutants.registry import mutant
 
-TESTS = "tests/test_repair.py::"
-REDRIVE = "tests/test_redrive.py::"
+TESTS = "tests/failures/test_repair.py::"
+REDRIVE = "tests/failures/test_redrive.py::"
 
 
 class _ReadAhead:
@@ -85,7 +85,7 @@ def _() -> Iterator[None]:
     def at_its_own(key: Any, item: Any, step: Any, found: LedgerItem) -> Any:
         return repaired(key, item, step._replace(version=BEFORE_ALL), found)
 
-    with patch("streamfold.repair.repaired", at_its_own):
+    with patch("streamfold.failures.repair.repaired", at_its_own):
         yield
 
 
@@ -98,7 +98,7 @@ def _() -> Iterator[None]:
         transition = repaired(*arguments)
         return transition._replace(guard=transition.guard._replace(fence=False))
 
-    with patch("streamfold.repair.repaired", unfenced):
+    with patch("streamfold.failures.repair.repaired", unfenced):
         yield
 
 
@@ -112,7 +112,7 @@ def _() -> Iterator[None]:
         parts = tuple(part._replace(version=step.version) for part in transition.guard.parts)
         return transition._replace(guard=transition.guard._replace(parts=parts))
 
-    with patch("streamfold.repair.repaired", older):
+    with patch("streamfold.failures.repair.repaired", older):
         yield
 
 

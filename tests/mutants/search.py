@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from streamfold import App, Count, Key, Router, Row, Sum, Table
-from streamfold.change import Change
+from streamfold.records.change import Change
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
 from streamfold.testing.coverage import item_keys
@@ -19,7 +19,7 @@ from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import changes_of, drawn, shape
 from streamfold.testing.oracle import expected_all
 from streamfold.testing.writers import drawn_pace
-from tests.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
+from tests.helpers.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
 
 CHANGES = 8

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import commit, contribution, ledger
-from streamfold import settle as settling
-from streamfold.commit import Committer
-from streamfold.settle import Named
-from streamfold.writes import PutState
+from streamfold.commit import committer as commit
+from streamfold.commit import recompute as settling
+from streamfold.commit.committer import Committer
+from streamfold.commit.recompute import Named
+from streamfold.ledger import contribution
+from streamfold.ledger import item as ledger
+from streamfold.writes.guarded import PutState
 from tests.mutants.registry import mutant, on_engines
 
-TESTS = "tests/test_settle.py::"
+TESTS = "tests/commit/test_recompute.py::"
 
 
 @mutant(

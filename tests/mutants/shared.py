@@ -4,15 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import batch, commit, contribution, entries, ledger, settle
+from streamfold.batch import planning as batch
+from streamfold.commit import committer as commit
+from streamfold.commit import recompute as settle
 from streamfold.engines import applied
 from streamfold.engines.memory import MemoryEngine
-from streamfold.table import EDGE
-from streamfold.writes import AddRow, DeleteRow, PutRow
+from streamfold.keys.table import EDGE
+from streamfold.ledger import contribution, entries
+from streamfold.ledger import item as ledger
+from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.mutants.registry import mutant, on_engines
 
-SHARED = "tests/test_shared_rows.py::"
-LEFT = "tests/test_left.py::"
+SHARED = "tests/commit/test_shared_rows.py::"
+LEFT = "tests/ledger/test_left.py::"
 
 
 @mutant(

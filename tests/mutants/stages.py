@@ -4,18 +4,21 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import copies, settle, triage, upkeep
-from streamfold.batch import Batch
+from streamfold.batch.planning import Batch
 from streamfold.cli import summary
-from streamfold.commit import Committer
+from streamfold.commit import recompute as settle
+from streamfold.commit import triage
+from streamfold.commit.committer import Committer
+from streamfold.commit.plan import again
+from streamfold.commit.sending import Throttled
+from streamfold.derivations.attributes import write_back as upkeep
+from streamfold.derivations.copy import copies
 from streamfold.errors import is_fatal
-from streamfold.plan import again
-from streamfold.sending import Throttled
-from streamfold.world import World
+from streamfold.run import World
 from tests.mutants.registry import mutant
 
-STAGES, TRIAGE = "tests/test_stages.py::", "tests/test_triage.py::"
-CONTRACT = "tests/test_commit.py::TestCommit::"
+STAGES, TRIAGE = "tests/commit/test_stages.py::", "tests/commit/test_triage.py::"
+CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 
 @mutant(
@@ -40,7 +43,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_store_that_stays_throttled_is_sent_nothing_more_of_the_batch",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.THROTTLED", frozenset()):
+    with patch("streamfold.commit.committer.THROTTLED", frozenset()):
         yield
 
 
@@ -96,7 +99,7 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_what_is_forbidden_to_the_whole_batch_stops_the_invocation",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.is_fatal", lambda error: False):
+    with patch("streamfold.commit.committer.is_fatal", lambda error: False):
         yield
 
 
@@ -116,7 +119,7 @@ def _() -> Iterator[None]:
     tests="tests/cli/test_replay.py::test_what_is_wrong_for_good_stops_the_replay_with_the_handler_s_name",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.replay.is_fatal", lambda error: False):
+    with patch("streamfold.replay.replay.is_fatal", lambda error: False):
         yield
 
 
@@ -149,7 +152,9 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_rows_that_only_settling_changed_are_counted",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.settle", lambda engine, moved, pause, shown: settle.settle(engine, moved, pause)):
+    with patch(
+        "streamfold.commit.committer.settle", lambda engine, moved, pause, shown: settle.settle(engine, moved, pause)
+    ):
         yield
 
 
@@ -169,5 +174,5 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_part_of_a_retired_handler_goes_with_the_last_other_of_its_item",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.again", lambda unit, found, retired: again(unit, found)):
+    with patch("streamfold.commit.committer.again", lambda unit, found, retired: again(unit, found)):
         yield

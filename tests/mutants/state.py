@@ -4,10 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import attribute_kinds, contribution, kinds, lambda_entry, manifest, manifest_rules, part
+from streamfold import lambda_entry
+from streamfold.batch import known_forms as kinds
+from streamfold.batch import manifest, manifest_rules
+from streamfold.derivations.view import attribute_forms as attribute_kinds
+from streamfold.derivations.view import rows as part
+from streamfold.ledger import contribution
 from tests.mutants.registry import mutant
 
-MANIFEST, KINDS, ENTRY = "tests/test_manifest.py::", "tests/test_kinds.py::", "tests/test_lambda_entry.py::"
+MANIFEST, KINDS, ENTRY = (
+    "tests/batch/test_manifest.py::",
+    "tests/derivations/view/test_attribute_forms.py::",
+    "tests/test_lambda_entry.py::",
+)
 
 
 @mutant(
@@ -21,7 +30,7 @@ def _() -> Iterator[None]:
     def once(app: Any, engine: Any, world: Any, known: Any, *more: Any, **how: Any) -> Any:
         return known or check(app, engine, world, known, *more, **how)
 
-    with patch("streamfold.process.check_manifest", once):
+    with patch("streamfold.batch.process.check_manifest", once):
         yield
 
 

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import external, settle, triage
+from streamfold.commit import recompute as settle
+from streamfold.commit import triage
+from streamfold.derivations.on import external
 from streamfold.engines import dynamodb, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
 from tests.mutants.registry import mutant
 
-TROUBLE = "tests/test_dynamodb_trouble.py::"
+TROUBLE = "tests/engines/test_dynamodb_trouble.py::"
 
 
 @mutant(
@@ -77,7 +79,7 @@ def _() -> Iterator[None]:
 @mutant(
     "the note of a call that failed never expires",
     None,
-    tests="tests/test_external.py::test_note_of_a_call_that_failed_expires_like_any_other",
+    tests="tests/derivations/on/test_external.py::test_note_of_a_call_that_failed_expires_like_any_other",
 )
 def _() -> Iterator[None]:
     swap = external.StateLayer._swap
@@ -92,7 +94,7 @@ def _() -> Iterator[None]:
 @mutant(
     "two parked changes of one microsecond have one name",
     None,
-    tests="tests/test_kinesis.py::test_two_changes_of_one_microsecond_are_parked_under_two_names",
+    tests="tests/records/test_kinesis.py::test_two_changes_of_one_microsecond_are_parked_under_two_names",
 )
 def _() -> Iterator[None]:
     def by_version(*values: Any) -> Parked:
@@ -106,7 +108,7 @@ def _() -> Iterator[None]:
 @mutant(
     "different values are counted without a bound",
     None,
-    tests="tests/test_settle.py::"
+    tests="tests/commit/test_recompute.py::"
     "test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count",
 )
 def _() -> Iterator[None]:

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.change import Change
 from streamfold.engines.memory import MemoryEngine
+from streamfold.records.change import Change
 from streamfold.testing.driver import NOW
 from streamfold.testing.faults import FaultyEngine
-from streamfold.writes import Claim, LedgerWrite, Refused
+from streamfold.writes.guarded import Claim, LedgerWrite, Refused
 
 HOUR_SECONDS = 60 * 60
 

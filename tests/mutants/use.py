@@ -5,19 +5,25 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import audit, entries, local, part, recorded, rounding, signature, values
 from streamfold.app import App
 from streamfold.cli import grids, show
+from streamfold.commit.triage import Triage
+from streamfold.derivations.audit import options as recorded
+from streamfold.derivations.audit import rows as audit
+from streamfold.derivations.view import rows as part
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.route import Route
-from streamfold.triage import Triage
+from streamfold.ledger import entries
+from streamfold.records import rounding, values
+from streamfold.replay import local
+from streamfold.routes import signature
+from streamfold.routes.route import Route
 from tests.mutants.registry import mutant
 
 
 @mutant(
     "keys are compared with what follows their parts",
     None,
-    tests="tests/test_unique.py::test_the_smallest_key_is_that_whose_parts_come_first",
+    tests="tests/derivations/index/test_unique.py::test_the_smallest_key_is_that_whose_parts_come_first",
 )
 def _() -> Iterator[None]:
     with patch.object(entries, "BETWEEN", "|"):
@@ -27,7 +33,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a parameter with a default is a field too",
     None,
-    tests="tests/test_signature.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
+    tests="tests/routes/test_signature.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
 )
 def _() -> Iterator[None]:
     with patch.object(signature, "_is_own", lambda *_: False):
@@ -37,7 +43,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a quotient is rounded as a handler's context says",
     None,
-    tests="tests/test_rounding.py::test_a_quotient_is_rounded_once",
+    tests="tests/records/test_rounding.py::test_a_quotient_is_rounded_once",
 )
 def _() -> Iterator[None]:
     with patch.object(rounding, "LONG", Context(prec=6)):
@@ -47,7 +53,7 @@ def _() -> Iterator[None]:
 @mutant(
     "every refused number is one of too many digits",
     None,
-    tests="tests/test_rounding.py::test_arithmetic_that_is_refused_is_told_with_what_to_do",
+    tests="tests/records/test_rounding.py::test_arithmetic_that_is_refused_is_told_with_what_to_do",
 )
 def _() -> Iterator[None]:
     with patch.object(part, "inexact_text", lambda _: "computed a number that 38 digits cannot hold exactly."):
@@ -57,7 +63,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what a source's key lacks is asked for all the same",
     None,
-    tests="tests/test_process.py::test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own",
+    tests="tests/batch/test_process.py::test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own",
 )
 def _() -> Iterator[None]:
     with patch.object(Route, "asked", lambda self, fields: {name: fields[name] for name in self.wants}):
@@ -67,7 +73,7 @@ def _() -> Iterator[None]:
 @mutant(
     "the key of a history's item is text",
     None,
-    tests="tests/test_read.py::test_the_key_of_an_item_is_read_from_the_row_of_its_history",
+    tests="tests/read/test_derived_rows.py::test_the_key_of_an_item_is_read_from_the_row_of_its_history",
 )
 def _() -> Iterator[None]:
     with patch.object(recorded, "READERS", {"S": str, "N": str, "B": str}):
@@ -77,7 +83,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what cannot be stored is told without its name",
     None,
-    tests="tests/test_derive.py::test_the_attribute_that_cannot_be_stored_is_named",
+    tests="tests/derivations/view/test_fold.py::test_the_attribute_that_cannot_be_stored_is_named",
 )
 def _() -> Iterator[None]:
     with patch.object(values, "_naming", lambda _, error: error):
@@ -87,7 +93,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what cannot be recorded is told without its name",
     None,
-    tests="tests/test_audit.py::test_an_attribute_that_no_item_of_dynamodb_has_is_named",
+    tests="tests/derivations/audit/test_rows.py::test_an_attribute_that_no_item_of_dynamodb_has_is_named",
 )
 def _() -> Iterator[None]:
     def fingerprints(_: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +175,7 @@ def _() -> Iterator[None]:
         yield
 
 
-LOCAL = "tests/test_local.py::"
+LOCAL = "tests/replay/test_local.py::"
 
 
 @mutant(

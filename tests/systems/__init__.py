@@ -6,13 +6,13 @@ from pathlib import Path
 
 from handlers import app
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.envelope import Origins
-from streamfold.files import RecordedFiles
 from streamfold.read import rows as present
-from streamfold.replay import Replay
+from streamfold.records.envelope import Origins
+from streamfold.records.values import decode
+from streamfold.replay.files import RecordedFiles
+from streamfold.replay.replay import Replay
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.values import decode
-from streamfold.world import World
 
 EVENTS = Path(__file__).parents[2] / "events"
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.commands import ROOT
+from tests.helpers.commands import ROOT
 
 LINES_MAX = 60
 MODULES = sorted((ROOT / "handlers").glob("*.py"))

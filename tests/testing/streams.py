@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.source import Source
+from tests.helpers.source import Source
 
 START = 1_772_355_600.0
 

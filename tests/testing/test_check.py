@@ -23,8 +23,8 @@ from streamfold.testing import (
     check,
     check_scenario,
 )
-from tests import everything
-from tests.records import item, record
+from tests.helpers import everything
+from tests.helpers.records import item, record
 
 ORDER_ITEM, ORDER_TOTAL = everything.ORDER_ITEM, everything.ORDER_TOTAL
 ITEM = {"price": 3, "quantity": 2}
@@ -297,7 +297,7 @@ def test_scenario_that_failed_is_saved_as_a_test_that_runs(tmp_path, app, monkey
     fields = {"order_id": "1", "sku": "a"}
     scenario = Scenario((Write(ORDER_ITEM, fields, ITEM), Write(ORDER_ITEM, fields, None)), 2, 10, {3: "answer-lost"})
     path = tmp_path / "test_saved.py"
-    Diverged("rows differ", [], scenario, 0).save(path, "tests.everything:without_chains")
+    Diverged("rows differ", [], scenario, 0).save(path, "tests.helpers.everything:without_chains")
 
     module = runpy.run_path(str(path))
 

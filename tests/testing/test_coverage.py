@@ -6,7 +6,7 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.testing import Write, check
 from streamfold.testing.coverage import item_keys, unproved
 from streamfold.testing.recorded import Recording
-from tests.records import change, item
+from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")

@@ -10,7 +10,7 @@ import pytest
 from streamfold import App, Key, Router, Row
 from streamfold.testing import NotDeterministic, check
 from streamfold.testing.elsewhere import Elsewhere, place_of
-from tests import everything
+from tests.helpers import everything
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")
 ITEMS = {LINE: [{"p": n, "tags": ["red", "green", "blue", f"tag{n}"]} for n in (3, 2, 1)]}
@@ -113,7 +113,7 @@ def test_no_other_process_is_begun_where_none_is_asked_for(module):
 
 
 def test_place_of_an_application_is_where_it_is_declared():
-    assert place_of(everything.app) == ("tests.everything", "app")
+    assert place_of(everything.app) == ("tests.helpers.everything", "app")
     assert place_of(App("shop", routers=[])) is None
 
 

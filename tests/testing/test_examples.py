@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.testing import HandlerFails, Write, check
-from tests.records import change, item
+from tests.helpers.records import change, item
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")
 TOTAL = Key("ORDER#{order_id}", "TOTAL")

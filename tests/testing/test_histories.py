@@ -2,7 +2,7 @@
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.testing.histories import recorded_shapes, shapes_of
-from tests.records import change, item
+from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")

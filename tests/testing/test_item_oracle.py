@@ -2,20 +2,21 @@
 
 import pytest
 
-from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table, derive
-from streamfold.archive import Archives
-from streamfold.children import Children
+from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
+from streamfold.derivations.archive.archives import Archives
+from streamfold.derivations.attributes.write_back import Upkeep
+from streamfold.derivations.cascade.children import Children
+from streamfold.derivations.view import fold as derive
 from streamfold.engines import applied, memory
 from streamfold.engines.sources import source_refusal
-from streamfold.route import Route
+from streamfold.routes.route import Route
 from streamfold.testing import Diverged, HandlerFails, Scenario, Write, check, check_scenario
 from streamfold.testing.coverage import item_keys
 from streamfold.testing.item_oracle import ItemsWrong, check_cascades, expected_items
 from streamfold.testing.recorded import Recording
 from streamfold.testing.store import Told
-from streamfold.upkeep import Upkeep
-from streamfold.writes import AbsentSource, UpdateSource
-from tests.records import change, item
+from streamfold.writes.guarded import AbsentSource, UpdateSource
+from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamfold import App, Router, Table
 from streamfold.engines.memory import MemoryEngine
-from streamfold.envelope import Origins
 from streamfold.errors import RecordError
-from streamfold.kinesis import sequence_of
+from streamfold.records.envelope import Origins
+from streamfold.records.kinesis import sequence_of
 from streamfold.settings import Settings
 from streamfold.testing import (
     KinesisTwin,
@@ -25,8 +25,8 @@ from streamfold.testing import (
     piped,
 )
 from streamfold.testing.oracle import expected_rows, stored_rows
-from tests import everything, histories
-from tests.test_proof import ITEMS
+from tests.helpers import everything, histories
+from tests.proofs.test_proof import ITEMS
 
 BINARY = {"PK": "A", "SK": "B", "b": b"\x00\x01\xff", "set": {b"\x00"}, "deep": {"list": [b"abc", "text"]}}
 

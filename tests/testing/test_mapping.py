@@ -139,7 +139,7 @@ def test_records_written_after_the_mapping_caught_up_are_read():
 
 
 def later_source():
-    from tests.source import Source
+    from tests.helpers.source import Source
 
     source = Source()
     source.sequence *= 10

@@ -7,8 +7,8 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.testing import HandlerFails
 from streamfold.testing.oracle import expected_rows, stored_rows
-from tests.expenses import CARD, EXPENSE, GROUP, group_total
-from tests.records import VERSION_PREFIX, change, item
+from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
+from tests.helpers.records import VERSION_PREFIX, change, item
 
 SEEN = Key("SEEN#{expense_id}", "LAST")
 CHANGES = Key("CHANGES#{event}", "TOTAL")

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from tests.commands import ROOT, environment
+from tests.helpers.commands import ROOT, environment
 
 TEST = """
-from tests.everything import ORDER_ITEM, app_of
+from tests.helpers.everything import ORDER_ITEM, app_of
 
 def test_totals(prove):
     prove(app_of("order_total"), {ORDER_ITEM: {"price": 1, "quantity": 2}}, histories=3)

@@ -11,8 +11,8 @@ from streamfold.settings import Settings
 from streamfold.testing.destinations import BucketTwin
 from streamfold.testing.mapping import MappingTwin
 from streamfold.testing.mapping_settings import MappingSettings
-from tests.model import model, stored
-from tests.source import Source
+from tests.helpers.model import model, stored
+from tests.helpers.source import Source
 from tests.testing.streams import Part, Stream, sequence
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")

@@ -6,8 +6,8 @@ import pytest
 
 from streamfold import App, Router
 from streamfold.testing.recorded import SHARDS, Recording
-from tests.expenses import EXPENSE, GROUP, group_total
-from tests.records import change, item
+from tests.helpers.expenses import EXPENSE, GROUP, group_total
+from tests.helpers.records import change, item
 
 
 def make_app(function=group_total):

@@ -3,11 +3,11 @@
 import pytest
 
 from streamfold import App, Key, Router
-from streamfold.change import BY_OURSELVES
+from streamfold.records.change import BY_OURSELVES
+from streamfold.records.values import encode
 from streamfold.testing.store import Contents, ProofStore
-from streamfold.values import encode
-from streamfold.writes import DeleteSource, UpdateSource
-from tests.records import change, item
+from streamfold.writes.guarded import DeleteSource, UpdateSource
+from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 KEY = ("main", "ORDER#1", "METADATA")

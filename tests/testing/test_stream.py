@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from streamfold.change import Change, Origin
-from streamfold.table import MAIN, Table
+from streamfold.keys.table import MAIN, Table
+from streamfold.records.change import Change, Origin
 from streamfold.testing import Clock, RecordsTrimmed, TableTwin, TwinError
 from streamfold.testing.stream import RETENTION_SECONDS, label_after, sequence_of
-from tests.commands import ROOT, environment
+from tests.helpers.commands import ROOT, environment
 
 DAY = 24 * 60 * 60
 

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.key import Key
-from streamfold.table import Table
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table
 from streamfold.testing import (
     CheckItem,
     Clock,
@@ -20,7 +20,7 @@ from streamfold.testing import (
     UpdateItem,
     WriteRefused,
 )
-from tests.commands import ROOT, environment
+from tests.helpers.commands import ROOT, environment
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ONE = ("ORDER#1", "METADATA")

@@ -8,8 +8,8 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.testing.choices import Choices, Scripted
 from streamfold.testing.store import ProofStore
 from streamfold.testing.writers import Lane, Writers, changes_items
-from streamfold.writes import UpdateSource
-from tests.records import change, item
+from streamfold.writes.guarded import UpdateSource
+from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 KEY = ("main", "ORDER#1", "METADATA")

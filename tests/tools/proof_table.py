@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.baselines import CHANGES, DRIVERS, FEW_FAULTS, measured
-from tests.kills import KILLS_CI, KILLS_NIGHTLY
+from tests.helpers.baselines import CHANGES, DRIVERS, FEW_FAULTS, measured
+from tests.helpers.kills import KILLS_CI, KILLS_NIGHTLY
 from tests.mutants import GUARDS, MUTANTS, Mutant, search
 from tests.mutants.search import killed
 from tests.mutants.suite import failed_tests
@@ -31,7 +31,7 @@ BASELINES = f"""
 
 {HISTORIES} histories of {CHANGES} writes to orders that move between customers, who have a count and a sum. Each way of
 writing gets the same histories and is delivered by the same driver; its own calls meet the faults
-(`tests/baselines.py`).
+(`tests/helpers/baselines.py`).
 The idempotent one is given the best of circumstances: its notes never expire, and one in progress counts as abandoned
 as soon as its invocation ended. It diverges because its note and the update are two writes: what dies or loses its
 answer between them is done again.
@@ -43,7 +43,7 @@ answer between them is done again.
 WRONG = f"""
 ## With one guard made wrong
 
-Each line is the same code with one thing made wrong (`tests/mutants/`), and `tests/test_mutants.py` sees each noticed:
+Each line is the same code with one thing made wrong (`tests/mutants/`); `tests/proofs/test_mutants.py` sees each:
 by histories of {search.CHANGES} writes, drawn and delivered under faults until one leads to other rows than declared or
 breaks an invariant, or by tests of the suite, which fail on it. What {search.HISTORIES} histories do not show has a
 test of its own. In these histories records that were given up are redriven two weeks late.

@@ -7,19 +7,19 @@ from uuid import uuid4
 
 from streamfold import Collect, Count, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.app import App
+from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.envelope import Origins
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
-from streamfold.places import Waiting
-from streamfold.process import process_event
-from streamfold.redrive import Redrive
+from streamfold.failures.places import Waiting
+from streamfold.failures.redrive import Redrive
+from streamfold.keys.table import MAIN, STATE
+from streamfold.records.envelope import Origins
+from streamfold.records.values import decode, encode
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.table import MAIN, STATE
-from streamfold.values import decode, encode
-from streamfold.world import World
-from streamfold.writes import CONFLICT, Reason, Refused
+from streamfold.writes.guarded import CONFLICT, Reason, Refused
 
 REFUSED = (ManifestError, SettingsError)
 """How a state refuses an application, before anything is written."""

@@ -13,7 +13,6 @@ from time import time as now
 import click
 
 from streamfold.app import App
-from streamfold.change import image_of, typed
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     Store,
@@ -25,10 +24,11 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.histories import Audited, Row, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
+from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
-from streamfold.field import datetime_text
-from streamfold.tampering import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
+from streamfold.keys.field import datetime_text
+from streamfold.records.change import image_of, typed
 
 FINDINGS_KEPT_MAX = 1000
 REPORTED = 1

@@ -17,13 +17,13 @@ from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, load_application, program
 from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
 from streamfold.cli.grids import print_grid
-from streamfold.envelope import Origins
 from streamfold.errors import RecordError, SettingsError, plain
-from streamfold.files import BadLine, RecordedFiles, check_files
+from streamfold.records.envelope import Origins
+from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.change import Change
+    from streamfold.records.change import Change
     from streamfold.testing.recorded import Recording, Run, Shortest
 
 RUNS = 20

@@ -9,21 +9,21 @@ import click
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
-from streamfold.change import Change, ItemKey
-from streamfold.checks import chained
+from streamfold.batch.process import process_changes
+from streamfold.batch.report import Report, merge
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import Action, state_attributes
-from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import EngineError, SettingsError
-from streamfold.ledger import source_key
-from streamfold.process import process_changes
-from streamfold.replay import Source
-from streamfold.report import Report, merge
-from streamfold.stream import StreamReader
-from streamfold.table import Table
-from streamfold.values import DECODERS, RawImage
-from streamfold.world import World
-from streamfold.writes import CONDITION, CONFLICT
+from streamfold.keys.table import Table
+from streamfold.ledger.item import source_key
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.envelope import Origins, RawRecord
+from streamfold.records.values import DECODERS, RawImage
+from streamfold.replay.replay import Source
+from streamfold.replay.stream import StreamReader
+from streamfold.routes.checks import chained
+from streamfold.run import World
+from streamfold.writes.guarded import CONDITION, CONFLICT
 
 TRIES_MAX = 8
 PAUSE_SECONDS = 0.05

@@ -20,10 +20,10 @@ from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
-from streamfold.envelope import Origins
 from streamfold.errors import SettingsError
+from streamfold.keys.table import MAIN
+from streamfold.records.envelope import Origins
 from streamfold.settings import Settings, undeclared_tables
-from streamfold.table import MAIN
 
 DEFAULT_STATE = ".streamfold/replay.db"
 EMBEDDED_ACTIONS = 2000

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.change import ItemKey, item_name
 from streamfold.cli.rows import items_near
+from streamfold.derivations.audit.as_of import moment
+from streamfold.derivations.audit.options import item_values, told, typed_values
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
-from streamfold.key import Key, KeyValue
-from streamfold.past import moment
-from streamfold.recorded import item_values, told, typed_values
-from streamfold.route import Route
-from streamfold.values import decode
+from streamfold.keys.key import Key, KeyValue
+from streamfold.records.change import ItemKey, item_name
+from streamfold.records.values import decode
+from streamfold.routes.route import Route
 
 Row = dict[str, Any]
 

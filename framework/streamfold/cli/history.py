@@ -16,8 +16,8 @@ from streamfold.cli.engines import (
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
-from streamfold.past import Past, item_as_of
-from streamfold.values import encode, to_json
+from streamfold.derivations.audit.as_of import Past, item_as_of
+from streamfold.records.values import encode, to_json
 
 SIDES = ("old", "new")
 

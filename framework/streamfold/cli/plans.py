@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamfold.cli.rows import name_text, text
-from streamfold.plan import Chunk, Copied, Plan, Whole
-from streamfold.table import MAIN
-from streamfold.values import hidden
-from streamfold.writes import (
+from streamfold.commit.plan import Chunk, Copied, Plan, Whole
+from streamfold.keys.table import MAIN
+from streamfold.records.values import hidden
+from streamfold.writes.guarded import (
     AddRow,
     Claim,
     DeleteRow,

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.chains import run_chains
+from streamfold.batch.chains import run_chains
+from streamfold.batch.report import Report
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     DEFAULT_STATE,
@@ -25,18 +26,17 @@ from streamfold.cli.engines import (
     store_options,
 )
 from streamfold.cli.redriven import Told
-from streamfold.documents import Delivered, StreamRange, left_of
 from streamfold.engines import ChainEngine, Engine
-from streamfold.envelope import Origins
 from streamfold.errors import RecordError, SettingsError, plain
-from streamfold.places import Place, Waiting, open_place
-from streamfold.redrive import Redrive, Redriven, is_local
-from streamfold.replay import PutSources
-from streamfold.report import Report
+from streamfold.failures.documents import Delivered, StreamRange, left_of
+from streamfold.failures.places import Place, Waiting, open_place
+from streamfold.failures.redrive import Redrive, Redriven, is_local
+from streamfold.failures.stream_range import Fetched
+from streamfold.keys.table import MAIN
+from streamfold.records.envelope import Origins
+from streamfold.replay.replay import PutSources
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.stream_range import Fetched
-from streamfold.table import MAIN
-from streamfold.world import World
 
 REPORTED = 1
 PEEKED_DOCUMENTS_MAX = 100
@@ -211,8 +211,8 @@ class _Fetch:
         self._clients: dict[str, Any] = {}
 
     def __call__(self, part: StreamRange) -> Fetched:
-        from streamfold import kinesis_range, stream_range
         from streamfold.cli.clients import explained, make_streams_client
+        from streamfold.failures import kinesis_range, stream_range
 
         service, fetch = (
             ("kinesis", kinesis_range.fetch) if part.is_kinesis else ("dynamodbstreams", stream_range.fetch)

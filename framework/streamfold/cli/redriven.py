@@ -7,7 +7,7 @@ import click
 
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
-from streamfold.redrive import Redriven
+from streamfold.failures.redrive import Redriven
 
 SHOWN_MAX = 100
 """Records of a table for a person, and reasons below it; ``--json`` prints every one."""

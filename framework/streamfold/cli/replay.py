@@ -39,14 +39,14 @@ from streamfold.cli.summary import (
     print_summary,
 )
 from streamfold.engines import Engine
-from streamfold.envelope import Origins, RawRecord
 from streamfold.errors import RecordError, SettingsError, plain
-from streamfold.files import BadLine, Line, RecordedFiles, check_files
+from streamfold.keys.table import MAIN
 from streamfold.parking import open_parking
-from streamfold.replay import BATCH_RECORDS, PutSources, Replay, Summary
+from streamfold.records.envelope import Origins, RawRecord
+from streamfold.replay.files import BadLine, Line, RecordedFiles, check_files
+from streamfold.replay.replay import BATCH_RECORDS, PutSources, Replay, Summary
+from streamfold.run import World
 from streamfold.settings import Settings
-from streamfold.table import MAIN
-from streamfold.world import World
 
 BATCH_RECORDS_MAX = 10_000
 PROGRESS_EVERY_RECORDS = 200

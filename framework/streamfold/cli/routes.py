@@ -10,17 +10,17 @@ from typing import Any
 import click
 
 from streamfold.app import App
+from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest, read_manifest
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, store_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
-from streamfold.key import Key
-from streamfold.manifest import PARTIAL, RETIRED, Manifest, read_manifest
-from streamfold.policy import RETRY
-from streamfold.route import GROUP, Route
-from streamfold.table import Table
-from streamfold.values import decode_number
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table
+from streamfold.records.values import decode_number
+from streamfold.routes.policy import RETRY
+from streamfold.routes.route import GROUP, Route
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12

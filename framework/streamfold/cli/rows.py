@@ -10,10 +10,10 @@ from streamfold.app import App
 from streamfold.cli.grids import print_long_grid
 from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.errors import EngineError, SettingsError, shortened
-from streamfold.key import Key
-from streamfold.sortable import sortable
-from streamfold.table import CONTRIBUTORS, Table
-from streamfold.values import decode, hidden
+from streamfold.keys.key import Key
+from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.records.sortable import sortable
+from streamfold.records.values import decode, hidden
 
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100

@@ -30,11 +30,11 @@ from streamfold.cli.rows import (
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
-from streamfold.key import Key
-from streamfold.names import unknown_handler
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table
+from streamfold.records.values import to_sorted_json
+from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
-from streamfold.table import Table
-from streamfold.values import to_sorted_json
 
 LIMIT_ON_TERMINAL = 50
 SORTED_ITEMS_MAX = 200_000

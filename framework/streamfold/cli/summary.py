@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
+from streamfold.batch.report import Failure
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.grids import print_grid
 from streamfold.cli.plans import chunk_lines, plan_lines, whole_line, write_line
 from streamfold.cli.rows import print_items, samples
+from streamfold.commit.plan import Plan
 from streamfold.engines import Engine
-from streamfold.plan import Plan
-from streamfold.replay import FailedRecord, Summary, as_counts
-from streamfold.report import Failure
-from streamfold.values import to_json
+from streamfold.records.values import to_json
+from streamfold.replay.replay import FailedRecord, Summary, as_counts
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10

@@ -7,10 +7,10 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from streamfold.change import ItemKey
-from streamfold.key import KeyValue
-from streamfold.table import Table
-from streamfold.writes import PutRow, Refused, RowKey, StateKey, Write
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import Table
+from streamfold.records.change import ItemKey
+from streamfold.writes.guarded import PutRow, Refused, RowKey, StateKey, Write
 
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""

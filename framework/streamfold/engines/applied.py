@@ -8,11 +8,10 @@ from typing import Any
 
 from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles, takes
 from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
+from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.sizes import too_large
-from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
-from streamfold.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text
-from streamfold.writes import (
+from streamfold.records.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text
+from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,
     AddRow,
@@ -32,6 +31,7 @@ from streamfold.writes import (
     SwapState,
     Write,
 )
+from streamfold.writes.sizes import too_large
 
 ABSENT = Reason(CONDITION)
 NOTHING = {"N": "0"}

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.aggregates import Number
-from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION
-from streamfold.values import WIDE, decode_number, encode
-from streamfold.writes import AddRow, GuardedPut, LedgerWrite, SettleRow
+from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
+from streamfold.records.values import WIDE, decode_number, encode
+from streamfold.routes.aggregates import Number
+from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, SettleRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.change import ItemKey
+from streamfold.derivations.attributes.stored import stored_key
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
@@ -23,14 +23,14 @@ from streamfold.engines.statements import (
     insertion,
     removal,
 )
+from streamfold.engines.tries import TRIES_MAX, until_done
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
-from streamfold.key import KeyValue
-from streamfold.real_names import check_real_names
-from streamfold.table import STATE, Table
-from streamfold.tries import TRIES_MAX, until_done
-from streamfold.truth import stored_key
-from streamfold.values import decode, encode
-from streamfold.writes import (
+from streamfold.keys.key import KeyValue
+from streamfold.keys.real_names import check_real_names
+from streamfold.keys.table import STATE, Table
+from streamfold.records.change import ItemKey
+from streamfold.records.values import decode, encode
+from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,
     AbsentSource,

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
-from streamfold.timeouts import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.change import ItemKey
 from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
@@ -29,12 +28,13 @@ from streamfold.engines.own_records import change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.engines.state_file import UNREADABLE, connect, loaded, trouble
 from streamfold.errors import EngineError, HandlerError
-from streamfold.key import KeyValue
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
-from streamfold.sortable import sortable
-from streamfold.table import STATE, Table
-from streamfold.values import decode, encode, to_json
-from streamfold.writes import (
+from streamfold.records.change import ItemKey
+from streamfold.records.sortable import sortable
+from streamfold.records.values import decode, encode, to_json
+from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,
     DeleteRow,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamfold.engines.keys import key_attributes
-from streamfold.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
-from streamfold.values import encode
-from streamfold.writes import (
+from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
+from streamfold.records.values import encode
+from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,

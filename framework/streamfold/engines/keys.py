@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.table import Table
-from streamfold.truth import stored_key
-from streamfold.values import encode
-from streamfold.writes import VALIDATION, Reason, RowKey, StateKey
+from streamfold.derivations.attributes.stored import stored_key
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.keys.table import Table
+from streamfold.records.values import encode
+from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
 
 LETTER_BYTES_MAX = 4
 """Bytes of one letter in UTF-8 (RFC 3629, 3)."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import Any
 
-from streamfold.change import ItemKey
 from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
     Row,
@@ -26,12 +25,13 @@ from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import OwnRecords, change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.errors import EngineError, HandlerError
-from streamfold.key import KeyValue
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
-from streamfold.sortable import sortable
-from streamfold.table import STATE, Table
-from streamfold.values import decode, encode
-from streamfold.writes import (
+from streamfold.records.change import ItemKey
+from streamfold.records.sortable import sortable
+from streamfold.records.values import decode, encode
+from streamfold.writes.guarded import (
     VALIDATION,
     DeleteSource,
     PutRow,

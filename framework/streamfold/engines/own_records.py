@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
-from streamfold.values import same
+from streamfold.records.values import same
 
 STREAM_LABEL = "embedded"
 

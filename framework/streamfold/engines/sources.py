@@ -8,11 +8,11 @@ its version lies between the item's last and its next one, because the numbers o
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.change import BY_OURSELVES
 from streamfold.engines import OWN_VERSION, Page, StoredItem
-from streamfold.table import Table
-from streamfold.values import decode, encode, same
-from streamfold.writes import CONDITION, AbsentSource, DeleteSource, Reason, SourceWrite, UpdateSource
+from streamfold.keys.table import Table
+from streamfold.records.change import BY_OURSELVES
+from streamfold.records.values import decode, encode, same
+from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Reason, SourceWrite, UpdateSource
 
 UPDATE_DIGITS = 8
 """Digits of the number of updates since an item's last own change."""

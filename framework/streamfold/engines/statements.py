@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.engines.expressions import Requests, state_attributes
-from streamfold.table import CONTRIBUTORS
-from streamfold.writes import CONFLICT, PutRow, RowKey, StateKey
+from streamfold.keys.table import CONTRIBUTORS
+from streamfold.writes.guarded import CONFLICT, PutRow, RowKey, StateKey
 
 STATEMENTS_MAX = 25
 """Statements of one call (API Reference, BatchExecuteStatement)."""

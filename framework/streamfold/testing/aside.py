@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from streamfold.app import App
-from streamfold.change import Change
 from streamfold.errors import ParkingError
 from streamfold.parking import Parked
+from streamfold.records.change import Change
 
 Named = tuple[str, str, str]
 """A change by its table, its item's name and its version."""

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.change import Change
-from streamfold.envelope import STREAM, Origins
-from streamfold.files import BadLine, RecordedFiles
-from streamfold.key import Key
+from streamfold.keys.key import Key
+from streamfold.records.change import Change
+from streamfold.records.envelope import STREAM, Origins
+from streamfold.replay.files import BadLine, RecordedFiles
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.coverage import item_keys, missing, not_injected, unproved

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from streamfold.app import App
-from streamfold.key import Key
-from streamfold.route import Route
+from streamfold.keys.key import Key
+from streamfold.routes.route import Route
 
 EVENTS = {
     "MODIFY": "no item is changed in the histories",

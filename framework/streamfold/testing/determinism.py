@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from streamfold.app import App
-from streamfold.change import Change
-from streamfold.route import Route
+from streamfold.records.change import Change
+from streamfold.routes.route import Route
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.sets import with_sets_reversed
 

@@ -11,15 +11,16 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from streamfold.chains import run_chains
-from streamfold.change import Change
+from streamfold.batch.chains import run_chains
+from streamfold.batch.process import process_changes
+from streamfold.batch.report import Failure
+from streamfold.commit.outcome import Held, NotStarted
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger import BEFORE_ALL
-from streamfold.outcome import Held, NotStarted
-from streamfold.process import process_changes
-from streamfold.repair import Repair, Repaired
-from streamfold.report import Failure
+from streamfold.failures.repair import Repair, Repaired
+from streamfold.ledger.item import BEFORE_ALL
+from streamfold.records.change import Change
+from streamfold.run import World
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
@@ -33,11 +34,10 @@ from streamfold.testing.kinesis import arriving
 from streamfold.testing.oracle import Rows, archived_items, expected_all, identity, stored_rows
 from streamfold.testing.store import PLACE, Contents, ProofStore
 from streamfold.testing.writers import Lane, Writers, changes_items
-from streamfold.world import World
 
 if TYPE_CHECKING:
     from streamfold.app import App
-    from streamfold.archive_places import ArchivePlace
+    from streamfold.derivations.archive.places import ArchivePlace
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}

@@ -18,9 +18,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple, Self
 
 from streamfold.app import App
-from streamfold.change import Change
+from streamfold.records.change import Change
+from streamfold.records.values import CANONICAL, encode
 from streamfold.testing.determinism import Call, NotDeterministic, calls_on, message
-from streamfold.values import CANONICAL, encode
 
 PROCESSES = 2
 SECONDS_MAX = 60

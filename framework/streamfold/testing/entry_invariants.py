@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from streamfold.change import item_name
 from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
-from streamfold.values import decode_number
-from streamfold.writes import RowKey, StateKey
+from streamfold.records.change import item_name
+from streamfold.records.values import decode_number
+from streamfold.writes.guarded import RowKey, StateKey
 
 ENTRIES_MAX = 1000
 """More than any history puts below a row."""

@@ -7,14 +7,14 @@ from decimal import localcontext
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.change import Change
-from streamfold.derive import contribution, effects
+from streamfold.derivations.view.fold import contribution, effects
 from streamfold.errors import shortened
-from streamfold.route import Route
+from streamfold.records.change import Change
+from streamfold.records.values import EXACT
+from streamfold.routes.route import Route
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.handlers import told, with_functions
 from streamfold.testing.histories import Shape, Write, changes_of
-from streamfold.values import EXACT
 
 Attributes = Mapping[str, Any]
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from streamfold.change import ItemKey
 from streamfold.engines import Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.key import KeyValue
-from streamfold.table import Table
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import Table
+from streamfold.records.change import ItemKey
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.writes import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes.guarded import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
 """What any write may come to: not done, done without an answer, the process dead before or after it, or done by a

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from streamfold.aggregates import Aggregate, Average, Count, Sum
-from streamfold.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top
-from streamfold.values import decode, encode
+from streamfold.records.values import decode, encode
+from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
+from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top
 
 Yielded = tuple[str, Any, dict[str, Any]]
 """One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""

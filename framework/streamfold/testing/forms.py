@@ -5,8 +5,8 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.envelope import number_of
-from streamfold.kinesis import is_kinesis
+from streamfold.records.envelope import number_of
+from streamfold.records.kinesis import is_kinesis
 from streamfold.testing.stream import CREATED, Record
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from streamfold.app import App
-from streamfold.change import Change
+from streamfold.batch.report import Failure, raised_at
+from streamfold.derivations.view.rows import inexact
 from streamfold.errors import ParkingError
-from streamfold.key import Key
-from streamfold.part import inexact
-from streamfold.report import Failure, raised_at
-from streamfold.route import Dispatch, Kinds, Route, entries_of
+from streamfold.keys.key import Key
+from streamfold.records.change import Change
+from streamfold.routes.route import Dispatch, Kinds, Route, entries_of
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
 """How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is

@@ -8,10 +8,11 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.change import TIME_TO_LIVE
-from streamfold.envelope import KINESIS, STREAM, Origins
-from streamfold.field import Field
-from streamfold.key import Key
+from streamfold.keys.field import Field
+from streamfold.keys.key import Key
+from streamfold.records.change import TIME_TO_LIVE
+from streamfold.records.envelope import KINESIS, STREAM, Origins
+from streamfold.records.values import Image, without_derived
 from streamfold.settings import Settings
 from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError
@@ -19,11 +20,10 @@ from streamfold.testing.items import KeyType
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.stream import Record
 from streamfold.testing.table import TableTwin
-from streamfold.values import Image, without_derived
 
 if TYPE_CHECKING:
     from streamfold.app import App
-    from streamfold.change import Change
+    from streamfold.records.change import Change
 
 ITEMS_MAX = 4
 """Different items of one key in a history: few, so that they are changed often."""

@@ -16,10 +16,10 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
-from streamfold.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.records.values import decode_number, digest
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
-from streamfold.values import decode_number, digest
-from streamfold.writes import RowKey, StateKey
+from streamfold.writes.guarded import RowKey, StateKey
 
 Amounts = dict[str, Decimal | int]
 

@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.change import Change, ItemKey, item_name
-from streamfold.key import Key
-from streamfold.route import Route
-from streamfold.table import DERIVED
+from streamfold.keys.key import Key
+from streamfold.keys.table import DERIVED
+from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.records.values import EXACT, Image, derived_by, encode, hidden, without_derived
+from streamfold.routes.route import Route
 from streamfold.testing.folds import folded_row
 from streamfold.testing.oracle import Fields, Rows, Values, called, folded_rows, placed, routes_for
 from streamfold.testing.store import ProofStore, Told
-from streamfold.values import EXACT, Image, derived_by, encode, hidden, without_derived
 
 if TYPE_CHECKING:
     from streamfold.testing.folds import Yielded

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from streamfold.errors import HandlerError
-from streamfold.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.table import Table
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.keys.table import Table
+from streamfold.records.values import ITEM_BYTES_MAX, RawImage, decode, encode, item_bytes
 from streamfold.testing.actions import Key
 from streamfold.testing.errors import TwinError, WriteRefused
-from streamfold.values import ITEM_BYTES_MAX, RawImage, decode, encode, item_bytes
 
 UTF8_BYTES_MAX = 4
 """Bytes of one character: a text shorter than a quarter of a limit need not be measured."""

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import Any, Literal
 from uuid import UUID
 
-from streamfold.change import Change, Origin
-from streamfold.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME, KinesisChange, unwrapped
+from streamfold.records.change import Change, Origin
+from streamfold.records.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME, KinesisChange, unwrapped
 from streamfold.testing.choices import Choices
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import TwinError

@@ -11,21 +11,21 @@ from decimal import DecimalException, localcontext
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.archive import ArchivedItem, read_archive
-from streamfold.change import Change, ItemKey, item_name
-from streamfold.effects import Add, Delete
+from streamfold.derivations.archive.archives import ArchivedItem, read_archive
+from streamfold.derivations.view.shards import SHARD, shard_of
 from streamfold.engines import StoredItem
-from streamfold.route import Route
-from streamfold.shards import SHARD, shard_of
-from streamfold.table import CONTRIBUTORS, DERIVED
+from streamfold.keys.table import CONTRIBUTORS, DERIVED
+from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.records.values import CANONICAL, DIGITS_MAX, EXACT, Image, decode, encode, hidden, without_derived
+from streamfold.routes.effects import Add, Delete
+from streamfold.routes.route import Route
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
 from streamfold.testing.handlers import told
-from streamfold.values import CANONICAL, DIGITS_MAX, EXACT, Image, decode, encode, hidden, without_derived
-from streamfold.writes import RowKey
+from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
-    from streamfold.archive_places import ArchivePlace
+    from streamfold.derivations.archive.places import ArchivePlace
 
 Fields = Mapping[str, Any]
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from streamfold.app import App
-from streamfold.change import Change
+from streamfold.records.change import Change
 from streamfold.testing.check import ACTIONS, RATES, difference_of
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.coverage import item_keys, missing, unproved
@@ -22,8 +22,8 @@ from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
 
 if TYPE_CHECKING:
-    from streamfold.change import ItemKey
-    from streamfold.key import Key
+    from streamfold.keys.key import Key
+    from streamfold.records.change import ItemKey
     from streamfold.testing.oracle import Rows
 
 RECORDS_MAX = 100_000

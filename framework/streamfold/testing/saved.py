@@ -3,7 +3,7 @@
 from pathlib import Path
 from pprint import pformat
 
-from streamfold.key import Key
+from streamfold.keys.key import Key
 from streamfold.testing.check import Scenario
 from streamfold.testing.histories import Write
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from streamfold.change import Change
-from streamfold.values import Image
+from streamfold.records.change import Change
+from streamfold.records.values import Image
 
 
 def with_sets_reversed(subject: Any) -> Any:

@@ -10,13 +10,13 @@ from copy import copy
 from io import BytesIO
 from typing import IO, NamedTuple
 
-from streamfold.change import BY_OURSELVES, Change, ItemKey
 from streamfold.engines import StoredItem
 from streamfold.engines.memory import NONE, MemoryEngine
-from streamfold.kinesis import KinesisChange
-from streamfold.table import Table
-from streamfold.values import encode, same
-from streamfold.writes import DeleteSource, RowKey, UpdateSource
+from streamfold.keys.table import Table
+from streamfold.records.change import BY_OURSELVES, Change, ItemKey
+from streamfold.records.kinesis import KinesisChange
+from streamfold.records.values import encode, same
+from streamfold.writes.guarded import DeleteSource, RowKey, UpdateSource
 
 FOLLOWING_DIGITS = 8
 """Digits of the number of a handler's write behind the application's last write of the item."""

@@ -8,12 +8,12 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
-from streamfold.change import HAS_NEW, HAS_OLD, TIME_TO_LIVE
-from streamfold.table import ViewType
+from streamfold.keys.table import ViewType
+from streamfold.records.change import HAS_NEW, HAS_OLD, TIME_TO_LIVE
+from streamfold.records.values import lambda_value
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import RecordsTrimmed, TwinError
 from streamfold.testing.items import Stored
-from streamfold.values import lambda_value
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args
 
+from streamfold.keys.table import MAIN, Table, ViewType
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.table import MAIN, Table, ViewType
+from streamfold.records.values import WIDE, AttributeValue, decode_number
 from streamfold.testing.actions import Action, CheckItem, DeleteItem, Item, Key, PutItem, UpdateItem
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
 from streamfold.testing.items import KeySchema, KeyType, Stored, StoredKey, encoded, key_name
 from streamfold.testing.stream import Record, StreamTwin, label_after
-from streamfold.values import WIDE, AttributeValue, decode_number
 
 BATCH_MAX = 25
 """Puts and deletes of one call (API Reference, BatchWriteItem)."""

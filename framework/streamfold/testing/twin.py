@@ -5,10 +5,11 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
-from streamfold.envelope import Origins
-from streamfold.key import Key
+from streamfold.keys.key import Key
 from streamfold.read import rows as present
-from streamfold.replay import newest_sources
+from streamfold.records.envelope import Origins
+from streamfold.records.values import decode
+from streamfold.replay.replay import newest_sources
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails, TwinError
@@ -16,7 +17,6 @@ from streamfold.testing.handlers import tells_of_conflict
 from streamfold.testing.histories import Write, carry_out, key_types
 from streamfold.testing.table import TableTwin
 from streamfold.testing.writers import changes_items
-from streamfold.values import decode
 
 
 class Twin:

@@ -7,17 +7,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from streamfold.app import App
-from streamfold.change import Change
 from streamfold.engines import StoredItem
-from streamfold.route import Kind
-from streamfold.table import DERIVED
+from streamfold.keys.table import DERIVED
+from streamfold.records.change import Change
+from streamfold.records.values import derived_names
+from streamfold.routes.route import Kind
 from streamfold.testing.choices import Choices
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.store import ProofStore
-from streamfold.values import derived_names
 
 if TYPE_CHECKING:
-    from streamfold.change import ItemKey
+    from streamfold.records.change import ItemKey
 
 KINDS: tuple[Kind, ...] = ("attributes", "cascade")
 """The kinds of handlers that write to source items."""

@@ -1,0 +1,1 @@
+"""One batch: routed, ordered, planned, committed and finished."""

@@ -1,0 +1,329 @@
+"""Brings rows up to date with the entries below them, after the commit that moved entries.
+
+A row's stamp changes in every transaction that moves entries below it. The row is read first, then its entries, and
+what is made of them is written on the condition that the stamp is still the one that was read: what another process
+moves in between refuses the write, and it is made again. So a row is right once everybody who moved entries has settled
+it, and whoever died before that settles it when the record comes again.
+
+Where nothing that moved lies among the entries that count (up to the row's edge), what the row shows stays as it is,
+and neither entries are read nor the row is written.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from streamfold.commit.outcome import Failed
+from streamfold.commit.refusals import not_shown
+from streamfold.commit.sending import Throttled, pause_seconds, throttled
+from streamfold.derivations.attributes.stored import is_truth
+from streamfold.engines import Engine, Entries
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
+from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
+from streamfold.ledger.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
+from streamfold.ledger.item import LedgerItem
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.values import encode
+from streamfold.routes.ordered import DISTINCT_MAX, FORMS, Ordering
+from streamfold.routes.route import Route
+from streamfold.writes.guarded import (
+    CONDITION,
+    CONFLICT,
+    THROTTLED,
+    Left,
+    Moved,
+    RowKey,
+    SettleRow,
+    StateKey,
+    all_moved,
+)
+
+ROUNDS_MAX = 8
+"""Times that a row is read and written beside others that move its entries; then the records come again."""
+PAGE_ENTRIES = 100
+"""Entries that are read at once where each value counts once."""
+
+Row = Mapping[str, Any]
+Touched = Mapping[RowKey, tuple[Moved, ...]]
+
+
+@dataclass(slots=True)
+class Named:
+    """The rows that an item names, and that an attempt that died may have left unfinished: counted rows that may stand
+    empty, rows whose entries moved, and truths that are to be copied onto their items.
+    """
+
+    rows: set[RowKey] = field(default_factory=set)
+    moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)
+    truths: set[RowKey] = field(default_factory=set)
+
+    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
+        """Takes what the code makes of one image of an item."""
+        self.rows.update(key for key, part in parts.items() if not part.digest)
+        self._take_all(parts, moved_by(application, route, item, parts))
+
+    def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
+        """Takes what a ledger item holds, and what its steps left behind."""
+        if route.name in found.parts:
+            part = found.parts[route.name]
+            left = left_rows(part.left)
+            self.rows.update(left)
+            for parts in (stored_rows(part.text), left):
+                self._take_all(parts, moved_by(application, route, item, parts))
+
+    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
+        """Takes what an item holds now, which decides how the entries of its rows are ordered."""
+        for key, places in moved_by(application, route, item, held, held=True).items():
+            self.take(key, places)
+
+    def _take_all(self, parts: Contribution, moved: Touched) -> None:
+        self.truths.update(filter(is_truth, parts))
+        for key, places in moved.items():
+            self.take(key, places)
+
+    def join(self, other: "Named") -> None:
+        """Takes all that another names."""
+        self.rows |= other.rows
+        self.truths |= other.truths
+        for row, moved in other.moved.items():
+            self.take(row, moved)
+
+    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        """Takes what moved below a row."""
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+
+
+class Unsettled:
+    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it.
+
+    ``moved``: entries that moved, by row. ``lowered``: by how much a row's count of contributors changed on balance.
+    ``truths``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
+    ``left``: what the ledger says was left behind, by item and handler; ``unfinished``: of whom something failed.
+    """
+
+    def __init__(self) -> None:
+        self.moved: dict[RowKey, tuple[Moved, ...]] = {}
+        self.lowered: dict[RowKey, int] = {}
+        self.causes: dict[RowKey, list[Cause]] = {}
+        self.truths: dict[RowKey, list[Cause]] = {}
+        self.left: dict[Place, Left] = {}
+        self.unfinished: set[Place] = set()
+
+    def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes those of the rows that are truths."""
+        for row in filter(is_truth, rows):
+            self.truths.setdefault(row, []).extend((change, route) for route in routes for change in changes)
+
+    def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes what moved below a row."""
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+            self._cause(row, routes, changes)
+
+    def lower(self, row: RowKey, contributors: int, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes by how much a row's count of contributors changed."""
+        self.lowered[row] = self.lowered.get(row, 0) + contributors
+        self._cause(row, routes, changes)
+
+    def take(self, named: Named, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Takes all that an attempt that died may have left unfinished."""
+        for row in named.rows:
+            if row not in self.lowered:
+                self.lower(row, -1, routes, changes)
+        for row, moved in named.moved.items():
+            self.add(row, moved, routes, changes)
+        self.touch(named.truths, routes, changes)
+
+    def note(self, item: ItemKey, left: Left) -> None:
+        """Takes what a ledger item says was left behind: it is taken away once all of it is finished."""
+        if left.text:
+            self.left[item, left.handler] = left
+
+    def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
+        """Takes what a ledger item that was read says was left behind by these handlers."""
+        for route in routes:
+            if route.name in found.parts:
+                self.note(item, Left(key, route.name, found.parts[route.name].left))
+
+    def fail(self, failed: Iterable[Failed]) -> None:
+        """Notes of whom something failed, before it is decided what becomes of the records."""
+        self.unfinished.update((change.item, route.name) for change, route, _ in failed)
+
+    def finished(self) -> dict[StateKey, dict[str, str]]:
+        """What was left behind and is done with: of each ledger item, by handler."""
+        found: dict[StateKey, dict[str, str]] = {}
+        for place, left in self.left.items():
+            if place not in self.unfinished:
+                found.setdefault(left.key, {})[left.handler] = left.text
+        return found
+
+    def _cause(self, row: RowKey, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)
+
+
+Cause = tuple[Change, Route]
+Place = tuple[ItemKey, str]
+"""An item and a handler."""
+
+
+def forget_left(engine: Engine, unsettled: Unsettled) -> None:
+    """Takes away what the ledger kept of rows that are finished now.
+
+    What the store does not take away now is finished once more when the item comes again, which changes nothing.
+    """
+    if finished := unsettled.finished():
+        with suppress(EngineError):
+            engine.forget(finished)
+
+
+class Shows(NamedTuple):
+    """What a row shows of some entries, and the last place that counts for it, "" where all do; where each entry is."""
+
+    contents: tuple[str, ...]
+    edge: str
+    places: tuple[str, ...] = ()
+
+
+def settle(
+    engine: Engine, touched: Touched, pause: Callable[[float], None], written: set[RowKey] | None = None
+) -> dict[RowKey, Exception]:
+    """Settles rows whose entries moved; returns those for which that failed. ``written`` takes those that changed."""
+    failed: dict[RowKey, Exception] = {}
+    left, written = touched, set() if written is None else written
+    for number in range(ROUNDS_MAX if left else 0):
+        try:
+            if number:
+                pause(pause_seconds(CONFLICT[:1], number - 1))
+            left = _round(engine, left, failed, written)
+        except EngineError as error:
+            return failed | dict.fromkeys(left, error)
+        if not left:
+            return failed
+    busy = EngineUnavailable(
+        f"Refused {ROUNDS_MAX} times in a row, because the row is changed or throttled; it comes again."
+    )
+    return failed | dict.fromkeys(left, busy)
+
+
+def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], written: set[RowKey]) -> Touched:
+    """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help.
+
+    Where the store is throttled, the rows behind wait for the next round too.
+    """
+    rows = engine.read_rows(touched)
+    again: dict[RowKey, tuple[Moved, ...]] = {}
+    for number, (key, moved) in enumerate(touched.items()):
+        try:
+            if key in rows and not _settled(engine, key, rows[key], moved, written):
+                again[key] = moved
+        except Throttled:
+            return again | dict(islice(touched.items(), number, None))
+        except (EngineError, HandlerError) as error:
+            failed[key] = error
+    return again
+
+
+def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved], written: set[RowKey]) -> bool:
+    """Whether the row shows what its entries say; False where another process moved them meanwhile."""
+    known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
+    concerned = [each for each in known if STAMP in row and _concerns(row, each)]
+    values: dict[str, Any] = {}
+    removed: list[str] = []
+    for each in concerned:
+        _show(row, each, _read(engine, each.partition, Ordering.of(each.ordering)), values, removed)
+    differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
+    gone = tuple(name for name in removed if name in row and name not in values)
+    if not differing and not gone:
+        return True
+    refused = engine.transact([SettleRow(key, row[STAMP], differing, gone)], 0)
+    if refused is None:
+        written.add(key)
+        return True
+    reason = next(reason for reason in refused.reasons if reason is not None)
+    if reason.code in THROTTLED:
+        raise throttled()
+    if reason.code != CONDITION and reason.code not in CONFLICT:
+        raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
+    return False
+
+
+def _as_ordered(row: Row, moved: Moved) -> Moved | None:
+    """What moved, ordered as the row's attribute is where the code at hand does not say; None where neither does."""
+    if moved.ordering:
+        return moved
+    ordering, _, _ = str(row.get(EDGE + moved.name, "")).partition(" ")
+    return moved._replace(ordering=ordering) if ordering else None
+
+
+def _concerns(row: Row, moved: Moved) -> bool:
+    """Whether something moved among the entries that count, as far as the row tells."""
+    ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
+    if ordering != moved.ordering or not edge:
+        return True
+    if FORMS[Ordering.of(ordering).form].descending:
+        return any(place >= edge for place in moved.places)
+    return any(place <= edge for place in moved.places)
+
+
+def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
+    """The entries that count."""
+    form = FORMS[ordering.form]
+    if form.once:
+        return _read_once_each(engine, partition, ordering)
+    most = ordering.most + form.collects  # one more tells whether there are more
+    found = engine.read_entries(Entries(partition, most, descending=form.descending))
+    shown = found[: ordering.most]
+    edge = shown[-1][0] if len(found) == most else ""
+    return Shows(tuple(content for _, content in shown), edge, tuple(place for place, _ in shown))
+
+
+def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
+    """The entries that count where each value does so once: page by page, past the rest of the last value."""
+    found: dict[str, str] = {}
+    after = ""
+    while page := engine.read_entries(Entries(partition, PAGE_ENTRIES, after)):
+        for place, content in page:
+            found.setdefault(place.partition(BEHIND)[0], content)
+        after = page[-1][0].partition(BEHIND)[0] + BEYOND  # greater each time, so that this ends
+        if not ordering.most and len(found) > DISTINCT_MAX:
+            raise HandlerError(
+                f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "
+                "keeps its last count. Count on a row for each value, or on more rows."
+            )
+        if len(page) < PAGE_ENTRIES or 0 < ordering.most < len(found):
+            break
+    if 0 < ordering.most < len(found):
+        kept = list(found)[: ordering.most]
+        return Shows(tuple(found[order] for order in kept), kept[-1] + BEYOND)
+    return Shows(tuple(found.values()), "")
+
+
+def _show(row: Row, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+    """Notes what the row is to have of one attribute's entries, and what it is to lose."""
+    edge, names = EDGE + moved.name, [moved.name]
+    if moved.name == PLAIN_ENTRY:
+        names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
+    removed.append(PLACES + moved.name)
+    if not shows.contents:
+        # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
+        removed += [*names, edge] if edge in row else []
+        return
+    ordering = Ordering.of(moved.ordering)
+    value = made(ordering, shows.contents)
+    values[edge] = f"{moved.ordering} {shows.edge}"
+    if FORMS[ordering.form].placed:
+        values[PLACES + moved.name] = list(shows.places)
+    if moved.name == PLAIN_ENTRY:
+        values.update(value)
+        values[PLAIN_NAMES] = sorted(value)
+        removed += [name for name in names if name not in values]
+    else:
+        values[moved.name] = value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return encode(one) == encode(other)

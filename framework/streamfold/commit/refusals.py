@@ -1,0 +1,85 @@
+"""What a refused row says: whether the write is merely old, or one that the row will never take."""
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from streamfold.errors import HandlerError, RowTaken, told
+from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.records.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
+from streamfold.routes.route import Route
+from streamfold.writes.guarded import AddRow, DeleteRow, GuardedPut, PutRow, Reason, RowKey, StateKey, Write
+
+LARGEST_SHOWN = 3
+"""Attributes of a row that is too large which a message names."""
+
+
+def is_stale(write: Write, reason: Reason) -> bool:
+    """Whether a write was refused only because the row is as new: a row-guarded one, over a row of its own."""
+    return isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason)
+
+
+def is_added_to(write: Write, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
+    """Whether a whole row was refused because others add to it: it counts contributors, and bears no owner."""
+    return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
+
+
+def counts_contributors(reason: Reason) -> bool:
+    """Whether what refused a write is a row that counts its contributors."""
+    return reason.item is not None and CONTRIBUTORS in reason.item
+
+
+def _own(write: GuardedPut, reason: Reason) -> bool:
+    """Whether what refused a row-guarded write is known to be the row's version, not another owner."""
+    return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
+
+
+def _is_added_to(reason: Reason) -> bool:
+    """Whether the row that refused counts additions, and bears no version of a put."""
+    return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
+
+
+def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
+    """Why a row will not take a handler's write, however often that is tried."""
+    if isinstance(write, AddRow):
+        wants, was = "adds to", "put or deleted"
+    elif isinstance(write, GuardedPut) and _is_added_to(reason):
+        wants, was = "puts or deletes", "added to"
+    else:
+        return not_the_owner(write, reason)
+    return HandlerError(
+        f"Handler {route.name!r} {wants} row {told(_name(write.key))}, which was {was} before: a row is put or added "
+        "to, never both. Give the additions a target of their own."
+    )
+
+
+def not_the_owner(write: Write, reason: Reason) -> HandlerError:
+    """Why a row will not take a write: ``RowTaken`` while it is another item's, which may still give it up."""
+    owner = "another item" if reason.item is None else reason.item.get(OWNER)
+    kind = HandlerError if owner is None else RowTaken
+    owner = owner or "the application itself"
+    return kind(
+        f"Row {told(_name(write.key))} belongs to {told(owner)}: a row with plain attributes has one handler and one "
+        "source item. Put a field into its template that tells them apart."
+    )
+
+
+def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerError:
+    """Why a row will not show what its entries say: it would be ``after``, which is too large, or what the store says.
+
+    As whatever is refused for good it goes by the policy of the handlers: what they contributed is kept.
+    """
+    sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
+    if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
+        return HandlerError(
+            f"The store refused what row {told(_name(key))} shows, {reason.code}: {told(reason.message)}"
+        )
+    named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
+    largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
+    return HandlerError(
+        f"Row {told(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
+        f"{told(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
+    )
+
+
+def _name(key: RowKey | StateKey) -> str:
+    return " / ".join(str(part) for part in key[1:] if part is not None)

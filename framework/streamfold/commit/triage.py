@@ -1,0 +1,147 @@
+"""What becomes of a record that a handler could not process: it is reported and comes again, or it is parked.
+
+A store that is unwell, missing or forbidden, a setting that is wrong, a record that is held and one that was not begun
+say nothing about the record: these always come again. Everything else goes by the handler's policy; ``Unprocessable``
+is parked at once. A row that is still another item's is tried again at least: that item's record may give it up.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from streamfold.batch.report import Failure
+from streamfold.commit.outcome import Failed, Held
+from streamfold.commit.sending import expires_at
+from streamfold.engines import Engine
+from streamfold.errors import (
+    EngineError,
+    EngineUnavailable,
+    ParkingError,
+    RecordError,
+    RowTaken,
+    SwitchedOff,
+    Unprocessable,
+    is_fatal,
+    reason,
+)
+from streamfold.ledger.item import attempt_key
+from streamfold.parking import ERROR_LETTERS_MAX, Parked
+from streamfold.records.change import Change
+from streamfold.routes.policy import Policy
+from streamfold.routes.route import Route
+from streamfold.run import World
+
+ROUNDS_MAX = 3
+"""Times that an attempt is noted beside another process that notes one; then the record comes again uncounted."""
+TAKEN = Policy("park", attempts_max=3)
+"""When a record is parked whose handler parks at once, and whose row is still another item's: that item's record, of
+another shard, may be on its way, and a delivery takes longer than that needs."""
+NO_PLACE = (
+    "there is no parking place: set STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
+    "or replay --park FILE)."
+)
+
+Known = tuple[str, int]
+
+
+class Triage:
+    """Decides for the failures of one batch, each record and handler once.
+
+    ``parked`` counts by handler, ``first`` says which record of it was parked first, and why.
+    """
+
+    def __init__(self, application: str, engine: Engine, world: World) -> None:
+        self.application = application
+        self.engine = engine
+        self.world = world
+        self.parked: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        self._decided: dict[Known, Failed | None] = {}
+
+    def __call__(self, failed: Failed) -> Failed | None:
+        """The failure to report; None for a record that is safe in its parking place."""
+        if self.world.handlers is not None or says_nothing_of_the_record(failed.error):
+            return failed
+        known = (failed.route.name, id(failed.change))
+        if known not in self._decided:
+            self._decided[known] = self._decide(failed)
+        return self._decided[known]
+
+    def _decide(self, failed: Failed) -> Failed | None:
+        change, route, error = failed
+        attempts = None
+        policy = TAKEN if isinstance(error, RowTaken) and route.policy.at_once else route.policy
+        if not isinstance(error, Unprocessable | SwitchedOff) and not policy.at_once:
+            if not policy.parks:
+                return failed
+            try:
+                attempts = self._attempts(change, route, policy)
+            except EngineError:
+                return failed
+            if not self._given_up(change, policy, attempts):
+                return failed
+        return self._park(failed, attempts)
+
+    def _given_up(self, change: Change, policy: Policy, attempts: int | None) -> bool:
+        most, oldest = policy.attempts_max, policy.age_seconds_max
+        if most is not None and attempts is not None and attempts >= most:
+            return True
+        return oldest is not None and self._age_seconds(change) > oldest
+
+    def _attempts(self, change: Change, route: Route, policy: Policy) -> int | None:
+        """Notes an attempt and returns how many there were; None where the policy does not count them.
+
+        Lambda's event carries no count (API Reference, DynamoDB event): the revision of a state item is one.
+        """
+        if policy.attempts_max is None:
+            return None
+        key = attempt_key(self.application, route.name, change.item, change.identity_text)
+        for _ in range(ROUNDS_MAX):
+            before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
+            if self.engine.swap_state(key, {"ttl": expires_at(self.world)}, before):
+                return before + 1
+        return None
+
+    def _age_seconds(self, change: Change) -> float:
+        try:
+            return self.world.clock() - change.at.timestamp()
+        except RecordError:  # no time, no age
+            return 0.0
+
+    def _park(self, failed: Failed, attempts: int | None) -> Failed | None:
+        change, route, error = failed
+        if self.world.parking is None:
+            return Failed(change, route, _unparked(error, NO_PLACE))
+        try:
+            self.world.parking.park(self._document(failed, attempts))
+        except ParkingError as why:
+            return Failed(change, route, _unparked(error, reason(why)))
+        self.parked[route.name] += 1
+        self.first.setdefault(route.name, str(Failure(change.sequence, change.name, None, error)))
+        return None
+
+    def _document(self, failed: Failed, attempts: int | None) -> Parked:
+        change, route, error = failed
+        return Parked(
+            self.application,
+            route.name,
+            change.table.name,
+            change.name,
+            change.identity_text,
+            type(error).__name__,
+            str(error)[:ERROR_LETTERS_MAX],
+            attempts,
+            datetime.fromtimestamp(int(self.world.clock()), UTC).isoformat().replace("+00:00", "Z"),
+            change.record,
+        )
+
+
+def says_nothing_of_the_record(error: Exception) -> bool:
+    """Whether an error is that of the store, of a setting or of another record: it is never a reason to park."""
+    return isinstance(error, EngineUnavailable | Held) or is_fatal(error)
+
+
+def _unparked(error: Exception, why: str) -> ParkingError:
+    what = f"{type(error).__name__}: {reason(error)}"
+    unparked = ParkingError(f"The record is to be parked ({what}), but {why} It is reported instead.")
+    unparked.__cause__ = error
+    return unparked

@@ -1,0 +1,1 @@
+"""Removed items, kept as compressed files."""

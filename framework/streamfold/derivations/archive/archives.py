@@ -1,0 +1,166 @@
+"""Archives: removed and expired items as compressed JSON Lines by date, and the reader that drops duplicates.
+
+A content holds the items that one batch removed on one day; its name is a digest of their versions. The same batch
+delivered again writes the same name again, another batch of the same records another one: at least once, and what is
+there twice is equal, so a reader that remembers a day's versions gives each once.
+"""
+
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from hashlib import blake2b, sha256
+from typing import Any, NamedTuple
+
+from streamfold.commit.outcome import Failed, Tallies
+from streamfold.commit.plan import Archived
+from streamfold.derivations.archive.places import ArchivePlace, open_place
+from streamfold.derivations.whole_items import FOLDER
+from streamfold.errors import EngineError, RecordError, SettingsError
+from streamfold.records.change import Change, item_name
+from streamfold.records.values import CANONICAL, decode
+from streamfold.routes.route import Route
+from streamfold.run import World
+
+SUFFIX = ".jsonl.gz"
+DATE = "date="
+"""Begins the folder of a day, in the form that query engines take for a partition."""
+COMPRESSION = 6
+MARK_BYTES = 16
+"""Size of the digest by which a reader remembers a version: some 100 bytes of memory for each item of a day."""
+
+
+class ArchivedItem(NamedTuple):
+    """An item as it was when it was removed, in plain values; ``at`` is the time of the removal, UTC.
+
+    ``version`` tells its removals apart: that of the change, and for Kinesis with a digest behind it.
+    """
+
+    table: str
+    item: dict[str, Any]
+    version: str
+    at: datetime
+    expired: bool
+
+
+class Archives:
+    """Writes the removed items of a batch, day by day; a content that is not taken fails its records alone.
+
+    ``skipped`` counts, by handler, those that this run leaves out, because it does not write to a declared bucket
+    (``World.archive``) and no setting names another place.
+    """
+
+    def __init__(self, world: World, triage: Callable[[Failed], Failed | None]) -> None:
+        self.world = world
+        self.triage = triage
+        self.failed: list[Failed] = []
+        self.tallies: dict[str, Tallies] = {}
+        self.skipped: dict[str, int] = defaultdict(int)
+
+    def run(self, archived: Iterable[Archived]) -> None:
+        days: dict[tuple[str, date], list[Archived]] = defaultdict(list)
+        for each in archived:
+            days[each.route.name, each.change.at.date()].append(each)
+        for (name, day), items in days.items():
+            try:
+                place = self._place(items[0].route)
+                if place is None:
+                    self.skipped[name] += len(items)
+                    continue
+                self.world.begin()
+                place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
+                self.tallies.setdefault(name, Tallies()).written += len(items)
+            except (EngineError, SettingsError) as error:
+                failures = map(self.triage, (Failed(each.change, each.route, error) for each in items))
+                self.failed += [failed for failed in failures if failed is not None]
+
+    def _place(self, route: Route) -> ArchivePlace | None:
+        """Where a route's items go, opened once; None where they go nowhere."""
+        text = self.world.settings.archive
+        if text is None and (self.world.archive or str(route.place).startswith(FOLDER)):
+            text = route.place
+        if text is None or self.world.archive is False:
+            return None
+        if text not in self.world.places:
+            self.world.places[text] = open_place(text)
+        return self.world.places[text]
+
+
+def archived_line(change: Change) -> str:
+    """One line of an archive. Raises ``ImageError`` where the record does not carry the old image."""
+    line = {
+        "table": change.table.name,
+        "key": item_name(change.item),
+        "version": change.identity_text,
+        "at": int(change.at.timestamp()),
+        "expired": change.expired,
+        "item": change.old.raw,
+    }
+    return CANONICAL.encode(line)
+
+
+def _digest(items: Sequence[Archived]) -> str:
+    """A name for these versions, the same in any order."""
+    changes = [each.change for each in items]
+    marks = sorted({_mark(change.table.name, item_name(change.item), change.identity_text) for change in changes})
+    return sha256(b"".join(marks)).hexdigest()[:32]
+
+
+def _mark(table: str, key: str, version: str) -> bytes:
+    """What tells one item's one version from all others."""
+    return blake2b(f"{table}\n{version}\n{key}".encode(errors="replace"), digest_size=MARK_BYTES).digest()
+
+
+def _content(items: Sequence[Archived]) -> bytes:
+    """Compressed lines, the same bytes for the same items."""
+    lines = sorted({each.line for each in items})
+    text = "".join(f"{line}\n" for line in lines)
+    return gzip.compress(text.encode(), COMPRESSION, mtime=0)
+
+
+def read_archive(
+    place: ArchivePlace | str, handler: str = "archive", first: date | None = None, last: date | None = None
+) -> Iterator[ArchivedItem]:
+    """The items that an ``archive`` handler has kept, each once, day by day, from the first day to the last.
+
+    ``place`` is what ``to=`` or the setting says. One day's versions are remembered at a time. Raises ``RecordError``
+    for a content that is damaged, ``EngineUnavailable`` where the place cannot be read.
+    """
+    opened = open_place(place) if isinstance(place, str) else place
+    for folder in opened.folders(f"{handler}/"):
+        day = folder.removeprefix(DATE)
+        if folder.startswith(DATE) and (first is None or str(first) <= day) and (last is None or day <= str(last)):
+            yield from _day(opened, f"{handler}/{folder}/")
+
+
+def _day(place: ArchivePlace, folder: str) -> Iterator[ArchivedItem]:
+    seen: set[bytes] = set()
+    for name in place.names(folder):
+        if not name.endswith(SUFFIX):
+            continue
+        for line in _lines(place, name):
+            mark, item = _item(name, line)
+            if mark not in seen:
+                seen.add(mark)
+                yield item
+
+
+def _lines(place: ArchivePlace, name: str) -> Iterator[bytes]:
+    try:
+        with place.read(name) as packed, gzip.GzipFile(fileobj=packed) as stream:
+            yield from stream
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{name} in {place} is damaged or cut off ({error}).") from error
+
+
+def _item(name: str, line: bytes) -> tuple[bytes, ArchivedItem]:
+    try:
+        found = json.loads(line)
+        item = {attribute: decode(value, 1) for attribute, value in found["item"].items()}
+        at = datetime.fromtimestamp(found["at"], UTC)
+        mark = _mark(found["table"], found["key"], found["version"])
+        return mark, ArchivedItem(found["table"], item, found["version"], at, found["expired"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"A line of {name} is no archived item ({type(error).__name__}: {error}).") from error

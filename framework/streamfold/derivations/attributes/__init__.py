@@ -1,0 +1,1 @@
+"""Attributes that are derived onto items of the application itself."""

@@ -1,0 +1,154 @@
+"""Copies derived attributes onto the items that bear them, after the commit that moved their truth.
+
+The item is read first, then the truth; what differs is written on the condition that the item still has what was read
+of it, and then both are read again. A copy that a slower process writes over a newer one is a change of the item, whose
+own record brings it here again, as does an item that appears later, or is put without the attributes or with old ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from streamfold.app import App
+from streamfold.commit.outcome import Failed
+from streamfold.commit.recompute import Cause
+from streamfold.commit.sending import Throttled, pause_seconds, throttled
+from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
+from streamfold.derivations.attributes.stored import Truth
+from streamfold.engines import Engine
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, shown, told
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.route import Route
+from streamfold.run import World
+from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, RowKey, UpdateSource
+
+ROUNDS_MAX = 8
+"""Times that an item is read and written beside others that change it; then the records come again."""
+
+
+@dataclass(slots=True)
+class Bearer:
+    """An item that bears attributes: the truths of all handlers that derive them, and what its changes put back.
+
+    ``retire``: something else than a copy leads to it. A copy tells nothing of retired handlers: a process with older
+    code may have made it, would make it again, and the two would never come to an end.
+    """
+
+    truths: tuple[Truth, ...]
+    unmarked: list[PutBack] = field(default_factory=list)
+    retire: bool = False
+
+
+Bearers = Mapping[ItemKey, Bearer]
+
+
+class Upkeep:
+    """The items of a batch that bear derived attributes: those whose truth moved, and those that changed themselves."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.bearers: dict[ItemKey, Bearer] = {}
+        self.causes: dict[ItemKey, list[Cause]] = {}
+
+    def moved(self, truths: Mapping[RowKey, Sequence[Cause]]) -> None:
+        """Takes the items of truths that a commit moved, or may have moved in an attempt that died."""
+        for row, causes in truths.items():
+            for change, route in causes:
+                if route.truth is not None and route.truth.holds(row):
+                    self._note(route.truth.item(row), change, route).retire = True
+
+    def changed(self, item: ItemKey, changes: Sequence[Change], routes: Sequence[Route]) -> None:
+        """Takes an item that was put or amended: its attributes may be missing, or be old ones."""
+        if changes[-1].event == "REMOVE" or not routes:
+            return
+        for route in routes:
+            self._note(item, changes[-1], route)
+        bearer = self.bearers[item]
+        bearer.unmarked = [each for change in changes for each in put_back(change)]
+        bearer.retire |= bool(self.app.retired) and not all(map(_is_copy, changes))
+
+    def run(self, engine: Engine, world: World) -> list[Failed]:
+        """Brings the items up to date; returns the records of those for which that failed."""
+        errors = keep_up(engine, self.app, self.bearers, world.wait)
+        return [failed for item, error in errors.items() for failed in self._failed(item, error)]
+
+    def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
+        return [Failed(change, route, error) for change, route in self.causes[item]]
+
+    def _note(self, item: ItemKey, change: Change, route: Route) -> Bearer:
+        self.causes.setdefault(item, []).append((change, route))
+        if item not in self.bearers:
+            self.bearers[item] = Bearer(truths_of(self.app, item))
+        return self.bearers[item]
+
+
+def truths_of(app: App, item: ItemKey) -> tuple[Truth, ...]:
+    """The truths of all handlers that derive attributes onto an item."""
+    routes = [route for entry, _ in app.dispatch[item[0]].find(*item[1:]) for route in entry.bears]
+    return tuple(route.truth for route in routes if route.truth is not None)
+
+
+def _is_copy(change: Change) -> bool:
+    """Whether it is known that a change is of derived attributes alone."""
+    try:
+        return change.has_old and change.has_new and change.as_written() is None
+    except RecordError:  # an attribute that cannot be read
+        return False
+
+
+def keep_up(engine: Engine, app: App, bearers: Bearers, pause: Callable[[float], None]) -> dict[ItemKey, Exception]:
+    """Brings items up to date with their truths; returns those for which that failed."""
+    own = Own(app.name, frozenset(route.name for route in app.routes), app.retired)
+    failed: dict[ItemKey, Exception] = {}
+    left, refused = bearers, False
+    for number in range(ROUNDS_MAX if left else 0):
+        try:
+            if refused:
+                pause(pause_seconds(CONFLICT[:1], number - 1))
+            left, refused = _round(engine, own, left, failed)
+        except EngineError as error:
+            return failed | dict.fromkeys(left, error)
+        if not left:
+            return failed
+    busy = EngineUnavailable(f"Written {ROUNDS_MAX} times in a row, because others change the item; it comes again.")
+    return failed | dict.fromkeys(left, busy)
+
+
+def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
+    """The items that were written and are to be looked at again, and whether a write was refused."""
+    items = engine.read_rows(bearers)
+    rows = engine.read_rows(truth.row(item[1:]) for item, bearer in bearers.items() for truth in bearer.truths)
+    again: dict[ItemKey, Bearer] = {}
+    any_refused = False
+    for number, (item, bearer) in enumerate(bearers.items()):
+        try:
+            shown = {truth.whose: shown_by(rows.get(truth.row(item[1:]))) for truth in bearer.truths}
+            found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
+            if found.update is not None:
+                any_refused |= _refused(engine, found.update)
+                again[item] = bearer
+            elif found.refused is not None:
+                failed[item] = found.refused
+        except Throttled:
+            return again | dict(islice(bearers.items(), number, None)), True
+        except (EngineError, HandlerError) as error:
+            failed[item] = error
+    return again, any_refused
+
+
+def _refused(engine: Engine, update: UpdateSource) -> bool:
+    """Whether the item is not as it was read.
+
+    Raises ``HandlerError`` for what the store will never take, ``Throttled`` where the table is throttled.
+    """
+    refused = engine.transact([update], 0)
+    if refused is None:
+        return False
+    (reason,) = refused.reasons
+    if reason is not None and reason.code in THROTTLED:
+        raise throttled()
+    if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
+        raise HandlerError(
+            f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {told(reason.message)}"
+        )
+    return True

@@ -1,0 +1,1 @@
+"""Histories: one row for every change of an item."""

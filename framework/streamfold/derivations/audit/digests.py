@@ -1,0 +1,43 @@
+"""Keyed digests of history rows: who does not have the key can neither make one nor learn from one.
+
+A row carries the digest of the item before its change, of the item after it, and of itself (HMAC, RFC 2104, with
+SHA-256). Each is a function of the change and the key alone, so a record that comes again makes the same row; the rows
+of an item are a chain, because one change's item after is the next one's item before.
+"""
+
+import hmac
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.records.values import CANONICAL, Image, encode, hidden, without_derived
+
+IMAGE, ROW = "image", "row"
+"""What a digest is of is part of it: one of an image never passes for one of a row."""
+
+
+def image_digest(key: bytes, table: str, image: Image) -> str | None:
+    """The digest of a whole image, attributes that are redacted or not recorded included; None for an absent one.
+
+    Attributes of the framework and of replication, and those that were derived onto the item, are no part of it.
+    """
+    return _digest(key, IMAGE, table, encode(dict(Image(without_derived(image.raw))))["M"]) if image else None
+
+
+def row_digest(key: bytes, row: Mapping[str, Any]) -> str:
+    """The digest of a history row: its key and all of its attributes, the digests of the images included."""
+    own = {name: value for name, value in row.items() if not hidden(name)}
+    own["digests"] = {side: value for side, value in row["digests"].items() if side != ROW}
+    return _digest(key, ROW, "", encode(own)["M"])
+
+
+def same_digest(one: object, other: str) -> bool:
+    """Whether a digest that was found is the one that was expected, in time that does not depend on where they
+    differ.
+    """
+    return isinstance(one, str) and one.isascii() and hmac.compare_digest(one, other)
+
+
+def _digest(key: bytes, kind: str, table: str, encoded: Mapping[str, Any]) -> str:
+    text = CANONICAL.encode([kind, table, encoded])
+    return b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")

@@ -1,0 +1,188 @@
+"""The history row of a change: a function of the change alone, under a key that contains it."""
+
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from streamfold.derivations.audit.digests import ROW, image_digest, row_digest
+from streamfold.derivations.audit.options import Recorded
+from streamfold.errors import HandlerError, shown
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table
+from streamfold.records.change import Change, item_name
+from streamfold.records.values import CANONICAL, ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.routes.route import Fields, Route
+from streamfold.writes.guarded import PutRow
+
+AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
+"""What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
+VALUE_BYTES_MAX = 32 * 1024
+"""A larger value is recorded as its digest and size: a row holds two of each changed attribute, and an item is 400 KB
+at most (Developer Guide, ServiceQuotas)."""
+ATTEMPTS = (
+    (None, True, VALUE_BYTES_MAX),
+    (VALUE_BYTES_MAX, True, AUDIT_BYTES_MAX),
+    (VALUE_BYTES_MAX, False, AUDIT_BYTES_MAX),
+    (4096, False, AUDIT_BYTES_MAX),
+    (256, False, AUDIT_BYTES_MAX),
+)
+"""What is tried, until a row fits: the largest value that is written out, whether unchanged attributes are too, and the
+size of the row. A row smaller than one large value has none, so the first is all that most rows take."""
+VALUE_LEVEL = 3
+"""How deep a value lies in its row, where it was at level 1 in the item: below the map of changes and its entry."""
+ACTOR_BYTES_MAX = 1024
+"""An actor is a name; a larger value is left out, and the row says so."""
+SECONDS_A_DAY = 24 * 60 * 60
+
+Entry = dict[str, Any]
+"""What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
+
+
+def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
+    """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
+    head = {"item": item_name(change.item), **row_head(route.recorded, change)}
+    values = {**fields, "item": head["item"], "version": head["version"]}
+    target = _target(route, change)
+    table = target.table
+    row = _fitting(route.recorded, change, head) | expiry(route.recorded, change, table)
+    own = {name: value for name, value in row.items() if name not in table.attributes}
+    place = target.compose(values)
+    if key is not None:
+        own["digests"] = _digests(key, change, target, place, own)
+    return PutRow((table.name, *place), own)
+
+
+def own_change(change: Change) -> Change | None:
+    """A change as its writer made it: without derived attributes, and none where nothing else is known to change."""
+    return change.unless_alone(change.without_derived())
+
+
+def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:
+    """The time-to-live attribute of a row of this change, where rows are not kept for good."""
+    if recorded.keep_days is None or table.ttl is None:
+        return {}
+    return {table.ttl: int(change.at.timestamp()) + recorded.keep_days * SECONDS_A_DAY}
+
+
+def _version(recorded: Recorded, change: Change) -> str:
+    """What tells the change from others of its item; nothing that is not recorded can be learnt from it."""
+    if recorded.fields is None and not recorded.redact:
+        return change.identity_text
+    keys = change.table.attributes
+    return change.identity_among(lambda name: name in keys or recorded.shows(name))
+
+
+def _target(route: Route, change: Change) -> Key:
+    target = route.target(None) or next(
+        target for target in route.targets if target.key.table.name == change.table.name
+    )
+    return target.key
+
+
+def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
+    """What a row says of its change, beside the attributes of the item."""
+    head: dict[str, Any] = {"event": change.event, "at": change.at, "version": _version(recorded, change)}
+    if change.expired:
+        head["expired"] = True
+    if recorded.fields is not None:
+        head["fields"] = sorted(recorded.fields)
+    if recorded.actor is not None and recorded.actor in change.new:
+        actor = change.new[recorded.actor]
+        if item_bytes({"": encode(actor)}) <= ACTOR_BYTES_MAX:
+            head["actor"] = actor
+        else:
+            head["left_out"] = ["actor"]
+    return head
+
+
+def _fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[str, Any]:
+    """The row with as much of the item as fits; ``left_out`` says what does not."""
+    changed = wanted(recorded, change, change.changed)
+    unchanged = None
+    if recorded.unchanged and change.event == "MODIFY":
+        unchanged = wanted(recorded, change, set(change.new).difference(changed))
+    left_out: list[str] = head.pop("left_out", [])
+    missing = left_out
+    for value_bytes_max, whole, bytes_max in ATTEMPTS:
+        missing = left_out if whole or unchanged is None else [*left_out, "unchanged"]
+        row = {**head, "left_out": missing} if missing else dict(head)
+        row |= _values(recorded, change, changed, unchanged if whole else None, value_bytes_max)
+        if row_bytes(row) <= bytes_max:
+            return row
+    return {**head, "left_out": [*missing, "changes"], "changes": {}}
+
+
+def wanted(recorded: Recorded, change: Change, names: Iterable[str]) -> list[str]:
+    """The attributes to record: those asked for, without the item's key, which is part of the row's."""
+    keys = change.table.attributes
+    return sorted(name for name in names if name not in keys and (recorded.fields is None or name in recorded.fields))
+
+
+def _values(
+    recorded: Recorded,
+    change: Change,
+    changed: Collection[str],
+    unchanged: Collection[str] | None,
+    value_bytes_max: int | None,
+) -> dict[str, dict[str, Entry]]:
+    """The attributes that a change changed, and those that it left alone."""
+    sides = (("old", change.old), ("new", change.new))
+    found = {name: {side: image[name] for side, image in sides if name in image} for name in changed}
+    same = {name: {"value": change.new[name]} for name in unchanged or ()}
+    parts = {"changes": found} if unchanged is None else {"changes": found, "unchanged": same}
+    return {
+        part: {name: _entry(recorded, name, values, value_bytes_max) for name, values in by_name.items()}
+        for part, by_name in parts.items()
+    }
+
+
+def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> Entry:
+    """What a row says of an attribute; without a limit all values as they are."""
+    if name in recorded.redact:
+        return {"redacted": list(values)}
+    if value_bytes_max is None:
+        return dict(values)
+    large = {side: value for side, value in values.items() if not fits(value, value_bytes_max)}
+    entry: Entry = {side: value for side, value in values.items() if side not in large}
+    if large:
+        entry["large"] = _fingerprints(name, large)
+    return entry
+
+
+def _fingerprints(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {side: fingerprint(value) for side, value in values.items()}
+    except HandlerError as error:  # what DynamoDB never holds, in a record that it did not write
+        raise HandlerError(f"Attribute {shown(name)}: {error.marked}") from None
+
+
+def fits(value: Any, bytes_max: int, level: int = VALUE_LEVEL) -> bool:
+    """Whether a value is small enough, and not nested deeper than a row can hold it."""
+    try:
+        return item_bytes({"": encode(value, level)}) <= bytes_max
+    except HandlerError:
+        return False
+
+
+def fingerprint(value: Any) -> dict[str, Any]:
+    """Digest and size of a value: who has the value can tell that it is the one."""
+    encoded = encode(value)
+    text = b64encode(sha256(CANONICAL.encode(encoded).encode()).digest()).decode().rstrip("=")
+    return {"sha256": text, "bytes": item_bytes({"": encoded})}
+
+
+def row_bytes(row: Mapping[str, Any]) -> int:
+    """The size of a row; more than any limit where values are nested too deep for it."""
+    try:
+        return item_bytes(encode(row)["M"])
+    except HandlerError:
+        return ITEM_BYTES_MAX + 1
+
+
+def _digests(key: bytes, change: Change, target: Key, place: Any, own: Mapping[str, Any]) -> dict[str, str]:
+    images = (("old", change.old), ("new", change.new))
+    found = {side: image_digest(key, change.table.name, image) for side, image in images}
+    digests = {side: digest for side, digest in found.items() if digest is not None}
+    digests[ROW] = row_digest(key, {**target.attributes(*place), **own, "digests": digests})
+    return digests

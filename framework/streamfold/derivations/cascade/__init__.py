@@ -1,0 +1,1 @@
+"""Children that go with their parent."""

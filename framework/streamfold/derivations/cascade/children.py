@@ -1,0 +1,185 @@
+"""Children of removed items, removed page by page.
+
+The guard of a page is one transaction: the parent is absent, the cursor is where it was read, every child is as it was
+read. The cursor moves with the deletions, so a page that is sent twice, or lands after its invocation is dead, is
+refused; when it has reached the end, so is every page, and a record that comes again removes nothing.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from streamfold.commit.outcome import Failed, NotStarted, Tallies
+from streamfold.commit.plan import Removed
+from streamfold.commit.sending import Throttled, send
+from streamfold.derivations.cascade.declared import is_child, sort_prefix
+from streamfold.engines import Engine, Page
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
+from streamfold.keys.key import Key
+from streamfold.ledger.item import cascade_key
+from streamfold.records.change import Change
+from streamfold.records.values import decode, encode, to_json
+from streamfold.run import World
+from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
+from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
+
+ROUNDS_MAX = 8
+"""Times that a page is read again, because its children or its cursor changed, before the record is reported."""
+PAGES_MAX = 10_000
+"""Pages that one invocation removes for one parent; the rest goes on when the record comes again."""
+GUARDS = 2
+"""Writes of a page beside its children: the check of the parent, and the cursor."""
+START = ""
+
+
+class Cursor(NamedTuple):
+    """The place below a parent: the child's template and the last sort key of a page. ``revision`` 0: not begun."""
+
+    revision: int = 0
+    child: str = START
+    after: Any = None
+    done: bool = False
+
+    @classmethod
+    def of(cls, attributes: dict[str, Any] | None) -> "Cursor":
+        if not attributes:
+            return cls()
+        after = attributes.get("after")
+        key = decode(json.loads(after)) if after else None
+        return cls(int(attributes["r"]), attributes.get("child", START), key, attributes.get("done", False))
+
+    def write(self, key: StateKey, revision: int) -> SwapState:
+        """The write that moves the cursor here from a revision."""
+        if self.done:
+            return SwapState(key, {"done": True}, revision)
+        after = {} if self.after is None else {"after": to_json(encode(self.after))}
+        return SwapState(key, {"child": self.child, **after}, revision)
+
+
+class Children:
+    """Removes the children of items that are gone; one parent that fails leaves the others alone.
+
+    A table that is throttled loses no more children in this batch: every further page would wait and fail likewise.
+
+    ``kept`` counts, by handler, parents that exist again, so that what is left of their children stays.
+    """
+
+    def __init__(
+        self, application: str, engine: Engine, world: World, actions: int, triage: Callable[[Failed], Failed | None]
+    ) -> None:
+        self.application = application
+        self.engine = engine
+        self.world = world
+        self.limit = max(actions - GUARDS, 1)
+        self.triage = triage
+        self.failed: list[Failed] = []
+        self.tallies: dict[str, Tallies] = {}
+        self.kept: Counter[str] = Counter()
+
+    def run(self, parents: Iterable[Removed]) -> None:
+        throttled: dict[str, Throttled] = {}
+        for removed in parents:
+            table = removed.changes[-1].table.name
+            try:
+                if table in throttled:
+                    raise throttled[table]
+                self._remove(removed)
+                self._end_earlier(removed)
+            except (EngineError, HandlerError) as error:
+                if isinstance(error, Throttled):
+                    throttled[table] = error
+                failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
+                self.failed += [failed for failed in failures if failed is not None]
+
+    def _remove(self, removed: Removed) -> None:
+        change, rounds = removed.changes[-1], 0
+        place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
+        cursor = self._cursor(place)
+        for page in range(PAGES_MAX):
+            if cursor.done:
+                self._tallies(removed).unchanged += not page
+                return
+            children, following = self._page(removed, cursor)
+            refused = self._send(removed, following.write(place, cursor.revision), children)
+            if refused is None:
+                rounds, cursor = 0, following._replace(revision=cursor.revision + 1)
+                self._tallies(removed).removed += len(children)
+                continue
+            if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
+                self._keep(removed, place, cursor)
+                return
+            rounds += 1
+            if rounds > ROUNDS_MAX:
+                raise EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row, because others change the children.")
+            cursor = self._cursor(place)
+        raise NotStarted(
+            f"{PAGES_MAX} pages of children were removed; the cascade goes on when the record comes again."
+        )
+
+    def _end_earlier(self, removed: Removed) -> None:
+        """Ends the cascades of removals that a later one of the same batch stands for: they may come again alone."""
+        for change in removed.changes[:-1]:
+            place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
+            self._end(place, self._cursor(place))
+
+    def _end(self, place: StateKey, cursor: Cursor) -> None:
+        if not cursor.done:  # refused where another invocation moved on: that one decides
+            send(self.engine, [Cursor(done=True).write(place, cursor.revision)], self.world)
+
+    def _cursor(self, place: StateKey) -> Cursor:
+        return Cursor.of(self.engine.read_state([place], consistent=True).get(place))
+
+    def _send(self, removed: Removed, cursor: SwapState, children: list[DeleteSource]) -> Refused | None:
+        return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.world)
+
+    def _keep(self, removed: Removed, place: StateKey, cursor: Cursor) -> None:
+        """The parent exists again: what is left of its children stays, whoever brings the record again."""
+        self.kept[removed.route.name] += 1
+        self._tallies(removed).unchanged += 1
+        self._end(place, cursor)
+
+    def _page(self, removed: Removed, cursor: Cursor) -> tuple[list[DeleteSource], Cursor]:
+        """The children behind a cursor that fit one transaction, and where the cursor is behind them."""
+        templates = removed.route.children
+        names = [key.template for key in templates]
+        index = names.index(cursor.child) if cursor.child in names else 0
+        after = cursor.after if cursor.child in names else None
+        child, change = templates[index], removed.changes[-1]
+        page = self.engine.page(child.table, change.item[1], sort_prefix(child, removed.fields), after, self.limit)
+        children, cut = self._fitting(removed, child, page)
+        if cut is not None:
+            return children, Cursor(child=child.template, after=cut)
+        if page.after is not None:
+            return children, Cursor(child=child.template, after=page.after)
+        last = index + 1 == len(templates)
+        return children, Cursor(done=True) if last else Cursor(child=names[index + 1])
+
+    def _fitting(self, removed: Removed, child: Key, page: Page) -> tuple[list[DeleteSource], Any]:
+        """The deletions of a page, and the last sort key of those if not all fit."""
+        deletions = list(self._deletions(removed, child, page))
+        sizes = 0
+        for count, deletion in enumerate(deletions):
+            sizes += estimated_bytes(deletion)
+            if count and sizes > BYTES_PLANNED_MAX:
+                return deletions[:count], deletions[count - 1].key[2]
+        return deletions, None
+
+    @staticmethod
+    def _deletions(removed: Removed, child: Key, page: Page) -> Iterable[DeleteSource]:
+        change, table, at = removed.changes[-1], child.table, _seconds(removed.changes[-1])
+        for image in page.items:
+            key = (table.name, decode(image[table.partition]), decode(image[str(table.sort)]))
+            if is_child(child, removed.fields, *key[1:]):
+                yield DeleteSource(key, image, change.version_text, at)
+
+    def _tallies(self, removed: Removed) -> Tallies:
+        return self.tallies.setdefault(removed.route.name, Tallies())
+
+
+def _seconds(change: Change) -> float:
+    """The time of a change, 0 where its record has none."""
+    try:
+        return change.at.timestamp()
+    except RecordError:
+        return 0

@@ -1,0 +1,94 @@
+"""Unique index items: what is declared of them, and the place that a claimant has among the others.
+
+A row that several items may claim keeps the set of claimants below it, as entries: who wins is a function of the set,
+so that neither the order of arrival nor a claimant that leaves decides for good.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from streamfold.errors import DeclarationError, HandlerError, shown
+from streamfold.keys.key import Key
+from streamfold.routes.effects import Row
+from streamfold.routes.ordered import CONFLICT, Moment
+
+OnConflict = Literal["report", "park"]
+SUFFIX = "_conflicts"
+"""Behind the name of a unique index: that of the index of its conflicts."""
+
+
+class Unique(NamedTuple):
+    """A unique index: the attribute that says who was first, None for the smallest key; and what a conflict does."""
+
+    by: str | None
+    on_conflict: OnConflict | Key
+
+    @property
+    def told(self) -> bool:
+        """Whether records that lead to a conflict are looked for: a conflict row needs none."""
+        return not isinstance(self.on_conflict, Key)
+
+
+def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key], at: str) -> Unique | None:
+    """What ``unique=`` declares; None without it. Raises ``DeclarationError`` for what does not fit together."""
+    if not isinstance(unique, bool):
+        raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
+    if not unique:
+        if by is not None or on_conflict != "report":
+            given = f"by={by!r}" if by is not None else f"on_conflict={on_conflict!r}"
+            raise DeclarationError(f"The index at {at} has {given} without unique=True, which alone it belongs to.")
+        return None
+    if len(targets) != 1:
+        raise DeclarationError(
+            f"The index at {at} has unique=True and {len(targets)} targets: expected one; declare an index for each."
+        )
+    if by is not None and (not isinstance(by, str) or not by):
+        raise DeclarationError(
+            f'The index at {at} has by={by!r}: expected the name of an attribute of the item, by="created_at".'
+        )
+    if on_conflict not in ("report", "park") and not isinstance(on_conflict, Key):
+        raise DeclarationError(
+            f'The index at {at} has on_conflict={on_conflict!r}: expected "report", "park", or the Key of a row that '
+            "is there as long as the conflict."
+        )
+    return Unique(by, on_conflict)
+
+
+def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Iterator[Row]]:
+    """The function of the index of conflicts: a row for each unique row that several items claim."""
+    keys = {*source.table.attributes, *target.table.attributes}
+
+    def conflicts(row: Mapping[str, Any]) -> Iterator[Row]:
+        if CONFLICT in row:
+            yield Row(attributes={name: value for name, value in row.items() if name not in keys})
+
+    return conflicts
+
+
+def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
+    """By what an item's claim is ordered, before its key. Raises ``HandlerError`` for an item that does not say."""
+    if unique.by is None:
+        return ""
+    value = image.get(unique.by)
+    if value is None:
+        raise HandlerError(
+            f"Index {name!r} orders those who claim a row by={unique.by!r}, which the item does not have: expected a "
+            "number, text, bytes, a date or a time. Yield no row for an item without it."
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) -> None:
+    """Refuses a unique key with an empty field, which every item without a value would claim."""
+    for field in target.fields:
+        value = effect.values[field] if field in effect.values else fields.get(field, field)
+        if value is None or (isinstance(value, str | bytes) and not value):
+            raise HandlerError(
+                f"Index {name!r} yielded {shown(effect)}, a unique key that is empty: {field}={shown(value)}. Yield a "
+                f"row only for an item that has a value, if item.get({field!r}): yield ..."
+            )
+    if CONFLICT in effect.values or CONFLICT in (effect.attributes or ()):
+        raise HandlerError(
+            f"Index {name!r} yielded {CONFLICT!r}, under which a unique row lists those who do not win: give the "
+            "attribute another name."
+        )

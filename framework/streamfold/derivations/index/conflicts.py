@@ -1,0 +1,85 @@
+"""Items that claim a unique row which another item claims too, told after the rows are settled."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from streamfold.commit.outcome import Failed
+from streamfold.engines import Engine, Entries
+from streamfold.errors import EngineError, Unprocessable, told
+from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_text
+from streamfold.records.change import Change, ItemKey
+from streamfold.writes.guarded import Moved, RowKey, StateKey
+
+if TYPE_CHECKING:
+    from streamfold.commit.recompute import Cause, Unsettled
+    from streamfold.routes.route import Route
+
+
+def conflicts(engine: Engine, unsettled: "Unsettled", but: Collection[RowKey]) -> Iterator[Failed]:
+    """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
+
+    The set of claimants is looked at, not the record: one that comes again is told again, one whose item has left is
+    not. Where the store does not answer, the changes come with that.
+    """
+    for row, moved in unsettled.moved.items():
+        for each in moved if row not in but else ():
+            if each.name != PLAIN_ENTRY:
+                continue
+            claims = _claims(row, each, unsettled.causes[row])
+            try:
+                met = _met(engine, each, claims)
+            except EngineError as error:
+                yield from (Failed(change, route, error) for change, route, _ in claims)
+                continue
+            yield from (Failed(change, route, _conflict(route, row)) for change, route in met)
+
+
+Claim = tuple[Change, "Route", list[StateKey]]
+
+
+def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[Claim]:
+    """The newest change of each item that may claim the row, with the places that its claim may have."""
+    newest = {change.item: (change, route) for change, route in causes if _claims_row(route, row)}
+    places: dict[str, list[StateKey]] = {}
+    for place in moved.places:
+        places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(moved.partition, place))
+    return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
+
+
+def _claims_row(route: "Route", row: RowKey) -> bool:
+    if route.unique is None or not route.unique.told:
+        return False
+    (target,) = route.into
+    return target.table.name == row[0] and target.match_values(*row[1:]) is not None
+
+
+def _met(engine: Engine, moved: Moved, claims: Collection[Claim]) -> "list[Cause]":
+    """The changes of items that claim the row now, where another does too."""
+    if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
+        return []
+    there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
+    return [(change, route) for change, route, keys in claims if any(key in there for key in keys)]
+
+
+def claimed_twice(
+    engine: Engine, application: str, route: "Route", item: ItemKey, rows: Iterable[RowKey]
+) -> list[Unprocessable]:
+    """What an item that claims rows of a unique index meets there: the same as its record would be told of."""
+    if route.unique is None or not route.unique.told:
+        return []
+    own = source_text(item)
+    return [_conflict(route, row) for row in rows if _others(engine, application, route, own, row)]
+
+
+def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey) -> bool:
+    """Whether another source than the item's own claims a row."""
+    entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row), 2))
+    return any(place.partition(BEHIND)[2] != own for place, _ in entries)
+
+
+def _conflict(route: "Route", row: RowKey) -> Unprocessable:
+    name = " / ".join(str(part) for part in row[1:] if part is not None)
+    return Unprocessable(
+        f"The item claims row {told(name)} of unique index {route.name!r}, and so does another; the row shows who "
+        "wins. That resolves itself when one of them claims it no more."
+    )

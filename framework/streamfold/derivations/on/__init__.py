@@ -1,0 +1,1 @@
+"""What happens on every change: effects behind a claim, and external calls."""

@@ -1,0 +1,134 @@
+"""Calls of external handlers: side effects outside of the store, guarded by Powertools' idempotency utility.
+
+At least once by nature: a process that dies between the call and the note that it was made calls again.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from aws_lambda_powertools.utilities.idempotency import BasePersistenceLayer, IdempotencyConfig, idempotent_function
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyAlreadyInProgressError,
+    IdempotencyInconsistentStateError,
+    IdempotencyItemAlreadyExistsError,
+    IdempotencyItemNotFoundError,
+    IdempotencyPersistenceLayerError,
+)
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+
+from streamfold.derivations.view.fold import stopped
+from streamfold.engines import Engine
+from streamfold.errors import EngineError, EngineUnavailable, told
+from streamfold.ledger.item import external_key
+from streamfold.records.change import Change
+from streamfold.routes.route import Fields, Route
+from streamfold.run import SECONDS_A_DAY, World
+from streamfold.writes.guarded import StateKey
+
+UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
+"""What the utility raises when the note of a call cannot be made or another call is running: the record comes again."""
+EXPIRED = "EXPIRED"
+"""The status of a call that failed, so that it is made again."""
+IN_PROGRESS_SECONDS = 60
+"""Outside of Lambda: how long a call that was begun and not finished is taken to be still running."""
+
+
+class ExternalCalls:
+    """Calls external handlers, each change once as far as can be told."""
+
+    def __init__(self, application: str, engine: Engine, world: World) -> None:
+        self.application = application
+        self.engine = engine
+        self.world = world
+
+    def call(self, route: Route, change: Change, fields: Fields) -> Exception | None:
+        """Calls a handler for a change unless that was done before; returns what it, or the guard, raised."""
+        assert route.function is not None
+        function = route.function
+        arguments = route.asked(fields)
+        key = external_key(self.application, route.name, change.item, change.identity_text)
+
+        def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
+            try:
+                function(change, **arguments)
+            except (KeyboardInterrupt, Exception):
+                raise
+            except BaseException as error:
+                raise stopped(route, error) from error
+
+        config = IdempotencyConfig(
+            expires_after_seconds=self.world.settings.retention_days * SECONDS_A_DAY,
+            lambda_context=self.world.context or _Local(),  # type: ignore[arg-type]  # only this method is used
+        )
+        guarded = idempotent_function(
+            run, data_keyword_argument="event", persistence_store=StateLayer(self.engine, key), config=config
+        )
+        try:
+            guarded(event=f"{key.pk}/{key.sk}")
+        except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
+            cause = error.__cause__
+            return cause if isinstance(cause, EngineError) else EngineUnavailable(told(error))
+        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+            return error
+        return None
+
+
+class _Local:
+    """Stands for the Lambda context outside of Lambda."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return IN_PROGRESS_SECONDS * 1000
+
+
+class StateLayer(BasePersistenceLayer):
+    """Keeps the idempotency record of one event as an item of the state table."""
+
+    def __init__(self, engine: Engine, key: StateKey) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.engine = engine
+        self.key = key
+        self.revision = 0
+        self.expires_at = 0
+
+    def _put_record(self, data_record: DataRecord) -> None:
+        stored = self.engine.read_state([self.key]).get(self.key, {})
+        self.revision, self.expires_at = int(stored.get("r", 0)), data_record.expiry_timestamp or 0
+        attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
+        if data_record.in_progress_expiry_timestamp is not None:
+            attributes["until"] = data_record.in_progress_expiry_timestamp
+        if (stored and not _may_run(stored)) or not self._swap(attributes):
+            raise IdempotencyItemAlreadyExistsError
+
+    def _get_record(self, idempotency_key: str) -> DataRecord:
+        stored = self.engine.read_state([self.key]).get(self.key)
+        if stored is None:
+            raise IdempotencyItemNotFoundError
+        return DataRecord(
+            idempotency_key,
+            status=stored["status"],
+            expiry_timestamp=int(stored["ttl"]),
+            in_progress_expiry_timestamp=int(stored["until"]) if "until" in stored else None,
+        )
+
+    def _update_record(self, data_record: DataRecord) -> None:
+        self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
+
+    def _delete_record(self, data_record: DataRecord) -> None:  # noqa: ARG002 - the layer is of one record
+        """The handler raised: the record is left as expired, so that the next delivery calls again.
+
+        Its time to live is a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide,
+        howitworks-ttl), so 0 would stay for good.
+        """
+        self._swap({"status": EXPIRED, "ttl": self.expires_at})
+
+    def _swap(self, attributes: dict[str, Any]) -> bool:
+        swapped = self.engine.swap_state(self.key, attributes, self.revision)
+        self.revision += swapped
+        return swapped
+
+
+def _may_run(stored: dict[str, Any]) -> bool:
+    now = datetime.now(UTC).timestamp()
+    expired = stored["status"] == EXPIRED or int(stored["ttl"]) < now
+    abandoned = stored["status"] == "INPROGRESS" and "until" in stored and int(stored["until"]) < now * 1000
+    return expired or abandoned

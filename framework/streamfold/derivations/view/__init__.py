@@ -1,0 +1,1 @@
+"""Views: rows that add up what their source items contribute."""

@@ -1,0 +1,63 @@
+"""A hot row spread over several: which of them a source item contributes to, and what must be declared for it.
+
+The target's template has a field ``{shard:02d}``, which the framework fills with a hash of the source's key: always the
+same for one item, so that its contribution is found again. Another number of shards is safe at any time: the ledger
+knows the row that an item contributed to.
+"""
+
+from hashlib import sha256
+from typing import Any
+
+from streamfold.errors import DeclarationError
+from streamfold.keys.field import Unreadable
+from streamfold.keys.key import Key
+from streamfold.routes.route import Fields
+
+SHARD = "shard"
+"""The field of the target's template that says which of the rows it is."""
+FIELD = f"{{{SHARD}:02d}}"
+"""The field as it is best written: it takes every number of shards, so that another one is no other template."""
+SHARDS_MAX = 100
+"""Items that one request reads (API Reference, BatchGetItem): a reader adds a row's shards up at once."""
+
+
+def shard_of(fields: Fields, shards: int) -> int:
+    """The shard of a source item, from the fields of its key: 0 to ``shards - 1``."""
+    text = "\0".join(f"{name}={fields[name]}" for name in sorted(fields))
+    return int.from_bytes(sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") % shards
+
+
+def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ...], at: str) -> int:
+    """The number of shards, 0 for none. Raises ``DeclarationError`` for a number or templates that do not fit."""
+    if shards is None:
+        return 0
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 2 <= shards <= SHARDS_MAX:
+        raise DeclarationError(
+            f"The view at {at} has shards={shards!r}: expected a whole number from 2 to {SHARDS_MAX}, the rows that "
+            "one request reads."
+        )
+    for source in sources:
+        if SHARD in source.types:
+            raise DeclarationError(
+                f"The view at {at} has shards={shards} and reads {source!r}, which has a field {SHARD!r} of its own: "
+                f"the framework fills {{{SHARD}}} of the target. Give the source's field another name."
+            )
+    for target in targets:
+        _check_target(shards, target, at)
+    return int(shards)
+
+
+def _check_target(shards: int, target: Key, at: str) -> None:
+    field = target.types.get(SHARD)
+    if field is None or field.python_type is not int:
+        form = f"{target.partition.text}{target.table.delimiter}{FIELD}"
+        raise DeclarationError(
+            f"The view at {at} has shards={shards}, but {target!r} has no field {FIELD} that tells the rows apart. "
+            f"Give it one, for example in its partition: {form!r}."
+        )
+    try:
+        field.write(shards - 1)
+    except Unreadable as why:
+        raise DeclarationError(
+            f"The view at {at} has shards={shards}, but {field} of {target!r} does not take shard {shards - 1}: {why}."
+        ) from None

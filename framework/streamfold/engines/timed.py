@@ -1,0 +1,74 @@
+"""An engine that begins no call once the invocation's time is nearly over: what is left is reported and comes again."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import Table
+from streamfold.records.change import ItemKey
+from streamfold.run import World
+from streamfold.writes.guarded import PutRow, Refused, RowKey, StateKey, Write
+
+
+class Timed:
+    """An engine whose calls raise ``NotStarted`` where there is no time for them.
+
+    ``NotStarted`` is an ``EngineUnavailable``: whoever expects a call to fail expects this too, so that no stage behind
+    the commit can forget to look at the time, and none loses what the stages before it did.
+    """
+
+    def __init__(self, engine: Engine, world: World) -> None:
+        self.engine = engine
+        self.begin = world.begin
+
+    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+        self.begin()
+        return self.engine.transact(writes, expires_at)
+
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        self.begin()
+        return self.engine.insert_rows(rows)
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        self.begin()
+        return self.engine.remove_empty(rows)
+
+    def forget(self, finished: Finished) -> None:
+        self.begin()
+        self.engine.forget(finished)
+
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        self.begin()
+        return self.engine.read_state(keys, consistent=consistent)
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        self.begin()
+        return self.engine.read_rows(keys)
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        self.begin()
+        return self.engine.read_entries(wanted)
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        self.begin()
+        return self.engine.swap_state(key, attributes, revision)
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        self.begin()
+        return self.engine.read_source(item)
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        self.begin()
+        return self.engine.page(table, partition, begins, after, limit)
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        self.begin()
+        return self.engine.items(table, partition)
+
+    def state_items(self) -> Iterator[StoredItem]:
+        self.begin()
+        return self.engine.state_items()
+
+    def close(self) -> None:
+        self.engine.close()

@@ -1,0 +1,1 @@
+"""What failed, processed late."""

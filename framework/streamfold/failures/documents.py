@@ -1,0 +1,124 @@
+"""What a failure leaves behind, read back: parked records, and the documents that Lambda writes to S3, SQS and SNS.
+
+A bucket gets the event itself, as a JSON text in the JSON; a queue and a topic only tell which part of which shard the
+records are in (Lambda Developer Guide, services-dynamodb-errors and kinesis-on-failure-destination).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from streamfold.errors import RecordError, shown
+from streamfold.parking import Parked
+from streamfold.records.change import SEQUENCE_DIGITS_MAX
+from streamfold.records.envelope import RawRecord, records_of
+
+EXPECTED = (
+    'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
+    '"DDBStreamBatchInfo": {...}}, or "KinesisBatchInfo"'
+)
+RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
+PAYLOAD = "payload"
+NOTIFICATION = "Notification"
+"""The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
+Document = Mapping[str, Any]
+
+
+class StreamRange(NamedTuple):
+    """Where the records of a failed batch are: a part of a shard, from one sequence number to another, both included.
+
+    Records that the mapping filtered out are in it too. The stream is one of DynamoDB or of Kinesis.
+    """
+
+    stream_arn: str
+    shard_id: str
+    first: str
+    last: str
+
+    @property
+    def is_kinesis(self) -> bool:
+        return self.stream_arn.split(":")[2:3] == ["kinesis"]
+
+
+class Form(NamedTuple):
+    """What a document says of a failed batch: forms of a stream's ARN, a sequence number and a shard's id."""
+
+    arn: re.Pattern[str]
+    number: re.Pattern[str]
+    shard_id: re.Pattern[str]
+
+
+FORMS = {
+    # DynamoDB Streams API, StreamRecord and Shard
+    "DDBStreamBatchInfo": Form(
+        re.compile(r"arn:[^:]*:dynamodb:.+"),
+        re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}"),
+        re.compile(r".{28,65}"),
+    ),
+    # Kinesis API, StreamARN, SequenceNumber and ShardId
+    "KinesisBatchInfo": Form(
+        re.compile(r"arn:aws[^:]*:kinesis:.*:[0-9]{12}:stream/\S+"),
+        re.compile(r"0|[1-9][0-9]{0,128}"),
+        re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
+    ),
+}
+"""The part of a document that tells where the records of its batch are, by the kind of stream."""
+
+
+class Delivered(NamedTuple):
+    """The records of a failed batch, as Lambda delivered them."""
+
+    records: list[RawRecord]
+
+
+Left = Parked | Delivered | StreamRange
+"""What is left of a failure."""
+
+
+def documents_of(value: Any) -> list[Document]:
+    """The documents of a JSON value, one or a list. Raises ``RecordError`` for anything else."""
+    documents = value if isinstance(value, list) else [value]
+    for document in documents:
+        if not isinstance(document, Mapping):
+            raise RecordError(f"A document is {type(document).__name__}, {shown(document)}: expected {EXPECTED}.")
+    return documents
+
+
+def left_of(document: Document) -> Left:
+    """What a document holds. Raises ``RecordError`` with what was expected."""
+    if document.get("Type") == NOTIFICATION and "Message" in document:
+        (document,) = documents_of([_parsed("Message", document["Message"])])
+    if "parked" in document:
+        return Parked.of(document)
+    if PAYLOAD in document:
+        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
+    for name, form in FORMS.items():
+        if isinstance(batch := document.get(name), Mapping):
+            return _range(name, form, batch)
+    raise RecordError(_unknown(document))
+
+
+def _parsed(name: str, text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
+
+
+def _range(name: str, form: Form, batch: Document) -> StreamRange:
+    told = {part: batch.get(part) for part in RANGE}
+    found = StreamRange(*map(str, told.values()))
+    numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
+    if not (numbers and form.shard_id.fullmatch(found.shard_id) and form.arn.fullmatch(found.stream_arn)):
+        raise RecordError(
+            f"A document's {name} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
+            "numbers. Of a window that ended without records nothing is to be redriven."
+        )
+    return found
+
+
+def _unknown(document: Document) -> str:
+    if "dynamodb" in document or "Records" in document:
+        return "This is an event or a record, which no failure left: streamfold replay takes it."
+    return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."

@@ -1,0 +1,190 @@
+"""The places in which failed records wait to be redriven: files and folders, S3 objects, SQS queues.
+
+A place gives its documents one by one. What becomes of a document is told to it with ``settle``: a queue then forgets
+the message, files and objects stay as they are.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from streamfold.errors import PlaceError, SettingsError
+from streamfold.failures.documents import EXPECTED, Document, documents_of
+from streamfold.parking import Clients, make_client
+from streamfold.replay.files import DOCUMENT_BYTES_MAX, BadLine, Form, RecordedFiles, read_bytes
+
+DOCUMENTS = Form(documents_of, EXPECTED)
+MESSAGES_MAX = 10
+"""Messages of one call (SQS API Reference, ReceiveMessage, DeleteMessageBatch)."""
+WAIT_SECONDS = 2
+"""With a wait every server of a queue is asked, so no answer means that the queue is empty (SQS Developer Guide,
+sqs-short-and-long-polling)."""
+HIDDEN_SECONDS = 900
+"""How long a received message stays hidden from other readers; those that are left are shown again at the end."""
+RECEIVES_MAX = 120_000
+"""Messages that may be in flight of a standard queue (SQS Developer Guide, quotas-queues): at least one a call."""
+
+
+class Waiting(NamedTuple):
+    """A document in its place, or what stands there instead and ``why`` it is none.
+
+    ``receipt`` is what a queue wants to hear to forget its message.
+    """
+
+    place: str
+    document: Document | None
+    why: str = ""
+    receipt: str | None = None
+
+
+class Place(Protocol):
+    """Where documents wait. Reading raises ``PlaceError``."""
+
+    def __iter__(self) -> Iterator[Waiting]: ...
+
+    def settle(self, receipt: str) -> None:
+        """All of a message took effect: it is not needed any more."""
+        ...
+
+    def close(self) -> None:
+        """What was not settled is there for the next reader."""
+        ...
+
+
+class Kept:
+    """A place that keeps its documents, whatever becomes of them."""
+
+    def settle(self, receipt: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FilePlace(Kept):
+    """A file, or all files of a folder and the folders in it, in the order of their names; hidden ones are left out."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        paths = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
+        yield from _waiting(RecordedFiles([str(path) for path in files], DOCUMENTS))
+
+
+class S3Place(Kept):
+    """One object, or all whose key begins with a text, in the order of their keys."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self.client = client
+        self.bucket = bucket
+        self.prefix = prefix
+
+    def __iter__(self) -> Iterator[Waiting]:
+        for key in self._keys():
+            name = f"s3://{self.bucket}/{key}"
+            with _explained(name, "s3:GetObject"):
+                content = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read(DOCUMENT_BYTES_MAX + 1)
+            if len(content) > DOCUMENT_BYTES_MAX:
+                yield Waiting(name, None, f"it is larger than {DOCUMENT_BYTES_MAX} bytes")
+            else:
+                yield from _waiting(read_bytes(name, content, DOCUMENTS))
+
+    def _keys(self) -> Iterator[str]:
+        """The keys; only the one where there is an object of just that name, which is listed first."""
+        with _explained(f"s3://{self.bucket}/{self.prefix}", "s3:ListBucket"):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+            for key in (each["Key"] for page in pages for each in page.get("Contents", ())):
+                yield key
+                if key == self.prefix:
+                    return
+
+
+class SqsPlace:
+    """A queue. Messages that are read are hidden from other readers until they are settled, or until the end."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self.client = client
+        self.url = url
+        self._left: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[Waiting]:
+        seen: set[str] = set()
+        for _ in range(RECEIVES_MAX):
+            messages = [message for message in self._receive() if message["MessageId"] not in seen]
+            if not messages:
+                return
+            self._left.update((message["ReceiptHandle"], None) for message in messages)
+            seen.update(message["MessageId"] for message in messages)
+            yield from map(_of_message, messages)
+
+    def _receive(self) -> list[Any]:
+        with _explained(self.url, "sqs:ReceiveMessage"):
+            answer = self.client.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=MESSAGES_MAX,
+                WaitTimeSeconds=WAIT_SECONDS,
+                VisibilityTimeout=HIDDEN_SECONDS,
+            )
+        messages: list[Any] = answer.get("Messages", [])
+        return messages
+
+    def settle(self, receipt: str) -> None:
+        with _explained(self.url, "sqs:DeleteMessage"):
+            self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
+        self._left.pop(receipt, None)
+
+    def close(self) -> None:
+        for receipt in self._left:
+            with _explained(self.url, "sqs:ChangeMessageVisibility"):
+                self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
+        self._left = {}
+
+
+def open_place(name: str, clients: Clients | None = None) -> Place:
+    """The place of this name. Raises ``SettingsError`` for text that names none."""
+    make = clients or make_client
+    if name.startswith("s3://"):
+        bucket, _, prefix = name.removeprefix("s3://").partition("/")
+        if not bucket:
+            raise SettingsError(f"{name!r} names no bucket: expected s3://BUCKET/PREFIX.")
+        return S3Place(make("s3"), bucket, prefix)
+    if name.startswith(("https://", "http://")):
+        return SqsPlace(make("sqs"), name)
+    if not Path(name).exists():
+        raise SettingsError(
+            f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
+            "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
+        )
+    return FilePlace(name)
+
+
+def _of_message(message: Any) -> Waiting:
+    name, receipt = f"message {message['MessageId']}", message["ReceiptHandle"]
+    found = list(_waiting(read_bytes(name, message["Body"].encode(), DOCUMENTS)))
+    if len(found) != 1:
+        return Waiting(name, None, f"it holds {len(found)} documents: expected one", receipt)
+    return found[0]._replace(place=name, receipt=receipt)
+
+
+def _waiting(entries: Iterable[Any]) -> Iterator[Waiting]:
+    for entry in entries:
+        if isinstance(entry, BadLine):
+            yield Waiting(str(entry.line), None, entry.why)
+        else:
+            yield Waiting(str(entry[0]), entry[1])
+
+
+@contextmanager
+def _explained(place: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        refusal = error.response["Error"]
+        raise PlaceError(
+            f"{place} refused ({refusal['Code']}: {refusal.get('Message', '')}). {action} is needed there."
+        ) from error
+    except BotoCoreError as error:
+        raise PlaceError(f"{place} could not be reached ({error}).") from error

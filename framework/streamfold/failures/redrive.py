@@ -1,0 +1,284 @@
+"""Processes late what failed: views and index items are led to what their source says now, the rest is replayed.
+
+A record that comes back days later may be older than what the state holds. So for a view or an index only its version
+counts: the ledger item is read, *then* the source item, and both are brought together behind a fence (see ``repair``).
+An audit row is a function of its change, and an ``on`` handler has its claim and row guards: these replay the record's
+images. Whatever comes twice changes nothing.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from streamfold.app import App
+from streamfold.batch.chains import with_own_version
+from streamfold.batch.process import check_application, plan_changes, process_changes
+from streamfold.batch.report import Report
+from streamfold.engines import OWN_VERSION, Engine, OwnStream
+from streamfold.engines.own_records import STREAM_LABEL
+from streamfold.errors import RecordError, SettingsError, shown
+from streamfold.failures.documents import Delivered, Left, StreamRange, left_of
+from streamfold.failures.places import Waiting
+from streamfold.failures.repair import Repair, Repaired, routes_of
+from streamfold.failures.stream_range import Fetched
+from streamfold.ledger.item import claim_key
+from streamfold.parking import Parked
+from streamfold.records.change import BY_OURSELVES, Change, Version
+from streamfold.records.envelope import Origins, RawRecord, Seen
+from streamfold.replay.replay import PutSources, newest_sources
+from streamfold.routes.route import Route
+from streamfold.routes.suggestions import unknown_handler
+from streamfold.run import World
+
+What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
+"""What became of a record for a handler:
+
+applied     rows were written or removed
+unchanged   the item was led to its source, and nothing differed
+stale       the same, and the ledger held this record's version or a newer one already
+known       the record took effect before
+unwanted    no handler reads the item, or takes this change
+conflict    the item was led to its source, and claims a unique row beside another, which its index parks
+skipped     its handler is switched off, external, or of another group
+failed      its handler, or the store, does not take it now either
+gone        the stream does not hold it any more
+bad         what lies there is no document
+"""
+LEFT_OVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
+"""What leaves something to be done: the document is kept where it is."""
+
+VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*(/[0-9a-f]+)?")
+
+Fetch = Callable[[StreamRange], Fetched]
+
+
+class Redriven(NamedTuple):
+    """What became of one record for one handler; of a document that gives no record, only ``place`` and ``why``.
+
+    ``conflicts`` counts the rows of a unique index that the item claims beside another, whatever the outcome.
+    """
+
+    place: str
+    what: What
+    item: str | None = None
+    sequence: str | None = None
+    handler: str | None = None
+    written: int = 0
+    removed: int = 0
+    why: str | None = None
+    conflicts: int = 0
+
+    @property
+    def is_left_over(self) -> bool:
+        return self.what in LEFT_OVER
+
+
+@dataclass(slots=True)
+class Redrive:
+    """Redrives documents of one application on one engine; with ``dry_run`` it only says what it would do.
+
+    ``fetch`` reads the records of a range from their stream. ``put_sources`` keeps the images of records as source
+    items where the engine plays the application's tables (None: the tables are real).
+    """
+
+    app: App
+    engine: Engine
+    world: World
+    origins: Origins
+    fetch: Fetch
+    dry_run: bool = False
+    put_sources: PutSources | None = None
+    _checked: dict[str, Seen] | None = None
+    _parked_origins: dict[int, Origins] = field(default_factory=dict)
+
+    def run(self, waiting: Waiting) -> Iterator[Redriven]:
+        """Redrives the records of a document.
+
+        Raises ``EngineError`` where the store, or the source table, is missing or may not be used: nothing of the
+        record in hand is then changed. Raises ``ManifestError`` where the application does not fit the state.
+        """
+        if waiting.document is None:
+            yield Redriven(waiting.place, "bad", why=waiting.why)
+            return
+        try:
+            left = left_of(waiting.document)
+        except RecordError as error:
+            yield Redriven(waiting.place, "bad", why=str(error))
+            return
+        yield from self._redriven(waiting.place, left)
+
+    def _redriven(self, place: str, left: Left) -> Iterator[Redriven]:
+        if isinstance(left, Parked):
+            yield from self._parked(place, left)
+            return
+        if isinstance(left, Delivered):
+            for record in left.records:
+                yield from self._delivered(place, record)
+            return
+        try:
+            if not left.is_kinesis:  # whose records name their tables themselves
+                self.origins.table_of(left.stream_arn)
+        except RecordError as error:
+            yield Redriven(place, "bad", why=str(error))
+            return
+        fetched = self.fetch(left)
+        if fetched.gone is not None:
+            yield Redriven(place, "gone", why=fetched.gone)
+        for record in fetched.records:
+            yield from self._delivered(place, record)
+
+    def _parked(self, place: str, parked: Parked) -> Iterator[Redriven]:
+        """A parked record, for the handler that it was parked for."""
+        told = Redriven(place, "bad", parked.item, handler=parked.handler)
+        try:
+            self._check_parked(parked)
+            change = with_own_version(self._origins_of(parked).change(parked.record))
+            if change.identity_text != parked.version:
+                raise RecordError(f"It was parked as {parked.version}, and its record is {change.identity_text}.")
+        except (RecordError, SettingsError) as error:
+            yield told._replace(why=str(error))
+            return
+        yield from self._change(place, change, parked.handler)
+
+    def _check_parked(self, parked: Parked) -> None:
+        if not VERSION.fullmatch(str(parked.version)):
+            raise RecordError(f"It was parked as {shown(parked.version)}: expected EPOCH/LABEL/SEQUENCE.")
+        if parked.application != self.app.name:
+            raise RecordError(
+                f"It was parked by application {parked.application!r}, and this one is {self.app.name!r}: name the "
+                "other with --app."
+            )
+        names = [route.name for route in self.app.routes]
+        if parked.handler in self.app.retired:
+            raise RecordError(f"Handler {parked.handler!r} is retired: nothing is done for it any more.")
+        if parked.handler not in names:
+            raise unknown_handler("The parked record", parked.handler, names)
+
+    def _origins_of(self, parked: Parked) -> Origins:
+        """Where a parked record came from, with the epoch in which it was parked: claims are kept under its version."""
+        version = Version(parked.version)
+        settings = replace(self.origins.settings, epoch=version.epoch)
+        if is_local(parked):
+            if not isinstance(self.engine, OwnStream):
+                raise RecordError("It comes from the own stream of a local state: redrive it there, with --state FILE.")
+            return Origins(self.app.tables, replace(settings, tables={name: name for name in self.app.tables}))
+        if version.epoch == self.origins.settings.epoch:
+            return self.origins
+        known = self._parked_origins.get(version.epoch)
+        if known is None:
+            known = self._parked_origins[version.epoch] = Origins(self.origins.tables, settings)
+        known.adopted = known.adopted or self.origins.adopted
+        return known
+
+    def _delivered(self, place: str, record: RawRecord) -> Iterator[Redriven]:
+        """A record that was given up by the mapping, for every handler that reads its item."""
+        try:
+            change = self.origins.change(record)
+        except RecordError as error:
+            yield Redriven(place, "bad", why=str(error))
+            return
+        if isinstance(self.engine, OwnStream) and self.app.derived(change.item):
+            why = "It is of a declared target: its rows are made anew by a local state."
+            yield Redriven(place, "unwanted", change.name, change.sequence, why=why)
+            return
+        yield from self._change(place, change, None)
+
+    def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
+        self._check()
+        told = Redriven(place, "unwanted", change.name, change.sequence, handler)
+        routes = [route for route, _ in routes_of(self.app, change.item) if handler in (None, route.name)]
+        if not routes:
+            yield told._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
+        wanted = []
+        for route in routes:
+            if why := self._left_out(route):
+                yield told._replace(what="skipped", handler=route.name, why=why)
+            else:
+                wanted.append(route)
+        yield from self._reconciled(told, change, [route.name for route in wanted if route.ledger])
+        for route in wanted:
+            if not route.ledger:
+                yield self._replayed(told._replace(handler=route.name), change, route)
+
+    def _check(self) -> None:
+        """Holds the application, and the tables seen so far, against the state."""
+        if self._checked is None or self._checked != self.origins.sources:
+            self._checked = dict(self.origins.sources)
+            check_application(self.app, self.engine, self.world, self._checked, write=not self.dry_run)
+
+    def _left_out(self, route: Route) -> str | None:
+        settings = self.world.settings
+        if route.name in settings.handlers_off:
+            return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
+        if settings.function is not None and route.group != settings.function:
+            return f"The handler is of group {route.group!r}, and STREAMFOLD_FUNCTION is {settings.function!r}."
+        if route.external and not self.world.external:
+            return "The handler is external: --external calls it."
+        return None
+
+    def _reconciled(self, told: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
+        if not handlers:
+            return []
+        if self.put_sources is not None and not self.app.derived(change.item):
+            self.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
+            self.put_sources(newest_sources([change]))
+        repair = Repair(self.app, self.engine, self.world, self.dry_run)
+        found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
+        parking = {route.name for route in self.app.routes if route.parks_conflicts}
+        return [_of_repair(told, repaired, parking) for repaired in found]
+
+    def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
+        """Replays a record for one handler that is no ledger's."""
+        world = replace(self.world, handlers=frozenset([route.name]), archive=True)
+        if not self.dry_run:
+            report = process_changes(self.app, [change], self.engine, world)
+        else:
+            claim = claim_key(self.app.name, route.name, change.item, change.identity_text)
+            if claim in self.engine.read_state([claim], consistent=True):
+                return told._replace(what="known")
+            plan, report = plan_changes(self.app, [change], self.engine, world)
+            effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
+            told = told._replace(written=effects + len(plan.puts) + len(plan.whole))
+        for failure in report.failures:
+            return told._replace(what="failed", why=failure.what)
+        if report.known:
+            return told._replace(what="known")
+        if report.kept:
+            return told._replace(what="stale", why="The parent exists again: its children are kept.")
+        if route.external and (own := change.as_written()) is not None and route.takes(own):
+            return told._replace(what="applied")
+        return _tallied(told, report)
+
+
+def is_local(parked: Parked) -> bool:
+    """Whether a record comes from the own stream of a local state, so is of a derived row there."""
+    return Version(parked.version).label == STREAM_LABEL or OWN_VERSION in parked.record
+
+
+def _of_repair(told: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
+    """``parking`` names the handlers whose conflicts are parked: what lies there stays until one is resolved."""
+    told = told._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
+    if repaired.error is not None:
+        return told._replace(what="failed", why=_error(repaired.error))
+    for conflict in repaired.conflicts[:1]:
+        told = told._replace(why=str(conflict), conflicts=len(repaired.conflicts))
+        if repaired.handler in parking:
+            return told._replace(what="conflict")
+    if repaired.written or repaired.removed:
+        return told._replace(what="applied")
+    return told._replace(what="stale" if repaired.known else "unchanged")
+
+
+def _tallied(told: Redriven, report: Report) -> Redriven:
+    for tallies in report.tallies.values():
+        told = told._replace(written=tallies.written, removed=tallies.removed)
+    if told.written or told.removed:
+        return told._replace(what="applied")
+    if report.tallies:
+        return told._replace(what="stale", why="Its rows hold this change or a newer one.")
+    return told._replace(what="unwanted", why="The handler does not take this change.")
+
+
+def _error(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

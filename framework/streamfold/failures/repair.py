@@ -1,0 +1,257 @@
+"""Repair of one source item: what the handlers' ledger parts and rows hold is led to what the item says now.
+
+The order of the reads is the guard: first the ledger item, *then* the source, both strongly consistent; the write is
+conditioned on the ledger's revision as read. What changes the item in between moves the ledger, and the write is
+refused: again from the first read. It is written also when nothing differs, with a fence, so that what was planned
+before the repair can no longer land after it.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import localcontext
+from typing import NamedTuple
+
+from streamfold.app import App
+from streamfold.batch.known_forms import keep_kinds
+from streamfold.batch.planning import explained
+from streamfold.batch.process import check_application
+from streamfold.commit.plan import without_row
+from streamfold.commit.recompute import Named, settle
+from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
+from streamfold.commit.sending import expires_at, pause_seconds
+from streamfold.derivations.attributes.stored import is_truth
+from streamfold.derivations.attributes.write_back import Bearer, keep_up, truths_of
+from streamfold.derivations.index.conflicts import claimed_twice
+from streamfold.derivations.view.fold import contribution
+from streamfold.engines import Engine
+from streamfold.engines.timed import Timed
+from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
+from streamfold.ledger.contribution import Contribution
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
+from streamfold.ledger.reads import filled
+from streamfold.records.change import ABSENT, Change, ItemKey, image_of
+from streamfold.records.values import EXACT
+from streamfold.routes.route import Fields, Route
+from streamfold.run import World
+from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
+
+ROUNDS_MAX = 8
+"""Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
+
+
+class Repaired(NamedTuple):
+    """What a repair made of one handler's part of an item.
+
+    ``written`` and ``removed`` count rows; ``known``: the ledger already stood at the version that was asked for.
+    ``error`` says why it was left as it was, ``conflicts`` which rows of a unique index the item claims beside another,
+    as its record would be told (``on_conflict="report"`` and ``"park"``); a repair parks nothing.
+    """
+
+    item: ItemKey
+    handler: str
+    written: int = 0
+    removed: int = 0
+    known: bool = False
+    error: Exception | None = None
+    conflicts: tuple[Unprocessable, ...] = ()
+
+
+class Work(NamedTuple):
+    """One handler's part of one item, as it is to be led to what the source says."""
+
+    item: ItemKey
+    route: Route
+    fields: Fields
+    version: str
+
+
+@dataclass(slots=True)
+class OddRows:
+    """Rows that are not as a target's declaration says: ``added``, others add to them; ``gone``, somebody removed them,
+    and whether others made them again. ``left``: what the ledger item says of earlier steps.
+    """
+
+    added: set[RowKey] = field(default_factory=set)
+    gone: dict[RowKey, bool] = field(default_factory=dict)
+    left: str = ""
+
+
+@dataclass(slots=True)
+class Repair:
+    """Repairs items of one application on one engine; with ``dry_run`` it only says what it would do."""
+
+    app: App
+    engine: Engine
+    world: World
+    dry_run: bool = False
+    timed: Timed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = Timed(self.engine, self.world)
+
+    def item(
+        self,
+        item: ItemKey,
+        *,
+        version: str = BEFORE_ALL,
+        handlers: Collection[str] | None = None,
+        changes: Sequence[Change] = (),
+    ) -> list[Repaired]:
+        """Repairs what the handlers (None: all views and indexes) keep of an item.
+
+        ``version`` is that of a record that is made good by it: the ledger's is then no older. ``changes`` are such
+        records: rows that their images name, and that stand empty since a crash, are removed. Raises ``EngineError``
+        where the source cannot be read: nothing is then retracted.
+        """
+        found = []
+        for route, fields in ledger_routes(self.app, item):
+            if handlers is None or route.name in handlers:
+                with localcontext(EXACT):
+                    found.append(self._part(Work(item, route, fields, version), changes))
+        return found
+
+    def _part(self, work: Work, changes: Iterable[Change]) -> Repaired:
+        try:
+            return self._carried_out(work, changes)
+        except Exception as error:
+            if is_fatal(error):  # no item's fault: nothing can be repaired
+                raise
+            return Repaired(work.item, work.route.name, error=explained(work.route, error))
+
+    def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
+        written, removed, named = 0, 0, _named(self.app.name, work, changes)
+        odd = OddRows()
+        if not self.dry_run:
+            check_application(self.app, self.engine, self.world)
+        for number in range(ROUNDS_MAX):
+            known, transition = self._planned(work, named, odd)
+            tally, after = transition.tallies[0], transition.steps[0].after
+            if self.dry_run:
+                planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
+                return self._with_conflicts(planned, work.route, after)
+            if not keep_kinds(self.app, self.engine, self.app.checked_engines[self.engine], self.world):
+                continue  # the handler is refused now
+            writes = _writes(transition, odd)
+            refused = self.timed.transact(writes, expires_at(self.world))
+            if refused is not None:
+                self._decide(writes, refused, number, odd)
+                continue
+            written, removed = written + tally.written, removed + tally.removed
+            named.rows |= _lowered(writes)
+            for write in writes:
+                if isinstance(write, AddRow):
+                    named.take(write.key, write.moved)
+            if not transition.partial:
+                removed += self._remove_empty(named.rows - after.keys())
+                for error in settle(self.timed, named.moved, self.world.wait).values():
+                    raise error
+                self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
+                self._forget_left(transition, odd)
+                done = Repaired(work.item, work.route.name, written, removed, known)
+                return self._with_conflicts(done, work.route, after)
+        raise EngineUnavailable(
+            f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
+        )
+
+    def _with_conflicts(self, done: Repaired, route: Route, after: Contribution) -> Repaired:
+        """What was repaired, with what the item meets where it claims the rows of a unique index."""
+        met = claimed_twice(self.timed, self.app.name, route, done.item, after)
+        return done._replace(conflicts=tuple(met))
+
+    def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
+        """Copies derived attributes onto the items that bear them."""
+        items = {route.truth.item(row) for row in truths if route.truth is not None}
+        bearers = {item: Bearer(truths_of(self.app, item), retire=True) for item in items}
+        for error in keep_up(self.timed, self.app, bearers, self.world.wait).values():
+            raise error
+
+    def _forget_left(self, transition: Transition, odd: OddRows) -> None:
+        """All that earlier steps and this one left behind is done."""
+        (part,) = transition.guard.parts
+        if text := part.left or odd.left:
+            self.timed.forget({transition.guard.key: {part.handler: text}})
+
+    def _planned(self, work: Work, named: Named, odd: OddRows) -> tuple[bool, Transition]:
+        """The step to what the source says; whether the ledger stood at the version already.
+
+        ``named`` takes the rows that the ledger item names.
+        """
+        key = ledger_key(self.app.name, work.route.group, work.item)
+        found = LedgerItem.of(self.timed.read_state([key], consistent=True).get(key))
+        found = filled(self.timed, key, found, {work.route.name})
+        named.add_stored(self.app.name, work.route, work.item, found)
+        source = self.timed.read_source(work.item)  # behind the ledger: see above
+        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
+        named.hold(self.app.name, work.route, work.item, after)
+        stored = found.parts.get(work.route.name)
+        known = stored is not None and stored.version >= work.version != BEFORE_ALL
+        odd.left = stored.left if stored else ""
+        return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
+
+    def _decide(self, writes: Sequence[Write], refused: Refused, number: int, odd: OddRows) -> None:
+        """Returns where another round may help, after a pause if others are in the way. Raises where none does."""
+        failing = [
+            (write, reason)
+            for write, reason in zip(writes, refused.reasons, strict=True)
+            if reason is not None and reason.code == CONDITION
+        ]
+        for write, reason in failing:
+            if isinstance(write, AddRow):
+                odd.gone[write.key] = counts_contributors(reason)
+            elif is_added_to(write, reason):
+                odd.added.add(write.key)
+            elif not isinstance(write, LedgerWrite):
+                raise not_the_owner(write, reason)
+        if failing:
+            return
+        reasons = [reason for reason in refused.reasons if reason is not None]
+        codes = {reason.code for reason in reasons}
+        if not codes <= set(CONFLICT):
+            first = next(reason for reason in reasons if reason.code not in CONFLICT)
+            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
+        self.world.wait(pause_seconds(codes, number))
+
+    def _remove_empty(self, rows: set[RowKey]) -> int:
+        """Removes those of the rows that nothing contributes to any more; returns how many were removed."""
+        return len(self.timed.remove_empty(sorted(rows, key=str))) if rows else 0
+
+
+def ledger_routes(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
+    """The views and indexes that read an item, each once, with the fields of its key."""
+    return [(route, fields) for route, fields in routes_of(app, item) if route.ledger]
+
+
+def routes_of(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
+    """The handlers that read an item, each once; of a derived row only views and indexes do."""
+    dispatch = app.dispatch.get(item[0])
+    found: dict[str, tuple[Route, Fields]] = {}
+    for entry, fields in dispatch.find(*item[1:]) if dispatch else ():
+        for route in entry.routes:
+            found.setdefault(route.name, (route, fields))
+    is_derived = bool(found) and app.derived(item)
+    return [(route, fields) for route, fields in found.values() if route.ledger or not is_derived]
+
+
+def _writes(transition: Transition, odd: OddRows) -> list[Write]:
+    effects = transition.effects
+    for key, there in odd.gone.items():
+        effects = without_row(effects, key, there=there)
+    moving = (effect for effect in effects if not (isinstance(effect, AddRow) and effect.changes_nothing))
+    return [transition.guard, *moving]
+
+
+def _lowered(writes: Iterable[Write]) -> set[RowKey]:
+    return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+
+
+def _named(application: str, work: Work, changes: Iterable[Change]) -> Named:
+    """The rows that the images of records name: an attempt that died may have left them empty or unsettled."""
+    named = Named()
+    for change in changes:
+        for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
+            try:
+                parts = contribution(work.route, image, work.fields)
+            except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
+                continue
+            named.add(application, work.route, work.item, parts)
+    return named

@@ -1,0 +1,90 @@
+"""Reads a part of a shard again, by sequence numbers: what a failed batch held of which only the numbers are known."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from botocore.exceptions import ClientError
+
+from streamfold.failures.documents import StreamRange
+from streamfold.replay.stream import EMPTY_PAGES_MAX, NOT_FOUND, TRIMMED, Client, Record, error_code, lambda_record
+
+PAGES_MAX = 10_000
+"""Pages that are read for one range. A batch has 10,000 records at most (Lambda API Reference,
+CreateEventSourceMapping); those that the mapping filtered out lie between them."""
+
+KEEPS = "a stream keeps them for 24 hours"
+Page = list[tuple[int, Record]]
+"""Records that came together, as Lambda delivers them, each with its sequence number."""
+
+
+class Fetched(NamedTuple):
+    """The records of a range that are left, oldest first; ``gone`` says what is missing, None when nothing is."""
+
+    records: list[Record]
+    gone: str | None = None
+
+
+def fetch(streams: Client, part: StreamRange) -> Fetched:
+    """Reads a range from its stream, which keeps records for 24 hours (Developer Guide, Streams).
+
+    ``streams`` is a low-level client of DynamoDB Streams in the stream's account and region. That records are gone is
+    no error: ``gone`` tells it.
+    """
+    try:
+        return _read(streams, part, {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": part.first})
+    except ClientError as error:
+        if error_code(error) not in (TRIMMED, NOT_FOUND):
+            raise
+    # The oldest part alone may be gone: what is left of the shard begins at its horizon.
+    try:
+        return _read(streams, part, {"ShardIteratorType": "TRIM_HORIZON"})
+    except ClientError as error:
+        if error_code(error) not in (TRIMMED, NOT_FOUND):
+            raise
+    return Fetched([], gone(part, shard_gone(part), KEEPS))
+
+
+def _read(streams: Client, part: StreamRange, start: dict[str, str]) -> Fetched:
+    answer = streams.get_shard_iterator(StreamArn=part.stream_arn, ShardId=part.shard_id, **start)
+    return fetched(part, _pages(streams, part, answer["ShardIterator"]), KEEPS)
+
+
+def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator[Page]:
+    empty_pages = 0
+    while iterator is not None and empty_pages < EMPTY_PAGES_MAX:
+        page = streams.get_records(ShardIterator=iterator)
+        records = [lambda_record(record, part.stream_arn) for record in page["Records"]]
+        yield [(int(record["dynamodb"]["SequenceNumber"]), record) for record in records]
+        empty_pages = 0 if records else empty_pages + 1
+        iterator = page.get("NextShardIterator")
+
+
+def fetched(part: StreamRange, pages: Iterable[Page], keeps: str) -> Fetched:
+    """What is left of a range, from the pages of its shard; these are read as far as the range goes."""
+    first, last = int(part.first), int(part.last)
+    found: Page = []
+    for page in islice(pages, PAGES_MAX):
+        found += [(number, record) for number, record in page if first <= number <= last]
+        if any(number >= last for number, _ in page):
+            break
+    return Fetched([record for _, record in found], _missing([number for number, _ in found], part, keeps))
+
+
+def _missing(found: list[int], part: StreamRange, keeps: str) -> str | None:
+    """What is missing of a range. Its first and last record were delivered: they are in it while it lasts."""
+    if {int(part.first), int(part.last)} <= set(found):
+        return None
+    return gone(part, f"the oldest that is left has {found[0]}" if found else "none is left", keeps)
+
+
+def gone(part: StreamRange, why: str, keeps: str) -> str:
+    """Says that records of a range are gone, and how long they are kept."""
+    return (
+        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part ({why}): {keeps}."
+    )
+
+
+def shard_gone(part: StreamRange) -> str:
+    """Why nothing is left of a range where its shard, or its stream, is not there."""
+    return f"shard {part.shard_id} is no longer in stream {part.stream_arn}, or never was"

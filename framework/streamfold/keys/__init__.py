@@ -1,0 +1,1 @@
+"""Key templates and tables: what an item is called."""

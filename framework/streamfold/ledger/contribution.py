@@ -1,0 +1,315 @@
+"""What one source item contributes through one handler: its stored text, and the writes from one to another."""
+
+import json
+from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from json.encoder import encode_basestring as quoted
+from typing import Any, NamedTuple
+
+from streamfold.errors import damaged
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
+from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, Held, HeldByName, Mark, all_held, moved, taken
+from streamfold.ledger.entries import writes as entry_writes
+from streamfold.records.change import ItemKey, item_name
+from streamfold.records.values import CANONICAL, WIDE, decode, number_text
+from streamfold.routes.aggregates import Number
+from streamfold.routes.route import Route, Target
+from streamfold.writes.guarded import (
+    NO_VALUES,
+    AddRow,
+    DeleteRow,
+    DeleteState,
+    Moved,
+    PutRow,
+    PutState,
+    RowKey,
+    RowWrite,
+)
+
+
+class Part(NamedTuple):
+    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest.
+
+    ``ordered``: its entries below the row, by attribute. ``names``: the plain attributes, also where only the stored
+    form of the contribution is known: whoever takes them back removes them.
+    """
+
+    amounts: dict[str, Number]
+    plain: dict[str, Any] | None
+    digest: str
+    ordered: HeldByName = NOTHING
+    names: tuple[str, ...] = ()
+
+
+LEFT_STAMP_LETTERS = 8
+"""Letters of the step's stamp before what it left: whoever forgets late what another step left forgets nothing of it.
+"""
+
+Contribution = dict[RowKey, Part]
+"""All that one item contributes through one handler, by row."""
+
+
+# The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
+
+
+def stored_text(rows: Contribution) -> str:
+    """The canonical text of a contribution; ``""`` for none."""
+    if not rows:
+        return ""
+    if len(rows) == 1:
+        ((key, part),) = rows.items()
+        return f"[{_stored_row(key, part)}]"
+    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
+
+
+def _stored_row(key: RowKey, part: Part) -> str:
+    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
+    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
+    digest = f',"{part.digest}"' if part.digest or part.ordered or part.names else ""
+    entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
+    plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
+    return f"[{names},{{{amounts}}}{digest}{entries}{plain}]"
+
+
+def _stored_entries(ordered: HeldByName) -> str:
+    """The ordering of each attribute, and the texts that order its entries, each with what its digest is."""
+    held = {
+        name: [found.ordering, {order: entry.digest for order, entry in found.entries.items()}]
+        for name, found in ordered.items()
+    }
+    return CANONICAL.encode(held)
+
+
+def _tagged(value: KeyValue | None) -> str:
+    if value is None:
+        return "null"
+    return f'{{"B":"{value.hex()}"}}' if isinstance(value, bytes) else f'{{"N":"{number_text(value)}"}}'  # type: ignore[arg-type]
+
+
+def stored_rows(text: str) -> Contribution:
+    """The contribution of a stored text. Raises ``EngineError`` for one that is damaged."""
+    try:
+        return _rows(text)
+    except (AttributeError, TypeError, ValueError):
+        raise damaged("A ledger item") from None
+
+
+def _rows(text: str) -> Contribution:
+    rows: Contribution = {}
+    for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
+        key = (table, _untagged(partition), _untagged(sort))
+        entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
+        rows[key] = Part(
+            {name: decode({"N": text}) for name, text in amounts.items()},
+            None,
+            rest[0] if rest else "",
+            _held(entries) if entries else NOTHING,
+            tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
+        )
+    return rows
+
+
+def _held(stored: dict[str, Any]) -> HeldByName:
+    return {
+        name: Held(ordering, {order: Entry(digest) for order, digest in entries.items()})
+        for name, (ordering, entries) in stored.items()
+    }
+
+
+def _untagged(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode(value)
+
+
+NO_PART = Part({}, None, "")
+NO_ROWS: frozenset[RowKey] = frozenset()
+
+
+def difference(
+    application: str,
+    route: Route,
+    item: ItemKey,
+    before: Contribution,
+    after: Contribution,
+    added: AbstractSet[RowKey] = NO_ROWS,
+) -> list[RowWrite]:
+    """The writes that lead the rows from one contribution to another.
+
+    ``added`` are rows that somebody else adds to, another version of the code or another handler: these are added to
+    as well, though their targets are put whole.
+    """
+    writes: list[RowWrite] = []
+    for key, part in after.items():
+        previous = before.get(key)
+        if previous is not None and not _differs(previous, part):
+            continue
+        if part.plain is not None and key not in added and (previous is None or previous.digest):
+            writes.append(_put(application, route, item, key, part))
+        else:
+            writes.append(_add(key, previous, part))
+    for key, part in before.items():
+        if key not in after:
+            if part.digest and key not in added and _is_whole(route, key):
+                writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
+            else:
+                writes.append(_add(key, part, None))
+    return writes
+
+
+def _differs(previous: Part, part: Part) -> bool:
+    """Whether a row is to be written; the digest of a part with plain attributes tells all of it."""
+    if part.plain is not None:
+        return previous.digest != part.digest
+    return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
+
+
+def has_entries(*contributions: Contribution) -> bool:
+    """Whether something is ordered in one of them."""
+    return any(part.ordered for rows in contributions for part in rows.values())
+
+
+def sets_plain(rows: Iterable[RowWrite]) -> bool:
+    """Whether plain attributes are set on a row that is added to."""
+    return any(isinstance(row, AddRow) and row.values for row in rows)
+
+
+def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
+    """The writes of rows, where entries move below one with the step's stamp and what moves."""
+    found: list[RowWrite] = []
+    for write in rows:
+        row = write
+        plain = after[row.key].names if row.key in after else ()
+        gone = {*plain, PLAIN_ENTRY} if plain else ()
+        old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
+        places = moved(mark, row.key, old, _ordered(after, row.key))
+        # What somebody settles meanwhile must not land on a plain attribute that was made of entries before.
+        if isinstance(row, AddRow) and (places or row.values):
+            row = row._replace(stamp=mark.stamp, moved=places)
+        found.append(row)
+    return found
+
+
+def moved_by(
+    application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
+) -> dict[RowKey, tuple[Moved, ...]]:
+    """All that an item may have moved below the rows of a contribution; those that it has ``held`` decide the form."""
+    mark = Mark(application, route.name, item, "")
+    found = {
+        key: moved(mark, key, NOTHING, part.ordered) if held else moved(mark, key, part.ordered, NOTHING)
+        for key, part in rows.items()
+        if part.ordered
+    }
+    return {key: places for key, places in found.items() if places}
+
+
+def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
+    """The text of the rows and entries that a step takes away; None where it takes none.
+
+    ``known`` is what the ledger keeps of those that earlier steps took away, and that are not known to be finished: it
+    is joined.
+    """
+    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+    for key, part in before.items():
+        if ordered := taken(part.ordered, _ordered(after, key)) if part.ordered else NOTHING:
+            left[key] = Part({}, None, "", ordered)
+    if not left:
+        return None
+    for key, part in left_rows(known).items():
+        left[key] = Part({}, None, "", all_held(part.ordered, _ordered(left, key)))
+    return stored_text(left)
+
+
+def left_rows(text: str) -> Contribution:
+    """The rows and entries that steps took away, of what the ledger keeps of them behind the stamp of the last."""
+    return stored_rows(text[LEFT_STAMP_LETTERS:])
+
+
+def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
+    """The writes that lead the entries from one contribution to another."""
+    found: list[PutState | DeleteState] = []
+    for key in {**before, **after}:
+        found += entry_writes(mark, key, _ordered(before, key), _ordered(after, key))
+    return found
+
+
+def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
+    return rows[key].ordered if key in rows else NOTHING
+
+
+def _is_whole(route: Route, key: RowKey) -> bool:
+    """Whether the target of a row is still one that is put whole; a target given up was."""
+    target = _target_of(route, key)
+    return target is None or target.whole
+
+
+def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
+    owner = owner_of(application, route, _target_of(route, key), item)
+    return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
+
+
+def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
+    """Who puts a row whole: the handler, and of a contested row the source item, of whatever table that is."""
+    return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.contested else "")
+
+
+def source_of(item: ItemKey) -> str:
+    """What tells an item from all others, those of other tables too."""
+    return f"{item[0]}|{item_name(item)}"
+
+
+def _add(key: RowKey, previous: Part | None, part: Part | None) -> AddRow:
+    """The addition that leads a row from one part of it to another; None where there is none."""
+    was, now = previous or NO_PART, part or NO_PART
+    plain = now.plain or {}
+    replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
+    return AddRow(
+        key,
+        _amounts(was.amounts, now.amounts, {*plain, *replaced}),
+        (part is not None) - (previous is not None),
+        least=None if previous is None else 1,
+        values={**plain, **replaced} if plain or replaced else NO_VALUES,
+        removed=_removed(was, now, plain),
+    )
+
+
+def _removed(was: Part, now: Part, plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
+    gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
+    for name in plain:  # also those that were not ordered: a row that the item left, and nobody settled, still says so
+        gone += [EDGE + name, PLACES + name]
+    if plain and PLAIN_ENTRY in was.ordered:
+        gone += [EDGE + PLAIN_ENTRY, PLACES + PLAIN_ENTRY]
+    return (*gone, PLAIN_NAMES) if plain and PLAIN_ENTRY in was.ordered else tuple(gone)
+
+
+def _amounts(before: Mapping[str, Number], after: Mapping[str, Number], but: Container[str]) -> dict[str, Number]:
+    amounts: dict[str, Number] = {}
+    for name in sorted({**before, **after}):
+        if name in but:
+            continue
+        if name not in before:
+            amounts[name] = after[name]  # also where it is 0: the row then has the attribute
+        elif delta := _minus(after.get(name, 0), before[name]):
+            amounts[name] = delta
+    return amounts
+
+
+def _minus(after: Number, before: Number) -> Number:
+    if isinstance(after, int) and isinstance(before, int):
+        return after - before
+    return WIDE.subtract(after, before)
+
+
+def _target_of(route: Route, key: RowKey) -> Target | None:
+    if len(route.targets) == 1:
+        return route.targets[0]
+    return next(
+        (
+            target
+            for target in route.targets
+            if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None
+        ),
+        None,
+    )

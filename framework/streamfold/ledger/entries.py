@@ -1,0 +1,170 @@
+"""Entries: what a source holds below a row for an aggregate without an inverse, and where each of them is kept.
+
+An entry is a state item: its partition is one attribute of one row, its sort key the text of the value that orders it
+and the source's key. The ledger's transaction writes and deletes it; the ledger keeps its place, and a digest of what
+the place does not tell.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from streamfold.keys.key import PARTITION_BYTES_MAX
+from streamfold.records.change import ItemKey, item_name, key_text
+from streamfold.records.values import decode, digest
+from streamfold.routes.ordered import FORMS, Ordered, Ordering
+from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, StateKey
+
+ENTRIES_MAX = 48
+"""Entries of one source below one row: all of them may move in one transaction, as many deletions as puts."""
+SOURCE_BYTES_MAX = 500
+"""Bytes of a source's key in a sort key of 1,024, beside the value; of a longer one the beginning and a digest."""
+BEHIND = "#"
+"""Stands behind the value in a place; every letter of a value is greater."""
+BETWEEN, SPELLED = " ", {code: f"!{chr(code + ord('0'))}" for code in range(ord("!") + 1)}
+"""What stands between the parts of a source's key sorts before every letter of a part: letters up to ``!`` are spelled
+with one, in their own order. So ``c1`` comes before ``c107``, whatever follows either.
+"""
+BEYOND = "$"
+"""A value's text with this sorts behind all of its places, and before those of the next value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of a value: its text, which the ledger does not hold, and a digest where the order tells not all."""
+
+    digest: str
+    content: str | None = field(default=None, compare=False)
+
+
+class Held(NamedTuple):
+    """The entries of one source for one attribute of a row, by the text that orders them."""
+
+    ordering: str
+    entries: Mapping[str, Entry]
+
+
+PLAIN_ENTRY = ""
+"""Stands for the name of an attribute where entries hold all plain attributes of a row."""
+
+HeldByName = Mapping[str, Held]
+NOTHING: HeldByName = MappingProxyType({})
+
+
+class Mark(NamedTuple):
+    """Whose entries they are, and the stamp of the step that moves them."""
+
+    application: str
+    handler: str
+    item: ItemKey
+    stamp: str
+
+
+def held(value: Ordered, *, spread: bool = False) -> Held:
+    """The one entry of a yielded value; ``spread``: of a row that is spread over shards."""
+    content = value.content
+    told = FORMS[value.ordering.form].by_value
+    ordering = value.ordering.spread() if spread else value.ordering
+    return Held(str(ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
+
+
+def joined(one: Held, other: Held) -> Held | None:
+    """The entries of two rows of one key from one source; None where they do not fit each other."""
+    if one.ordering != other.ordering:
+        return None
+    if any(one.entries[order] != entry for order, entry in other.entries.items() if order in one.entries):
+        return None
+    return Held(one.ordering, {**one.entries, **other.entries})
+
+
+def alone(found: Held) -> Any:
+    """What a row of one source makes of its entries."""
+    ordering = Ordering.of(found.ordering)
+    form = FORMS[ordering.form]
+    orders = sorted(found.entries, reverse=form.descending)[: ordering.most or None]
+    return made(ordering, [found.entries[order].content or "" for order in orders])
+
+
+def made(ordering: Ordering, contents: Sequence[str]) -> Any:
+    """The value of an attribute, from the texts of the entries that count, in their order."""
+    return FORMS[ordering.form].made([decode(json.loads(content)) for content in contents])
+
+
+def partition(application: str, handler: str, name: str, row: RowKey) -> str:
+    """The partition key of the entries of one attribute of a row, never the same for two."""
+    escaped = name.replace("%", "%25").replace("#", "%23")
+    text = f"entries#{application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+    if len(text) * 4 > PARTITION_BYTES_MAX and len(text.encode()) > PARTITION_BYTES_MAX:
+        text = f"entries#{application}#{handler}#sha256:{sha256(text.encode()).hexdigest()}"
+    return text
+
+
+def source_text(item: ItemKey) -> str:
+    """The text by which sources of equal values are told apart, and sorted: by table, partition key and sort key."""
+    parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))
+    text = BETWEEN.join(part.translate(SPELLED) for part in parts)
+    if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
+        text = f"{text[: SOURCE_BYTES_MAX // 8]}!sha256:{sha256(text.encode()).hexdigest()}"
+    return text
+
+
+def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
+    """The places of a row that come, go or change between what a source held there and what it holds.
+
+    How they are ordered is told by what it holds now, and left open where it holds nothing. What left a row does not
+    decide its form, whatever code is at hand: others are in the row, and may be of newer code.
+    """
+    found = []
+    for name in sorted({*before, *after}):
+        orders = frozenset(_changed(before.get(name), after.get(name)))
+        if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
+            ordering = after[name].ordering if name in after else ""
+            where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
+            found.append(Moved(where, name, ordering, frozenset(_place(order, source) for order in orders)))
+    return tuple(found)
+
+
+def taken(before: HeldByName, after: HeldByName) -> HeldByName:
+    """Of the entries that are held no more, or hold something else, that of each attribute which counts first.
+
+    If any of them was shown, that one was.
+    """
+    found: dict[str, Held] = {}
+    for name, old in before.items():
+        new = after[name].entries if name in after else {}
+        if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
+            first = max(gone) if FORMS[Ordering.of(old.ordering).form].descending else min(gone)
+            found[name] = Held(old.ordering, {first: old.entries[first]})
+    return found
+
+
+def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
+    """The entries of both, by attribute; the second says how they are ordered."""
+    found = {**one, **other}
+    for name in one.keys() & other.keys():
+        found[name] = Held(other[name].ordering, {**one[name].entries, **other[name].entries})
+    return found
+
+
+def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> list[PutState | DeleteState]:
+    """The writes of a row's entries."""
+    found: list[PutState | DeleteState] = []
+    for name in sorted({*before, *after}):
+        where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
+        now = after[name].entries if name in after else {}
+        for order in sorted(_changed(before.get(name), after.get(name))):
+            key = StateKey(where, _place(order, source))
+            found.append(PutState(key, now[order].content or "") if order in now else DeleteState(key))
+    return found
+
+
+def _place(order: str, source: str) -> str:
+    return order + BEHIND + source
+
+
+def _changed(before: Held | None, after: Held | None) -> set[str]:
+    old, new = before.entries if before else {}, after.entries if after else {}
+    return {order for order in {*old, *new} if old.get(order) != new.get(order)}

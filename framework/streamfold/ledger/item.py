@@ -1,0 +1,349 @@
+"""The ledger: one state item per source item and group, holding what each handler contributed and at which version.
+
+Attributes of a ledger item, flat, because a nested path cannot be set in an absent map:
+``r`` revision (grows by one per write), ``live`` handlers with something stored, ``ttl`` only when nothing is stored,
+and per handler ``<handler>.v`` version, ``<handler>.s`` contribution (canonical text, compared whole),
+``<handler>.fence`` (only on items written by repair or redrive) and ``<handler>.u`` (rows and entries that its steps
+took away and that are not known to be finished). A contribution over 4 KB lives in an item of its own, with its digest
+here.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
+from streamfold.ledger.contribution import (
+    LEFT_STAMP_LETTERS,
+    NO_ROWS,
+    Contribution,
+    difference,
+    entries_between,
+    has_entries,
+    left_text,
+    marked,
+    sets_plain,
+    stored_rows,
+    stored_text,
+)
+from streamfold.ledger.entries import Mark
+from streamfold.records.change import ItemKey
+from streamfold.records.values import number_text
+from streamfold.routes.route import Route
+from streamfold.writes.guarded import (
+    DeleteRow,
+    DeleteState,
+    LedgerPart,
+    LedgerWrite,
+    PutState,
+    RowKey,
+    RowWrite,
+    StateKey,
+)
+from streamfold.writes.sizes import fitting
+
+PART_BYTES_MAX = 4096
+"""A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
+REFERENCE = "@"
+"""Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
+BEFORE_ALL = "0"
+"""The version of what did not come through a stream: it sorts before the version of every record."""
+NO_SORT = "-"
+PAGE_ROWS = 98
+"""Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
+
+
+class StoredPart(NamedTuple):
+    """What a ledger item holds of one handler: version and contribution text, or its digest.
+
+    ``left``: the text of rows and entries that its steps took away, and that may not be finished.
+    """
+
+    version: str
+    text: str
+    left: str = ""
+
+
+class LedgerItem(NamedTuple):
+    """A ledger item as read; ``revision`` 0 when there is none."""
+
+    revision: int
+    live: int
+    parts: Mapping[str, StoredPart]
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
+        if not attributes:
+            return cls(0, 0, {})
+        parts = {
+            name[:-2]: StoredPart(version, attributes.get(name[:-2] + ".s", ""), attributes.get(name[:-2] + ".u", ""))
+            for name, version in attributes.items()
+            if name.endswith(".v")
+        }
+        return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+
+
+class Step(NamedTuple):
+    """One handler's step from what it contributed to what it contributes now.
+
+    ``before`` is what the old image says it contributed, None when that is not known and the ledger must be read.
+    """
+
+    route: Route
+    version: str
+    before: Contribution | None
+    after: Contribution
+
+
+class Tally(NamedTuple):
+    """How many rows a handler writes and deletes with a unit."""
+
+    handler: str
+    written: int
+    removed: int
+
+    @classmethod
+    def of(cls, handler: str, rows: Sequence[RowWrite]) -> "Tally":
+        removed = len([row for row in rows if isinstance(row, DeleteRow)])
+        return cls(handler, len(rows) - removed, removed)
+
+
+class Transition(NamedTuple):
+    """The guarded step of one source item: its ledger write and the writes that follow from it."""
+
+    guard: LedgerWrite
+    effects: tuple[RowWrite | PutState | DeleteState, ...]
+    steps: tuple[Step, ...]
+    tallies: tuple[Tally, ...]
+    partial: bool = False
+
+
+def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
+    """The key of a source item's ledger item, never the same for two items."""
+    return _state_key(f"ledger#{application}#{group}", item, "")
+
+
+def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of a claim: one per handler and change."""
+    return _state_key(f"claim#{application}#{handler}", item, f"#{version}")
+
+
+def external_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the note that an external handler was called for a change."""
+    return _state_key(f"external#{application}#{handler}", item, f"#{version}")
+
+
+def attempt_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the count of attempts that a handler made at a change."""
+    return _state_key(f"attempt#{application}#{handler}", item, f"#{version}")
+
+
+def source_key(application: str, item: ItemKey) -> StateKey:
+    """The key of the note which version of a source item a rehearsal has put."""
+    return _state_key(f"source#{application}", item, "")
+
+
+def cascade_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of the place that a cascade has reached below one removed item."""
+    return _state_key(f"cascade#{application}#{handler}", item, f"#{version}")
+
+
+def part_key(key: StateKey, handler: str) -> StateKey:
+    """The key of the item that holds a handler's large contribution."""
+    return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
+
+
+def manifest_key(application: str) -> StateKey:
+    return StateKey(f"manifest#{application}", NO_SORT)
+
+
+def kinds_key(application: str, place: str) -> StateKey:
+    """The key of what is known of the attributes of a target, which is named by its table and templates."""
+    return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
+
+
+def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
+    table, partition, sort = item
+    pk = f"{prefix}#{table}#{_text(partition)}"
+    sk = NO_SORT if sort is None else _text(sort)
+    if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
+        pk = f"{prefix}#{table}#{_hashed(partition)}"
+    # 96 bytes are left for a version or a handler's name behind the sort key.
+    if len(sk) * 4 > SORT_BYTES_MAX - 96 and len(sk.encode()) > SORT_BYTES_MAX - 96 and sort is not None:
+        sk = _hashed(sort)
+    return StateKey(pk, sk + suffix)
+
+
+def _text(value: KeyValue) -> str:
+    if isinstance(value, str):
+        return f"S#{value}"
+    return f"B#{value.hex()}" if isinstance(value, bytes) else f"N#{number_text(value)}"
+
+
+def _hashed(value: KeyValue) -> str:
+    return f"H#{sha256(_text(value).encode()).hexdigest()}"
+
+
+def kept_text(text: str) -> str:
+    """What stands in the ledger item for a contribution's text."""
+    if len(text) * 4 <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
+        return text
+    return REFERENCE + sha256(text.encode()).hexdigest()
+
+
+def elsewhere(stored: StoredPart | None) -> bool:
+    """Whether a contribution is kept in an item of its own."""
+    return stored is not None and stored.text.startswith(REFERENCE)
+
+
+def optimistic(
+    key: StateKey, item: ItemKey, steps: tuple[Step, ...], added: AbstractSet[RowKey] = NO_ROWS
+) -> Transition:
+    """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known.
+
+    ``added`` are rows that others add to (see ``difference``).
+    """
+    application = _application(key)
+    parts, tallies, stored_before, stored_after = [], [], 0, 0
+    effects: list[RowWrite | PutState | DeleteState] = []
+    for step in steps:
+        assert step.before is not None
+        before = kept_text(stored_text(step.before))
+        after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
+        rows = difference(application, step.route, item, step.before, step.after, added)
+        left = left_text(step.before, step.after, rows)
+        ordered = has_entries(step.before, step.after) or sets_plain(rows)
+        if ordered or left is not None:  # most steps need no stamp
+            mark = _mark(key, item, step, before)
+            left = _stamped(mark, left)
+            if ordered:
+                rows = marked(rows, mark, step.before, step.after)
+                writes += entries_between(mark, step.before, step.after)
+        effects += [*rows, *writes]
+        tallies.append(Tally.of(step.route.name, rows))
+        parts.append(LedgerPart(step.route.name, step.version, after, before, left))
+        stored_before += bool(before)
+        stored_after += bool(after)
+    expires = not stored_after
+    guard = LedgerWrite(
+        key, tuple(parts), None, stored_after - stored_before, expires, stored_before if expires else None
+    )
+    return Transition(guard, tuple(effects), steps, tuple(tallies))
+
+
+def replanned(
+    key: StateKey,
+    item: ItemKey,
+    steps: tuple[Step, ...],
+    found: LedgerItem,
+    added: AbstractSet[RowKey] = NO_ROWS,
+    retired: Collection[str] = (),
+) -> Transition | None:
+    """The step from what the ledger really holds; None when every handler's part is already as new.
+
+    Parts of ``retired`` handlers go with the last other one: nobody else would, and the item could never expire.
+    Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
+    """
+    left = tuple(step for step in steps if not _done(step, found))
+    return _from_found(key, item, left, found, added, retired=retired) if left else None
+
+
+def repaired(
+    key: StateKey, item: ItemKey, step: Step, found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
+) -> Transition:
+    """One handler's step from what the ledger really holds to what its source says.
+
+    It is written also when nothing differs, and with a fence: an optimistic write that was planned earlier and lands
+    later is then refused. The version never falls.
+    """
+    stored = found.parts.get(step.route.name)
+    version = max(step.version, stored.version) if stored else step.version
+    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True)
+
+
+def _from_found(
+    key: StateKey,
+    item: ItemKey,
+    left: tuple[Step, ...],
+    found: LedgerItem,
+    added: AbstractSet[RowKey],
+    *,
+    fence: bool = False,
+    retired: Collection[str] = (),
+) -> Transition:
+    application = _application(key)
+    parts, tallies, live, partial = [], [], 0, False
+    effects: list[RowWrite | PutState | DeleteState] = []
+    for step in left:
+        stored = found.parts.get(step.route.name)
+        text, known = (stored.text, stored.left) if stored else ("", "")
+        before, version, target = stored_rows(text), step.version, step.after
+        rows = difference(application, step.route, item, before, target, added)
+        ordered = has_entries(before, target) or sets_plain(rows)
+        mark = _mark(key, item, step, f"r{found.revision}")
+        rows = marked(rows, mark, before, target) if ordered else rows
+        if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
+            partial, version, rows = True, stored.version if stored else "", rows[:most]
+            target = _page(before, target, rows)
+        after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
+        effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
+        tallies.append(Tally.of(step.route.name, rows))
+        leaves = _stamped(mark, left_text(before, target, rows, known))
+        parts.append(LedgerPart(step.route.name, version, after, text, leaves))
+        live += bool(after) - bool(text)
+    gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
+    if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
+        parts += [LedgerPart(name, part.version, "", part.text) for name, part in gone.items()]
+        effects += [DeleteState(part_key(key, name)) for name, part in gone.items() if elsewhere(part)]
+        live -= len(gone)
+    expires = not partial and found.live + live == 0
+    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
+    return Transition(guard, tuple(effects), left, tuple(tallies), partial)
+
+
+def _application(key: StateKey) -> str:
+    """The application of a ledger item."""
+    return key.pk.split("#", 2)[1]
+
+
+def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
+    """The mark of a step: its stamp is a digest of what no other step of this ledger item shares with it."""
+    stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
+    return Mark(_application(key), step.route.name, item, stamp)
+
+
+def _stamped(mark: Mark, left: str | None) -> str | None:
+    return None if left is None else mark.stamp[:LEFT_STAMP_LETTERS] + left
+
+
+def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:
+    """The contribution when only these writes of a step are done."""
+    rows = dict(before)
+    for write in writes:
+        if write.key in after:
+            rows[write.key] = after[write.key]
+        else:
+            del rows[write.key]
+    return rows
+
+
+def _done(step: Step, found: LedgerItem) -> bool:
+    stored = found.parts.get(step.route.name)
+    return stored is not None and stored.version >= step.version
+
+
+def held_after(step: Step, found: LedgerItem) -> Contribution:
+    """What the ledger holds once a step is done: what is stored, where that is of a newer change."""
+    return stored_rows(found.parts[step.route.name].text) if _done(step, found) else step.after
+
+
+def _kept(
+    key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
+) -> tuple[str, list[PutState | DeleteState]]:
+    """What stands in the ledger item, and the writes of the item that holds a large contribution."""
+    text = stored_text(after)
+    kept = kept_text(text)
+    if kept.startswith(REFERENCE):
+        return kept, [PutState(part_key(key, route.name), text)]
+    return kept, [DeleteState(part_key(key, route.name))] if was_elsewhere else []

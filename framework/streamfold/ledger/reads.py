@@ -1,0 +1,39 @@
+"""Reading a ledger item whole, with the contributions that are kept in items of their own."""
+
+from collections.abc import Collection
+
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable, told
+from streamfold.ledger.item import LedgerItem, elsewhere, kept_text, part_key
+from streamfold.writes.guarded import StateKey
+
+READS_MAX = 3
+"""Times that a ledger item and the items of its large contributions are read until they fit each other."""
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
+    """A ledger item with those contributions of these handlers that are kept in items of their own.
+
+    Raises ``EngineUnavailable`` when one changes as often as it is read: the records come again.
+    """
+    for _ in range(READS_MAX):
+        whole = _with_large_parts(engine, key, found, handlers)
+        if whole is not None:
+            return whole
+        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
+    raise EngineUnavailable(f"Ledger item {told(key.pk)} changed while it was read.")
+
+
+def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
+    """The ledger item with its large parts, None where one is not the one that the ledger item speaks of."""
+    large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
+    if not large:
+        return found
+    items = engine.read_state(large, consistent=True)
+    parts = dict(found.parts)
+    for place, name in large.items():
+        text = items[place]["s"] if place in items else ""
+        if kept_text(text) != parts[name].text:
+            return None
+        parts[name] = parts[name]._replace(text=text)
+    return found._replace(parts=parts)

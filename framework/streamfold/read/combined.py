@@ -1,0 +1,125 @@
+"""What a row that is spread over shards shows, put together as if it had not been.
+
+Numbers are added up. Of what is ordered each shard keeps what counts among its own sources, and says in attributes of
+the framework how it was made and where the entries that it shows lie below it. A place is the value that orders and the
+source's key: by their places the values of all shards stand in the one order that a single row would have them in, of
+equal ones too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES
+from streamfold.ledger.entries import PLAIN_ENTRY
+from streamfold.records.values import EXACT, hidden
+from streamfold.routes.ordered import FORMS, PLAIN, Form, Ordering, order_text
+
+Row = Mapping[str, Any]
+Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
+
+
+def together(shards: Sequence[Row], keys: Iterable[str], combine: Combine) -> dict[str, Any]:
+    """All attributes of a row but for its key, from its shards. ``combine`` says of some what to do with their values.
+
+    Raises ``TypeError`` for an attribute that the shards alone do not tell.
+    """
+    plain = _winner(shards)
+    names = dict.fromkeys(name for row in shards for name in row if not hidden(name) and name not in keys)
+    return {
+        name: combine[name]([row[name] for row in shards if name in row]) if name in combine else one(shards, name)
+        for name in names
+        if name in combine or name in plain or not _is_won(shards, name)
+    }
+
+
+def one(shards: Sequence[Row], name: str) -> Any:
+    """One attribute of a row, from its shards. Raises ``TypeError`` where they do not tell it."""
+    if _is_won(shards, name):
+        return _winner(shards)[name]
+    having = [row for row in shards if name in row]
+    orderings = [_ordering(row, name) for row in having]
+    found = [ordering for ordering in orderings if ordering is not None]
+    if not found:
+        return _total(name, [row[name] for row in having])
+    if len({ordering.form for ordering in found}) > 1 or len(found) < len(having):
+        said = ", ".join(sorted({str(ordering or "a number") for ordering in orderings}))
+        raise TypeError(
+            f"Attribute {name!r} is made differently in its shards ({said}), because the view has changed: say how "
+            f"they are combined, combine={{{name!r}: list}}, until the older items have changed too."
+        )
+    # A shard that nothing moved in since the handler asked for more still lists fewer: what all of them have is exact.
+    return _ordered(name, having, found[0].form, min(ordering.most for ordering in found))
+
+
+def _ordering(row: Row, name: str) -> Ordering | None:
+    """How a row says that one of its attributes is made; None for what is added up."""
+    text, _, _ = str(row.get(EDGE + name, "")).partition(" ")
+    return Ordering.of(text) if text else None
+
+
+def _ordered(name: str, shards: Sequence[Row], text: str, most: int) -> Any:
+    form = FORMS[text]
+    if form.made is len:
+        raise TypeError(
+            f"Attribute {name!r} counts different values, and two shards may have the same one: they cannot be added "
+            "up. Count them in a view without shards=, or take the shards' counts for what they are, "
+            f"combine={{{name!r}: list}}."
+        )
+    if form.placed:
+        placed = [each for row in shards for each in zip(row[PLACES + name], row[name], strict=True)]
+        return [value for _, value in sorted(placed, key=_place, reverse=form.descending)][:most]
+    if form.made not in (list, set):
+        return _first(shards, EDGE + name, form)[name]
+    if form.by_value:
+        return _listed(name, [value for row in shards for value in row[name]], form, most)
+    raise TypeError(
+        f"Attribute {name!r} is a list whose shards do not say in which order it stands, because its view has no "
+        f"shards=: say how they are combined, combine={{{name!r}: list}}."
+    )
+
+
+def _listed(name: str, values: list[Any], form: Form, most: int) -> Any:
+    """The smallest values of all; of a set each once, so that they need no more than their order."""
+    by_order = sorted(((order_text(_bytes(value), name), value) for value in values), key=_place)
+    if form.once:
+        by_order = list(dict(by_order).items())
+    return form.made([value for _, value in by_order[:most]])
+
+
+def _place(placed: tuple[str, Any]) -> str:
+    return placed[0]
+
+
+def _bytes(value: Any) -> Any:
+    """A value whose bytes are no ``Binary`` of boto3, which has them as its value."""
+    return getattr(value, "value", value)
+
+
+def _first(shards: Sequence[Row], edge: str, form: Form) -> Row:
+    """The shard whose one entry counts first of all."""
+    best = max if form.descending else min
+    return best(shards, key=lambda row: str(row[edge]).partition(" ")[2])
+
+
+def _is_won(shards: Sequence[Row], name: str) -> bool:
+    """Whether an attribute is one of the plain attributes of which one source has all, ``Row(wins=...)``."""
+    return any(name in row.get(PLAIN_NAMES, ()) for row in shards)
+
+
+def _winner(shards: Sequence[Row]) -> dict[str, Any]:
+    """The plain attributes of the source that wins."""
+    having = [row for row in shards if EDGE + PLAIN_ENTRY in row]
+    if not having:
+        return {}
+    row = _first(having, EDGE + PLAIN_ENTRY, FORMS[PLAIN])
+    return {name: row[name] for name in row[PLAIN_NAMES]}
+
+
+def _total(name: str, values: Sequence[Any]) -> Decimal:
+    if not all(isinstance(value, Decimal | int) and not isinstance(value, bool) for value in values):
+        raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
+    total = Decimal(0)
+    for value in values:
+        total = EXACT.add(total, value)
+    return total

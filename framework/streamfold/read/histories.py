@@ -1,0 +1,49 @@
+"""The history of an item, as its audit rows tell it."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from streamfold.derivations.audit.as_of import Past, item_as_of
+from streamfold.derivations.audit.options import default_target, item_values, told
+from streamfold.keys.key import Key, KeyValue
+from streamfold.keys.table import MAIN, Table
+from streamfold.read.tables import PlainRow, TablePlace, queried
+from streamfold.records.change import item_name
+
+
+def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
+    """The field ``item`` of an audit row: ``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` reads a history."""
+    return item_name((table.name, key[table.partition], key[table.sort] if table.sort else None))
+
+
+def item_key(item: str, source: Key) -> dict[str, KeyValue] | None:
+    """The key of the item that an audit row is of: ``table.get_item(Key=item_key(row["item"], ORDER))``.
+
+    The inverse of ``audit_item``; ``source.match`` gives the key's fields. None where the item is not of the source,
+    and where its key is so long that the row names it by a digest.
+    """
+    values = item_values(source, item)
+    return None if values is None else source.attributes(*values)
+
+
+def history(table: TablePlace, source: Key, into: Key | None = None, /, **fields: Any) -> Iterator[PlainRow]:
+    """The history rows of one item, oldest change first, as plain items: ``history(table, ORDER, order_id="1")``.
+
+    ``table`` is boto3's ``Table`` that holds the rows, or a client and the table's name, ``(client, "shop")``; ``into``
+    the audit's target if it has one of its own. docs/audit.md says what a row holds.
+    """
+    target = into or default_target(source.table)
+    item = item_name((source.table.name, *source.compose(fields)))
+    known = {**fields, "item": item}
+    query = target.query(**{field.name: known[field.name] for field in target.partition.fields if field.name in known})
+    found = (told(target, row) for row in queried(table, query))
+    return (row for row in found if row is not None and row["item"] == item)
+
+
+def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> Past:
+    """One item as it was at a time, as far as its history tells: ``as_of(table, ORDER, time, order_id="1").item``.
+
+    ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.
+    """
+    return item_as_of(history(table, source, into, **fields), time, source.key(**fields))

@@ -1,0 +1,378 @@
+"""One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from shlex import quote
+from typing import Any, Literal, NamedTuple
+
+from streamfold.errors import ImageError, RecordError, shown, told
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.records.values import (
+    AttributeValue,
+    Image,
+    RawImage,
+    decode,
+    derived_names,
+    hidden,
+    number_text,
+    same,
+    without,
+    without_derived,
+)
+
+Event = Literal["INSERT", "MODIFY", "REMOVE"]
+EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
+SEQUENCE_DIGITS_MAX = 40
+"""Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
+SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
+NAME_BYTES_MAX = 2000
+"""A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
+PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
+"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
+BY_OURSELVES = "+"
+"""Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
+without a stream of its own: behind the version that it follows, before every later one.
+"""
+UNLABELLED = "0000-00-00T00:00:00.000"
+"""The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
+TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+"""The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
+HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
+HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
+ABSENT = Image({})
+
+ItemKey = tuple[str, KeyValue, KeyValue | None]
+"""An item anywhere: logical table, partition key, sort key."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """When a change happened, as a text whose order is the order of the changes of one item.
+
+    ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
+    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
+    Of a change that came through Kinesis the label is ``kinesis`` and the number its time in microseconds.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, epoch: int, label: str, sequence: int | str) -> "Version":
+        return cls(f"{epoch:02d}/{label}/{str(sequence).zfill(SEQUENCE_DIGITS_MAX)}")
+
+    @property
+    def epoch(self) -> int:
+        return int(self.text[:2])
+
+    @property
+    def label(self) -> str:
+        return self._bare[3 : -SEQUENCE_DIGITS_MAX - 1]
+
+    @property
+    def sequence(self) -> int:
+        return int(self._bare[-SEQUENCE_DIGITS_MAX:])
+
+    @property
+    def _bare(self) -> str:
+        return self.text.partition(BY_OURSELVES)[0]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Origin(NamedTuple):
+    """Where records come from: their table, and the beginning of their versions."""
+
+    table: Table
+    version_prefix: str
+
+
+class Change:
+    """One change of one item.
+
+    ``event`` is INSERT, MODIFY or REMOVE; ``keys`` the decoded key attributes; ``old`` and ``new`` read-only images,
+    empty when there is none. ``expired`` tells a deletion by time to live, ``at`` the time (aware, whole seconds:
+    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's
+    changes.
+    """
+
+    __slots__ = (
+        "_at",
+        "_new",
+        "_old",
+        "event",
+        "expired",
+        "item",
+        "record",
+        "sequence",
+        "table",
+        "version_text",
+        "view",
+    )
+
+    def __init__(self, record: Mapping[str, Any], origin: Origin) -> None:
+        try:
+            body = record["dynamodb"]
+            keys: RawImage = body["Keys"]
+            self.event: Event = record["eventName"]
+            self.sequence: str = body["SequenceNumber"]
+            digits = self.sequence.isdigit() and self.sequence.isascii() and len(self.sequence) <= SEQUENCE_DIGITS_MAX
+        except (AttributeError, KeyError, TypeError):
+            raise RecordError(missing_parts(record)) from None
+        if self.event not in EVENTS or not digits:
+            raise RecordError(missing_parts(record))
+        old, new = body.get("OldImage"), body.get("NewImage")
+        if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
+            raise RecordError(broken_image(self.sequence))
+        self.record = record
+        self.table = table = origin.table
+        self.item: ItemKey = item_key(keys, table)
+        for name in keys:
+            value = keys[name]
+            if (new and new.get(name) != value) or (old and old.get(name) != value):
+                check_images((old, new), self.item, table, self.sequence)
+        self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
+        self.view: str | None = body.get("StreamViewType")
+        self._old: RawImage | Image | None = old or None
+        self._new: RawImage | Image | None = new or None
+        self._at: Any = body.get("ApproximateCreationDateTime")
+        identity = record.get("userIdentity")
+        self.expired = identity is not None and self.event == "REMOVE" and is_time_to_live(identity)
+
+    @property
+    def version(self) -> Version:
+        return Version(self.version_text)
+
+    @property
+    def identity_text(self) -> str:
+        """What tells the change from all others of its item, however often and through whatever it comes."""
+        return self.version_text
+
+    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version tells of none
+        """``identity_text`` as far as the visible attributes tell: nothing of the others can be learnt from it."""
+        return self.version_text
+
+    @property
+    def keys(self) -> dict[str, KeyValue]:
+        names = self.table.attributes
+        return {name: value for name, value in zip(names, self.item[1:], strict=False) if value is not None}
+
+    @property
+    def has_old(self) -> bool:
+        """Whether the old image is known, be it that there is none."""
+        return self._old is not None or self.event == "INSERT"
+
+    @property
+    def has_new(self) -> bool:
+        """Whether the new image is known, be it that there is none."""
+        return self._new is not None or self.event == "REMOVE"
+
+    @property
+    def old(self) -> Image:
+        """The item before the change. Raises ``ImageError`` where the record does not carry it."""
+        old = self._old
+        if type(old) is Image:  # asking an abstract class whether a dict is one of its instances takes longer
+            return old
+        if not self.has_old:
+            raise ImageError(self._image_message("old", HAS_OLD))
+        self._old = image = image_of(old)
+        return image
+
+    @property
+    def new(self) -> Image:
+        """The item after the change. Raises ``ImageError`` where the record does not carry it."""
+        new = self._new
+        if type(new) is Image:
+            return new
+        if not self.has_new:
+            raise ImageError(self._image_message("new", HAS_NEW))
+        self._new = image = image_of(new)
+        return image
+
+    @property
+    def at(self) -> datetime:
+        """The time of the change, rounded down to the second by DynamoDB. Raises ``RecordError`` when it is missing."""
+        try:
+            return datetime.fromtimestamp(float(self._at), UTC)
+        except (TypeError, ValueError, OverflowError, OSError):
+            raise RecordError(
+                f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: "
+                "expected seconds since 1970."
+            ) from None
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The names of the attributes that differ between the images; all of them when one image is absent."""
+        old, new = without_derived(self.old.raw), without_derived(self.new.raw)
+        names = old.keys() | new.keys()
+        return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
+
+    def without_derived(self) -> "Change":
+        """The change without the attributes that were derived onto the item; itself where there are none."""
+        return self._without(derived_names(_raw(self._old)), derived_names(_raw(self._new)))
+
+    def as_written(self) -> "Change | None":
+        """The change as its writer made it: None where it is known that nothing but derived attributes changed.
+
+        What one image says was derived was so in the other too: a writer may put it back without saying so, and how
+        often the framework then corrects it depends on batches.
+        """
+        derived = derived_names(_raw(self._old), _raw(self._new))
+        return self.unless_alone(self._without(derived, derived))
+
+    def unless_alone(self, own: "Change") -> "Change | None":
+        """``own``, which is this change without derived attributes; None where it is known that no others changed."""
+        idle = own is not self and own.event == "MODIFY" and own.has_old and not own.changed
+        return None if idle else own
+
+    def _without(self, of_old: Collection[str], of_new: Collection[str]) -> "Change":
+        if not (of_old or of_new):
+            return self
+        own = copy(self)
+        images = (self._old, of_old), (self._new, of_new)
+        own._old, own._new = (image and without(_raw(image), names) for image, names in images)  # noqa: SLF001 - its own
+        return own
+
+    @property
+    def name(self) -> str:
+        """The item's key as one text, for messages: ``ORDER#1 / METADATA``."""
+        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+
+    def _image_message(self, which: str, views: tuple[str, ...]) -> str:
+        asked = f"The {which} image of {told(self.name)} was asked for, but"
+        if self.view is None or self.view in views:
+            return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
+        return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Change) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self.item, self.version_text))
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.item, self.identity_text, self.event
+
+    def __repr__(self) -> str:
+        return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def _raw(image: "RawImage | Image | None") -> RawImage:
+    return image.raw if isinstance(image, Image) else image or {}
+
+
+def broken_image(sequence: str) -> str:
+    """What to say of a record with an image that is none."""
+    return f"Record {sequence} has an image that is no object of attributes."
+
+
+def check_images(images: Iterable[RawImage | None], item: ItemKey, table: Table, sequence: str) -> None:
+    """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    for image in images:
+        if image:
+            _check_image(image, item, table, sequence)
+
+
+def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) -> None:
+    raw = {name: image[name] for name in table.attributes if name in image}
+    try:
+        if item_key(raw, table) == item:
+            return
+    except RecordError:
+        pass
+    raise RecordError(
+        f"Record {sequence} is of item {told(' / '.join(map(str, item[1:])))}, and an image in it has the key "
+        f"{shown(raw)}: expected the key attributes {', '.join(table.attributes)} with the values of 'Keys'."
+    )
+
+
+def item_name(item: ItemKey) -> str:
+    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``.
+
+    A name that would not fit a key behind ``AUDIT#`` is given by its digest.
+    """
+    texts = (key_text(value) for value in item[1:] if value is not None)
+    name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
+    if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"sha256:{sha256(name.encode()).hexdigest()}"
+
+
+def item_parts(name: str) -> list[str]:
+    """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
+    return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
+
+
+def typed(name: str) -> str:
+    """The key of an item's name as it is typed for a command: partition and sort, quoted where a shell needs it."""
+    return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
+
+
+def key_text(value: KeyValue) -> str:
+    """A key value as text: a number in its shortest form, bytes in hexadecimal."""
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else number_text(value)
+
+
+def missing_parts(record: object) -> str:
+    """What keeps a record from being one, for a message."""
+    if not isinstance(record, Mapping):
+        return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
+    body = record.get("dynamodb")
+    if not isinstance(body, Mapping):
+        found = shown(sorted(map(str, record))[:8])
+        return f"A record has no 'dynamodb' object: expected a DynamoDB stream record, found the keys {found}."
+    event, sequence = record.get("eventName"), body.get("SequenceNumber")
+    if event not in EVENTS:
+        return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
+    if not (isinstance(sequence, str) and SEQUENCE.fullmatch(sequence)):
+        return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
+    return f"Record {sequence} has no 'Keys': expected the item's key attributes."
+
+
+def item_key(keys: RawImage, table: Table) -> ItemKey:
+    """The item of a record's key attributes. Raises ``RecordError`` where they are not the table's."""
+    try:
+        if len(keys) != (1 if table.sort is None else 2):
+            raise KeyError
+        sort = None if table.sort is None else _key_value(keys[table.sort])
+        return (table.name, _key_value(keys[table.partition]), sort)
+    except (KeyError, ValueError, AttributeError, TypeError):
+        found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
+        raise RecordError(
+            f"A record has the key attributes {told(found or 'none')}: table {table.name!r} is declared with "
+            f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
+        ) from None
+
+
+def _key_value(value: AttributeValue) -> KeyValue:
+    if "S" in value and len(value) == 1:
+        text: str = value["S"]
+        if not text.isascii():
+            text.encode()  # half a surrogate pair is legal JSON, but no text that DynamoDB could hold
+        return text
+    if "N" in value or "B" in value:
+        number_or_bytes: KeyValue = decode(value)
+        return number_or_bytes
+    raise RecordError(f"A record has the key value {shown(value)}: expected text (S), a number (N) or bytes (B).")
+
+
+def image_of(raw: RawImage | None) -> Image:
+    """The image, absent also when it is a tombstone or a row without contributors."""
+    if not raw or (CONTRIBUTORS in raw and raw[CONTRIBUTORS] == {"N": "0"}):
+        return ABSENT
+    return Image(raw)
+
+
+def is_time_to_live(identity: object) -> bool:
+    """Whether an identity is the one that deletions by time to live bear."""
+    if not isinstance(identity, Mapping):
+        return False
+    names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}
+    return all(names.get(name) == value for name, value in TIME_TO_LIVE.items())

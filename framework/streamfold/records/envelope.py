@@ -1,0 +1,191 @@
+"""What Lambda, a pipe or a file hands over, unwrapped to raw stream records, and where each record comes from."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from streamfold.errors import RecordError, shown
+from streamfold.keys.real_names import check_real_names
+from streamfold.keys.table import MAIN, Table
+from streamfold.records.change import UNLABELLED, Change, Origin
+from streamfold.records.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
+from streamfold.records.kinesis import SOURCE as KINESIS_SOURCE
+from streamfold.settings import Settings, environment_name
+
+EXPECTED = (
+    'a Lambda event {"Records": [...]}, a list of records of a DynamoDB or Kinesis stream, as pipes send it, '
+    'or one record with "eventName" and "dynamodb", or with "kinesis"'
+)
+SOURCE = "aws:dynamodb"
+STREAM, KINESIS = "stream", "kinesis"
+"""The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
+
+RawRecord = Mapping[str, Any]
+
+
+class Seen(NamedTuple):
+    """What records told of a table: its source kind, its real name, and the id of the table that has this name now.
+
+    None where that is not known: for a record without an ARN, and where tables may not be described.
+    """
+
+    source: str
+    name: str | None = None
+    id: str | None = None
+
+
+def records_of(event: Any) -> list[RawRecord]:
+    """The raw records of an event. Raises ``RecordError`` for anything else, with what was expected."""
+    if isinstance(event, Mapping) and ("dynamodb" in event or is_kinesis(event)):
+        return [event]
+    records = event.get("Records") if isinstance(event, Mapping) else event
+    if not isinstance(records, list):
+        keys = f"an object with the keys {shown(sorted(map(str, event))[:8])}" if isinstance(event, Mapping) else None
+        found = keys or type(event).__name__
+        raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
+    for record in records:
+        if not isinstance(record, Mapping):
+            raise RecordError(f"A record is {type(record).__name__}, {shown(record)}: expected {EXPECTED}.")
+        if record.get("eventSource", SOURCE) not in (SOURCE, KINESIS_SOURCE):
+            found = shown(record["eventSource"])
+            raise RecordError(
+                f"A record comes from {found}: expected a DynamoDB stream ({SOURCE}) or Kinesis ({KINESIS_SOURCE})."
+            )
+    return records
+
+
+def number_of(record: RawRecord) -> str | None:
+    """The sequence number by which a record is reported, in whatever form it came; None where there is none."""
+    body = record.get("dynamodb")
+    found = sequence_of(record) if is_kinesis(record) else isinstance(body, Mapping) and body.get("SequenceNumber")
+    return found if isinstance(found, str) and found else None
+
+
+def described(source: str) -> str:
+    """A source kind in words."""
+    return "Kinesis" if source == KINESIS else "its DynamoDB stream"
+
+
+class Origins:
+    """Tells the table and the stream of a record from its ARN, and remembers the answer; with Kinesis the record names
+    its table, and one Kinesis stream may tell of several. ``sources`` holds what was seen of every table: a second
+    source kind is refused, because versions of the two do not compare.
+
+    ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
+    first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records
+    are taken where a recording holds them. ``identify`` gives the id of the table of this real name, and is asked once
+    for each stream, so again when a table has a new one: a recording and Kinesis tell of tables by name only.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        settings: Settings,
+        warn: Callable[[str], None] = lambda _: None,
+        others: Mapping[str, Table] = MappingProxyType({}),
+        identify: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        self.tables = tables
+        self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
+        self.settings = settings
+        named = {**self.others, **tables}
+        check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
+        self.adopted: str | None = settings.real_name(MAIN.name)
+        self.sources: dict[str, Seen] = {}
+        self._warn = warn
+        self._identify = identify
+        self._known: dict[Any, Origin] = {}
+
+    def change(self, record: RawRecord) -> Change:
+        """The change of a raw record. Raises ``RecordError``."""
+        arn = record.get("eventSourceARN")
+        try:
+            origin = self._known.get(arn)
+        except TypeError:  # an object or a list, which is no ARN
+            origin = None
+        if origin is None:
+            if is_kinesis(record):
+                return self._kinesis_change(record)
+            origin = self._known[arn] = self._origin(arn)
+        return Change(record, origin)
+
+    def table_of(self, arn: str) -> Table:
+        """The table of a stream's ARN. Raises ``RecordError`` for one that the application does not know."""
+        return self._origin(arn).table
+
+    def real_names(self) -> dict[str, str]:
+        """The real names of the source tables as far as they are set or seen."""
+        return {name: self._real_name(name) for name in self.tables if name != MAIN.name or self.adopted}
+
+    def _kinesis_change(self, record: RawRecord) -> Change:
+        data = unwrapped(record)
+        place = (KINESIS, data["tableName"])
+        origin = self._known.get(place)
+        if origin is None:
+            table = self._table(data["tableName"], KINESIS)
+            origin = self._known[place] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
+        return KinesisChange(record, data, origin)
+
+    def _table(self, real: str, source: str) -> Table:
+        """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
+        table = {**self.others, **self.tables}[self._logical(real)]
+        if table.name in self.tables:
+            self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
+        return table
+
+    def _see(self, table: Table, seen: Seen) -> None:
+        known = self.sources.get(table.name, seen)
+        if known.source != seen.source:
+            raise RecordError(
+                f"A record of table {table.name!r} comes from {described(seen.source)}, and others came from "
+                f"{described(known.source)}: versions of the two do not compare, and each change would count twice. "
+                "Read the table through one of them; to change from one to the other, see docs/sources.md."
+            )
+        self.sources[table.name] = Seen(seen.source, seen.name or known.name, seen.id or known.id)
+
+    def _origin(self, arn: Any) -> Origin:
+        if arn is None:
+            return self._unlabelled()
+        head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")
+        real = head.partition(":table/")[2]
+        if not real or not label:
+            raise RecordError(
+                f"A record has eventSourceARN={shown(arn)}: expected "
+                "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
+            )
+        return Origin(self._table(real, STREAM), f"{self.settings.epoch:02d}/{label}/")
+
+    def _unlabelled(self) -> Origin:
+        if len(self.tables) > 1:
+            raise RecordError(
+                "A record has no eventSourceARN, and the application reads several tables "
+                f"({', '.join(self.tables)}): its table is unknown."
+            )
+        self._warn(
+            f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of "
+            "every real stream."
+        )
+        table = next(iter(self.tables.values()))
+        self._see(table, Seen(STREAM))
+        return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
+
+    def _logical(self, real: str) -> str:
+        for name in (*self.tables, *self.others):
+            if name != MAIN.name and self._real_name(name) == real:
+                return name
+        if MAIN.name in self.tables and self.adopted in (None, real):
+            self.adopted = real
+            return MAIN.name
+        raise RecordError(self._unknown(real))
+
+    def _real_name(self, name: str) -> str:
+        return self.settings.real_name(name) or (self.adopted or name if name == MAIN.name else name)
+
+    def _unknown(self, real: str) -> str:
+        known = ", ".join(f"{name!r} (really {self._real_name(name)!r})" for name in self.tables)
+        first = next(iter(self.tables))
+        return (
+            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: "
+            f"--table {first}={real}, or STREAMFOLD_TABLE_{environment_name(first)}={real}. "
+            "Is it a second table? Then declare it, Table(...), and give it to its Keys."
+        )

@@ -1,0 +1,1 @@
+"""Recorded events on a local store, without AWS."""

@@ -1,0 +1,221 @@
+"""Recorded files to raw records: events, lists and JSON Lines, plain or gzip, or standard input; read as a stream."""
+
+import gzip
+import json
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader, BytesIO
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+
+from streamfold.errors import RecordError, SettingsError
+from streamfold.records.envelope import EXPECTED, RawRecord, records_of
+
+if TYPE_CHECKING:
+    from io import RawIOBase
+
+STANDARD_INPUT = "-"
+DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+"""Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
+
+
+HALF_SURROGATE = b"\\ud"
+"""Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+"""The first two bytes of gzip (RFC 1952, 2.3.1)."""
+OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
+"""A first line that can only be the beginning of a document."""
+
+
+class Line(NamedTuple):
+    """A place in a recorded file."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+class BadLine(NamedTuple):
+    """A line that holds no records, and why."""
+
+    line: Line
+    why: str
+
+
+class Form(NamedTuple):
+    """What the JSON values of a file are taken for: ``take`` gives the objects of one, or raises ``RecordError``."""
+
+    take: Callable[[Any], Sequence[RawRecord]]
+    expected: str
+
+
+RECORDS = Form(records_of, EXPECTED)
+
+
+def check_files(paths: Sequence[str]) -> None:
+    """Raises ``SettingsError`` for a file that cannot be read, before anything runs."""
+    if list(paths).count(STANDARD_INPUT) > 1:
+        raise SettingsError("Standard input (-) is named twice: it can be read once.")
+    for path in paths:
+        if path != STANDARD_INPUT and not Path(path).is_file():
+            raise SettingsError(
+                f"File {path} does not exist or is no file: expected a recorded file (.json, .jsonl, .gz), or - for "
+                "standard input."
+            )
+
+
+class RecordedFiles:
+    """Reads the records of recorded files; ``position_bytes`` tells how far, of ``size_bytes`` (None when unknown)."""
+
+    def __init__(self, paths: Sequence[str], form: Form = RECORDS) -> None:
+        self.paths = paths
+        self.form = form
+        self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
+        self._before_bytes = 0
+        self._raw: IO[bytes] | None = None
+
+    def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+        """Every record of the files in order, with its place; a ``BadLine`` for what holds none."""
+        for path in self.paths:
+            name = "standard input" if path == STANDARD_INPUT else path
+            try:
+                with _open(path) as stream:
+                    self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
+                    yield from _read(name, stream, self.form)
+                    self._before_bytes, self._raw = self.position_bytes, None
+            except OSError as error:
+                yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
+
+    @property
+    def position_bytes(self) -> int:
+        return self._before_bytes + (self._raw.tell() if self._raw and not self._raw.closed else 0)
+
+
+def _open(path: str) -> IO[bytes]:
+    """The file as plain bytes: gzip is known by how it begins, whatever the file's name."""
+    if path == STANDARD_INPUT:
+        given = sys.stdin.buffer
+        stream = given if isinstance(given, BufferedReader) else BufferedReader(cast("RawIOBase", given))
+        packed = stream.peek(len(GZIP)).startswith(GZIP)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_packed(path) else Path(path).open("rb")
+
+
+def _is_packed(path: str) -> bool:
+    with Path(path).open("rb") as stream:
+        return path.endswith(".gz") or stream.read(len(GZIP)) == GZIP
+
+
+def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine]:
+    number = 0
+    while True:
+        number += 1
+        try:
+            line = stream.readline(DOCUMENT_BYTES_MAX)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            yield BadLine(Line(name, number), f"its compression is damaged or cut off ({error})")
+            return
+        if not line:
+            return
+        if line.strip():
+            yield number, line.removeprefix(BYTE_ORDER_MARK)
+
+
+def read_bytes(name: str, content: bytes, form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    """Reads what would be a file of this name."""
+    stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
+    return _read(name, cast("IO[bytes]", stream), form)
+
+
+def _read(name: str, stream: IO[bytes], form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    lines = _lines(stream, name)
+    first = next(lines, None)
+    if first is None:
+        return
+    if not isinstance(first, BadLine) and _begins_document(first[1]):
+        yield from _read_document(name, first, lines, form)
+        return
+    for line in chain([first], lines):
+        if isinstance(line, BadLine):
+            yield line
+        else:
+            yield from _records(Line(name, line[0]), line[1], form)
+
+
+def _begins_document(line: bytes) -> bool:
+    """Whether a first line is the beginning of a document over several lines, as a pretty-printed event is."""
+    return OPENING.fullmatch(line) is not None or (line.lstrip()[:1] in b"{[" and _is_open(line))
+
+
+def _is_open(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError as error:
+        # A truncated single record ends inside itself too; only a line that ends between two values goes on.
+        return (
+            line.rstrip()[-1:] in b"{[,:"
+            and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
+        )
+    except RecursionError:
+        return False
+    return False
+
+
+def _read_document(
+    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine], form: Form
+) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    taken, size = [first], len(first[1])
+    for line in lines:
+        if isinstance(line, BadLine):
+            yield line
+            return
+        taken.append(line)
+        size += len(line[1])
+        if size > DOCUMENT_BYTES_MAX:
+            why = f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line"
+            yield BadLine(Line(name, first[0]), why)
+            return
+    found = _records(Line(name, first[0]), b"".join(_with_empty_lines(taken)), form)
+    if OPENING.fullmatch(first[1]) or not any(isinstance(entry, BadLine) for entry in found):
+        yield from found
+        return
+    each = [_records(Line(name, number), text, form) for number, text in taken]
+    if any(not isinstance(entry, BadLine) for entries in each for entry in entries):
+        found = [entry for entries in each for entry in entries]  # records, one a line, and the first is cut off
+    yield from found
+
+
+def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
+    before = lines[0][0] - 1
+    for number, text in lines:
+        yield b"\n" * (number - before - 1) + text
+        before = number
+
+
+def _records(line: Line, text: bytes, form: Form) -> list[tuple[Line, RawRecord] | BadLine]:
+    try:
+        event: Any = json.loads(text.rstrip().decode())
+        if HALF_SURROGATE in text:
+            json.dumps(event, ensure_ascii=False).encode()
+        return [(line, record) for record in form.take(event)]
+    except json.JSONDecodeError as error:
+        at = Line(line.file, line.number + error.lineno - 1)
+        return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")]
+    except UnicodeDecodeError as error:
+        return [
+            BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {form.expected}")
+        ]
+    except UnicodeEncodeError:
+        return [BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")]
+    except ValueError as error:
+        return [BadLine(line, f"this is not JSON that can be read ({error}); expected {form.expected}")]
+    except RecordError as error:
+        return [BadLine(line, str(error))]
+    except RecursionError:
+        return [BadLine(line, f"this is nested too deeply; expected {form.expected}")]

@@ -1,0 +1,105 @@
+"""An application run in this process, without AWS: an event, and then what it left in the engine's own stream.
+
+A state in a file is kept as a replay keeps it: with the source items, for cascades, redrives and ``show --source``.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamfold.batch.chains import run_chains
+from streamfold.batch.process import process_changes, read_changes
+from streamfold.batch.report import Failure, Report
+from streamfold.engines import Engine, OwnStream
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import SettingsError
+from streamfold.parking import open_parking
+from streamfold.records.envelope import Origins, records_of
+from streamfold.replay.replay import newest_sources
+from streamfold.run import World
+from streamfold.settings import EMBEDDED, Settings
+
+if TYPE_CHECKING:
+    from streamfold.app import App
+
+FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
+"""Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""
+
+log = logging.getLogger("streamfold")
+
+
+class Ran(NamedTuple):
+    """What became of an event, and of the records that the engine's own stream held after it."""
+
+    report: Report
+    chains: Report
+
+    @property
+    def failures(self) -> list[Failure]:
+        return self.report.failures + self.chains.failures
+
+
+def run(app: "App", event: Any, engine: Engine, world: World) -> Ran:
+    """Processes an event, and runs chains to their end where the engine keeps a stream of its own."""
+    origins = Origins(app.source_tables, world.settings, world.warn)
+    changes, malformed = read_changes(records_of(event), origins)
+    if isinstance(engine, EmbeddedEngine) and engine.path is not None:
+        if engine.wanted is not None:  # rows come through its own stream, and not from this event too
+            changes = [change for change in changes if not app.derived(change.item)]
+        engine.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
+    report = process_changes(app, changes, engine, world, origins.sources)
+    report.failures[:0] = malformed
+    if not isinstance(engine, OwnStream):
+        return Ran(report, Report())
+    engine.retry()
+    return Ran(report, run_chains(app, engine, world))
+
+
+def handle(app: "App", event: Any) -> dict[str, list[dict[str, str]]]:
+    """Processes one invocation on the local state that the setting names, and returns the partial batch response.
+
+    What fails is logged with its reason; a record of the state's own stream that fails comes again with the next event.
+    Raises ``SettingsError`` in a Lambda function, whose files go when its environment does.
+    """
+    settings = Settings.from_environment(os.environ)
+    if name := os.environ.get(FUNCTION_NAME):
+        raise SettingsError(
+            f"STREAMFOLD_ENGINE={settings.engine!r} is set in the Lambda function {name!r}, whose files go when its "
+            "environment does: leave it out there."
+        )
+    with closing(_open(app, settings)) as engine:
+        ran = run(app, event, engine, _world(settings))
+    for failure in ran.failures:
+        log.error("Record failed and comes again: %s", failure)
+    for text in _noted(ran.report):
+        log.warning(text)
+    identifiers = dict.fromkeys(failure.sequence for failure in ran.report.failures if failure.sequence)
+    return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+
+
+def _open(app: "App", settings: Settings) -> EmbeddedEngine:
+    path = Path(str(settings.engine).removeprefix(EMBEDDED))
+    if not path.parent.is_dir():
+        raise SettingsError(f"STREAMFOLD_ENGINE={settings.engine!r}: there is no folder {path.parent}; make it first.")
+    return EmbeddedEngine(app.tables.values(), path, app.chains)
+
+
+def _world(settings: Settings) -> World:
+    """The world of a trial: external handlers are not called, nor the buckets of archives written."""
+    parking = open_parking(settings.park) if settings.park else None
+    return World(settings, warn=log.warning, parking=parking)
+
+
+def _noted(report: Report) -> Iterator[str]:
+    """What a person should know of a batch beside its failures."""
+    for handler, count in report.parked.items():
+        yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
+    for handler, count in report.external_skipped.items():
+        yield f"External handler {handler} was not called for {count} records: that is for a deployed function."
+    for handler, count in report.conflicts.items():
+        yield f"Index {handler} met {count} claims of rows that another item claims too."
+    for handler, count in report.not_archived.items():
+        yield f"Archive {handler} did not take {count} removed items: STREAMFOLD_ARCHIVE=file:FOLDER names a folder."

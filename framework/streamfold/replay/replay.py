@@ -1,0 +1,221 @@
+"""Replays recorded records on a store: the loop behind ``streamfold replay``, without its options and its output."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.batch.chains import run_chains
+from streamfold.batch.process import plan_changes, process_changes, remove_children
+from streamfold.batch.report import Failure, Report, merge
+from streamfold.commit.plan import Copied, Plan
+from streamfold.engines import Engine, OwnStream
+from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.envelope import Origins, RawRecord
+from streamfold.records.values import RawImage
+from streamfold.replay.files import BadLine, Line
+from streamfold.run import World
+
+BATCH_RECORDS = 1000
+"""Records in a batch, if not said otherwise: large batches touch each item and row once."""
+FAILURES_KEPT_MAX = 100
+"""Failures and bad lines that are kept in full; all are counted."""
+
+Source = tuple[ItemKey, RawImage | None, str]
+PutSources = Callable[[Iterable[Source]], None]
+
+
+class FailedRecord(NamedTuple):
+    """A failure with the place of its record, None for one of a chain."""
+
+    line: Line | None
+    failure: Failure
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a replay did. ``derived`` counts records of declared targets, which are not delivered.
+
+    ``transactions`` and ``writes`` are those that a dry run planned.
+    """
+
+    report: Report = field(default_factory=Report)
+    records: int = 0
+    derived: int = 0
+    failures: list[FailedRecord] = field(default_factory=list)
+    failure_count: int = 0
+    bad_lines: list[BadLine] = field(default_factory=list)
+    bad_line_count: int = 0
+    stopped: bool = False
+    transactions: int = 0
+    writes: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return not self.failure_count and not self.bad_line_count
+
+
+class Replay:
+    """One replay: takes lines in order, gathers batches, processes them.
+
+    ``put_sources`` keeps the newest source images somewhere (None: nowhere; there are then no children to remove).
+    ``keep_going`` goes on past bad lines. With ``dry_run`` batches are planned and not written, and it is given their
+    plans.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        engine: Engine,
+        world: World,
+        origins: Origins,
+        *,
+        batch_records: int = BATCH_RECORDS,
+        keep_going: bool = False,
+        dry_run: Callable[[Plan], None] | None = None,
+        put_sources: PutSources | None = None,
+    ) -> None:
+        self.app = app
+        self.engine = engine
+        self.world = world
+        self.origins = origins
+        self.batch_records = batch_records
+        self.keep_going = keep_going
+        self.dry_run = dry_run
+        self.put_sources = put_sources
+        self.summary = Summary()
+        self._derived: dict[ItemKey, bool] = {}
+
+    def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
+        """Replays all lines, or all before the first bad one; what came before it is applied."""
+        batch: list[tuple[Line, Change]] = []
+        self.world.cascade, self.world.later = self.put_sources is not None, {}
+        if isinstance(self.engine, OwnStream) and not self.dry_run:
+            self.engine.retry()
+        for entry in self._changes(lines):
+            batch.append(entry)
+            if len(batch) >= self.batch_records:
+                self._process(batch)
+                batch = []
+        if batch:
+            self._process(batch)
+        self._cascade()
+        return self.summary
+
+    def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
+        for entry in lines:
+            read = entry if isinstance(entry, BadLine) else self._read(*entry)
+            if isinstance(read, BadLine):
+                self._note_bad(read)
+                if not self.keep_going:
+                    self.summary.stopped = True
+                    return
+                continue
+            self.summary.records += 1
+            if self._is_derived(read[1].item):
+                self.summary.derived += 1
+            else:
+                yield read
+
+    def _is_derived(self, item: ItemKey) -> bool:
+        """Whether a key is one of a declared target; the answers of a batch are remembered."""
+        known = self._derived.get(item)
+        if known is None:
+            if len(self._derived) >= self.batch_records:
+                self._derived.clear()
+            known = self._derived[item] = self.app.derived(item)
+        return known
+
+    def _read(self, line: Line, record: RawRecord) -> tuple[Line, Change] | BadLine:
+        try:
+            return line, self.origins.change(record)
+        except RecordError as error:
+            return BadLine(line, str(error))
+
+    def _process(self, batch: list[tuple[Line, Change]]) -> None:
+        changes = [change for _, change in batch]
+        if self.dry_run:
+            plan, report = plan_changes(self.app, changes, self.engine, self.world)
+            self.summary.transactions += len(plan.chunks)
+            copies = sum(isinstance(each, Copied) for each in plan.whole)
+            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + copies
+            self.dry_run(plan)
+        else:
+            if self.put_sources:
+                self.put_sources(newest_sources(changes))
+            report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
+            _stop_if_unreachable(report)
+        self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
+        self._chain()
+
+    def _cascade(self) -> None:
+        """Removes the children of items that the records removed, and of those children, until there are none.
+
+        It comes behind the last record, because a recording holds what a cascade did while it was made.
+        """
+        for _ in range(len(self.app.routes)):
+            removed, self.world.later = self.world.later, {}
+            if not removed:
+                break
+            self.note(remove_children(self.app, removed.values(), self.engine, self.world), {})
+            self._chain()
+
+    def _chain(self) -> None:
+        if isinstance(self.engine, OwnStream) and not self.dry_run:
+            self.note(run_chains(self.app, self.engine, self.world), {})
+
+    def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
+        """Adds a batch's report to the summary; ``lines`` are the places of its records.
+
+        Raises ``EngineError`` for what would fail every further record of a handler too, with that handler's name.
+        """
+        for failure in report.failures:
+            if is_fatal(failure.error):
+                raise EngineError(f"The replay stops: {failure}") from failure.error
+            self.summary.failure_count += 1
+            if len(self.summary.failures) < FAILURES_KEPT_MAX:
+                self.summary.failures.append(FailedRecord(lines.get((failure.sequence, failure.item)), failure))
+        report.failures = []
+        merge(self.summary.report, report)
+
+    def _note_bad(self, bad: BadLine) -> None:
+        self.summary.bad_line_count += 1
+        if len(self.summary.bad_lines) < FAILURES_KEPT_MAX:
+            self.summary.bad_lines.append(bad)
+
+
+def _stop_if_unreachable(report: Report) -> None:
+    """Raises ``EngineUnreachable`` where that is why a record failed: every further batch would wait for as long."""
+    for failure in report.failures:
+        if isinstance(failure.error, EngineUnreachable):
+            raise failure.error
+
+
+def newest_sources(changes: Iterable[Change]) -> Iterator[Source]:
+    """The newest image of every item whose new image the records carry; None where it was removed."""
+    newest: dict[ItemKey, Change] = {}
+    for change in changes:
+        known = newest.get(change.item)
+        if change.has_new and (known is None or known.version_text < change.version_text):
+            newest[change.item] = change
+    for item, change in newest.items():
+        yield item, change.new.raw or None, change.version_text
+
+
+def as_counts(summary: Summary, app: App) -> list[dict[str, Any]]:
+    """Per handler: records, rows written, removed, items unchanged, records failed."""
+    rows = []
+    for route in app.routes:
+        tallies = summary.report.tallies.get(route.name)
+        rows.append(
+            {
+                "handler": route.name,
+                "records": summary.report.records[route.name],
+                "written": tallies.written if tallies else 0,
+                "removed": tallies.removed if tallies else 0,
+                "unchanged": tallies.unchanged if tallies else 0,
+                "failed": summary.report.failed[route.name],
+            }
+        )
+    return rows

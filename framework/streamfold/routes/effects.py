@@ -1,0 +1,97 @@
+"""The closed set of what a handler may yield. Values: a test compares them with literals."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.errors import HandlerError, shown
+from streamfold.keys.key import Key
+from streamfold.routes.ordered import Moment
+
+
+class _Write:
+    """A target and values: names of the target's template fill its key, all others are attributes.
+
+    Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
+    """
+
+    __slots__ = ("attributes", "target", "values")
+
+    def __init__(
+        self, target: Key | None = None, /, *, attributes: Mapping[str, Any] | None = None, **values: Any
+    ) -> None:
+        name = type(self).__name__
+        if target is not None and not isinstance(target, Key):
+            raise HandlerError(
+                f"{name}({shown(target)}, ...): the first argument is the target Key; attributes are given by name."
+            )
+        if attributes is not None and not _is_mapping_of_names(attributes):
+            raise HandlerError(f"{name}(attributes={shown(attributes)}): expected a mapping of names to values.")
+        self.target = target
+        self.values = values
+        self.attributes = attributes
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.target, frozenset(self.values)))
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.target, self.values, self.attributes
+
+    def __repr__(self) -> str:
+        parts = [repr(self.target)] if self.target is not None else []
+        parts += [f"{name}={value!r}" for name, value in self.values.items()]
+        parts += [f"attributes={dict(self.attributes)!r}"] if self.attributes else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _is_mapping_of_names(attributes: object) -> bool:
+    return isinstance(attributes, Mapping) and all(isinstance(name, str) for name in attributes)
+
+
+class Row(_Write):
+    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function yields it.
+
+    ``wins``: where a row has several sources, its plain attributes are those of the source with the greatest ``wins``
+    (a number, text, bytes, date or time), of equal ones those of the source with the greater key.
+    """
+
+    __slots__ = ("wins",)
+
+    def __init__(
+        self,
+        target: Key | None = None,
+        /,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        wins: Moment | None = None,
+        **values: Any,
+    ) -> None:
+        super().__init__(target, attributes=attributes, **values)
+        self.wins = wins
+
+    def _content(self) -> tuple[Any, ...]:
+        return (*super()._content(), self.wins)
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return text if self.wins is None else f"{text[:-1]}{', ' if text[-2] != '(' else ''}wins={self.wins!r})"
+
+
+class Put(_Write):
+    """An ``on`` handler's write of a whole row, guarded by the change's version: an older change never overwrites."""
+
+    __slots__ = ()
+
+
+class Add(_Write):
+    """An ``on`` handler's addition to numbers of a row, once per change: ``Add(SIGN_INS, day=day, total=1)``."""
+
+    __slots__ = ()
+
+
+class Delete(_Write):
+    """An ``on`` handler's removal of a row, guarded by the change's version."""
+
+    __slots__ = ()

@@ -1,0 +1,279 @@
+"""Aggregates without an inverse: what a row makes of the values of its sources, in their order.
+
+A new one is a class here and a line of ``FORMS``. A source contributes an *entry*, a state item of its own below its
+row, sorted by the text of its value; ``settle`` reads those entries that count and writes what the row makes of them.
+So a removed extreme leaves no trace, and what follows it is read, not searched for.
+
+What each of them costs, beside the row itself: two write units for an entry that comes or goes, four for one that
+moves; one read for every touched row of a batch; and only where a change concerns what is shown, one query and one
+write, once for each row and batch. A table of these costs, counted, is in docs/aggregates.md.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from streamfold.errors import HandlerError, plain, shown, told
+from streamfold.records.sortable import sortable
+from streamfold.records.values import UNESCAPED, decode, encode
+from streamfold.routes.aggregates import Aggregate, Amounts, Number
+
+TOP_MAX = 100
+"""Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and
+with their places three quarters."""
+TOP_BYTES_MAX = 2048
+COLLECT_MAX = 500
+"""Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
+ORDER_BYTES_MAX = 400
+"""Bytes of a value that orders, as text that sorts as it does: they share a sort key of 1,024 bytes (Developer Guide,
+Limits) with the source's."""
+DISTINCT_MAX = 1000
+"""Values that ``Distinct`` counts at most: each change reads all of them, with a query for each value that more than a
+hundred sources share, and a function has a minute."""
+CLAIMANTS_MAX = 10
+"""Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
+VALUE_BYTES_MAX = 32 * 1024
+"""Bytes of an entry's value: 98 of them fit the 4 MB of a transaction (API Reference, TransactWriteItems)."""
+ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
+"""Letters up to ``$`` are spelled with it, so that the ``#`` behind a text sorts below whatever goes on."""
+
+Moment = Number | str | bytes | date
+"""What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
+
+
+class Form(NamedTuple):
+    """What a row makes of entries: the ``most`` first ones, or the last (``descending``), each value once if ``once``.
+
+    ``by_value``: the value itself orders, so that the order tells all there is. ``placed``: the row keeps the places of
+    what it lists, because the list alone does not tell its order. ``collects``: the row tells by its edge whether there
+    are more.
+    """
+
+    descending: bool
+    once: bool
+    by_value: bool
+    made: Callable[[Sequence[Any]], Any]
+    placed: bool = False
+    collects: bool = False
+
+
+def _only(values: Sequence[Any]) -> Any:
+    return values[0]
+
+
+def _claimed(values: Sequence[Any]) -> Any:
+    return {**values[0], CONFLICT: list(values[1:])} if len(values) > 1 else values[0]
+
+
+FORMS = {
+    "max": Form(descending=True, once=False, by_value=True, made=_only),
+    "min": Form(descending=False, once=False, by_value=True, made=_only),
+    "latest": Form(descending=True, once=False, by_value=False, made=_only),
+    "first": Form(descending=False, once=False, by_value=False, made=_only),
+    "top": Form(descending=True, once=False, by_value=False, made=list),
+    "ranked": Form(descending=True, once=False, by_value=False, made=list, placed=True),
+    "list": Form(descending=False, once=False, by_value=True, made=list, collects=True),
+    "set": Form(descending=False, once=True, by_value=True, made=set, collects=True),
+    "distinct": Form(descending=False, once=True, by_value=True, made=len),
+    "wins": Form(descending=True, once=False, by_value=False, made=_only),
+    "claim": Form(descending=False, once=False, by_value=False, made=_claimed),
+}
+PLAIN = "wins"
+"""The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""
+CLAIM = "claim"
+"""The form of the attributes of a unique row: those of the first of its claimants."""
+SPREAD = {"top": "ranked"}
+"""Forms of attributes of a row that is spread over shards, where they differ: its lists are merged by their readers."""
+CONFLICT = "conflict"
+"""The attribute of a unique row that lists what its other claimants would show, in their order."""
+
+
+class Ordering(NamedTuple):
+    """A form and how many entries of it count, 0 for all; as text in ledger and rows: ``max:1``, ``top:3``."""
+
+    form: str
+    most: int
+
+    @classmethod
+    def of(cls, text: str) -> "Ordering":
+        form, _, most = text.partition(":")
+        return cls(form, int(most))
+
+    def spread(self) -> "Ordering":
+        """The ordering of the same attribute on a row that is spread over shards."""
+        return self._replace(form=SPREAD.get(self.form, self.form))
+
+    def __str__(self) -> str:
+        return f"{self.form}:{self.most}"
+
+
+class Ordered(Aggregate):
+    """A value with its place among those of the other sources."""
+
+    __slots__ = ("by", "content", "order", "ordering", "said", "value")
+
+    def _set(self, ordering: Ordering, by: Any, value: Any, said: str) -> None:
+        self.said = said
+        self.by = by
+        self.ordering = ordering
+        self.order = order_text(by, said)
+        self.value = value
+        self.content = content_text(value, said)
+
+    @classmethod
+    def of(cls, ordering: Ordering, by: Any, value: Any, said: str) -> "Ordered":
+        """A value of any form; ``said`` names it in messages."""
+        found = cls()
+        found._set(ordering, by, value, said)
+        return found
+
+    def amounts(self, name: str) -> Amounts:  # noqa: ARG002 - nothing is added up
+        return ()
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.ordering, self.order, self.content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ordered) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def __repr__(self) -> str:
+        return plain(self.said)
+
+
+class Max(Ordered):
+    """The greatest value of a row's sources: a number, text, bytes, date or time.
+
+    A removed greatest value costs one query of one entry, whatever the number of sources; a smaller one costs none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Moment) -> None:
+        self._set(Ordering("max", 1), value, value, f"Max({shown(value)})")
+
+
+class Min(Ordered):
+    """The least value of a row's sources; as ``Max``, the other way round."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Moment) -> None:
+        self._set(Ordering("min", 1), value, value, f"Min({shown(value)})")
+
+
+class Latest(Ordered):
+    """The value of the source with the greatest ``by``; of equal ones that with the greater key.
+
+    It costs what ``Max`` does. A value is anything that an item may hold, of 32 KB at most.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, *, by: Moment) -> None:
+        self._set(Ordering("latest", 1), by, value, f"Latest({shown(value)}, by={shown(by)})")
+
+
+class First(Ordered):
+    """The value of the source with the least ``by``, of equal ones that with the smaller key."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, *, by: Moment) -> None:
+        self._set(Ordering("first", 1), by, value, f"First({shown(value)}, by={shown(by)})")
+
+
+class Top(Ordered):
+    """The values of the ``n`` sources greatest in ``by``, as a list, greatest first, of equal ones the greater key.
+
+    ``value`` is what is listed of a source, its ``by`` if not given: a map of what a leaderboard shows, 2 KB at most.
+    ``n`` is 100 at most. A change among the first ``n`` costs one query of ``n`` entries; one behind them costs none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, n: int, /, *, by: Moment, **value: Any) -> None:
+        if unknown := value.keys() - {"value"}:
+            raise HandlerError(f"Top() takes n, by= and value=: found {told(', '.join(sorted(unknown)))}.")
+        listed = value.get("value", by)
+        said = f"Top({shown(n)}, by={shown(by)}{f', value={shown(listed)}' if value else ''})"
+        _check_most(n, TOP_MAX, said)
+        self._set(Ordering("top", n), by, listed, said)
+        content_text(listed, said, TOP_BYTES_MAX)
+
+
+class Collect(Ordered):
+    """The values of a row's sources as a set, or with ``into=list`` as a sorted list with one value for each source.
+
+    Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept, and the row tells that there are
+    more, ``streamfold.read.has_more``. A change among those kept costs
+    a query of them, a page of 100 for each 100 values of a set; one beyond them costs none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Moment, *, most: int = 100, into: type = set) -> None:
+        said = f"Collect({shown(value)}, most={shown(most)}, into={getattr(into, '__name__', into)})"
+        if into not in (set, list):
+            raise HandlerError(f"{said}: expected into=set or into=list.")
+        _check_most(most, COLLECT_MAX, said)
+        self._set(Ordering(into.__name__, most), value, value, said)
+
+
+class Distinct(Ordered):
+    """How many different values a row's sources have, exactly.
+
+    The only one whose cost grows: every change reads the values again, one query of a page of 100 entries for every
+    value in which more than 100 sources agree, and for every 100 entries of the others. For millions of values use
+    ``Count`` on a row for each value. Of more than 1,000 values the count is refused: the row stays as it was, and each
+    record that changes them fails.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Moment) -> None:
+        self._set(Ordering("distinct", 0), value, value, f"Distinct({shown(value)})")
+
+
+def _check_most(most: object, limit: int, said: str) -> None:
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limit:
+        raise HandlerError(
+            f"{said} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the handler "
+            "fail; a test that calls it once shows it. For more values write a row for each, with an index, and query "
+            "them."
+        )
+
+
+def order_text(value: Any, said: str) -> str:
+    """Text for a value that sorts as the values do: its type, then the value, without any letter up to ``#``.
+
+    Raises ``HandlerError`` for what does not compare, with what was said about it.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str | bytes | date):
+        hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
+        hint = "; leave it out for an item without a value" if value is None else hint
+        raise HandlerError(
+            f"{said} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
+            f"number (int or Decimal), text, bytes, a date or a time{hint}."
+        )
+    ((tag, content),) = encode(value).items()
+    text = content.translate(ESCAPED) if tag == "S" else sortable(decode({tag: content}))
+    if len(text) * 4 > ORDER_BYTES_MAX and (size := len(text.encode())) > ORDER_BYTES_MAX:
+        counted = " (each of its bytes counts two)" if tag == "B" else ""
+        counted = " (each of its letters up to '$' counts three)" if tag == "S" and text != content else counted
+        raise HandlerError(
+            f"{said} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the beginning "
+            "of it, or by a digest."
+        )
+    return tag + text
+
+
+def content_text(value: Any, said: str, bytes_max: int = VALUE_BYTES_MAX) -> str:
+    """The canonical text of a value. Raises ``HandlerError`` where it cannot be stored or is too large."""
+    text = UNESCAPED.encode(encode(value))
+    if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
+        raise HandlerError(f"{said} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")
+    return text

@@ -1,0 +1,140 @@
+"""Is a function fit to be a handler? Asked where it is declared, answered with the corrected line."""
+
+import dis
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import Key
+
+EXAMPLE = {"on": "yield Put(...)"}
+RETURN = re.compile(r"\breturn\b(\s+)(?=\w+\()")
+ACCEPTED: dict[type, tuple[str, ...]] = {
+    str: ("str",),
+    int: ("int",),
+    date: ("date",),
+    datetime: ("datetime",),
+    Decimal: ("Decimal", "int"),
+    bytes: ("bytes",),
+}
+CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
+
+
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where a function was written: ``file:line``."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def check_generator(function: Callable[..., Any], kind: str) -> None:
+    """Refuses what is not a plain generator function."""
+    if inspect.isgeneratorfunction(function):
+        if _returns_value(function):
+            _refuse(function, "yields, and returns a value, which would be lost; write", _yielding(function, kind))
+        return
+    handler = f"{'a' if kind == 'view' else 'an'} {kind} handler"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
+    _refuse(
+        function,
+        f"never yields, so it is no generator function: {handler} yields what it keeps, write",
+        _yielding(function, kind),
+    )
+
+
+def check_plain(function: Callable[..., Any]) -> None:
+    """Refuses a generator or coroutine as an external handler, whose calls would then do nothing."""
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise DeclarationError(
+            f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function "
+            "that does its work when it is called, without yield, async or await."
+        )
+
+
+def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple[str, ...]:
+    """The fields of the source's key that a handler asks for by name, after its first parameter.
+
+    A parameter with a default need not be a field: it is filled for the sources that have one of its name.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in POSITIONAL:
+        corrected = f"def {function.__name__}(item):"
+        _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
+    for parameter in parameters[1:]:
+        _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
+    names = [parameter.name for parameter in parameters[1:]]
+    return tuple(name for name in names if any(name in source.types for source in sources))
+
+
+def _is_own(parameter: inspect.Parameter, source: Key) -> bool:
+    """Whether a parameter is the function's own for items of a source: it has a default, and the key no such field."""
+    return parameter.default is not inspect.Parameter.empty and parameter.name not in source.types
+
+
+def _check_parameter(function: Callable[..., Any], parameter: inspect.Parameter, sources: Sequence[Key]) -> None:
+    for source in sources:
+        if parameter.kind not in NAMED or parameter.name not in source.types:
+            corrected = ", ".join(["item", *source.fields])
+            _refuse(
+                function,
+                f"asks for {str(parameter)!r}, which is no field of {source!r} "
+                f"(its fields: {', '.join(source.fields) or 'none'}); write, with those that you need,",
+                f"def {function.__name__}({corrected}):",
+            )
+        field = source.types[parameter.name]
+        given = _annotation_name(parameter.annotation)
+        accepted = ACCEPTED[field.python_type]
+        if given in CHECKED and given not in accepted:
+            _refuse(
+                function,
+                f"takes {parameter.name} as {given}, but {field} of {source!r} is of type {accepted[0]}; write",
+                f"{parameter.name}: {accepted[0]}",
+            )
+
+
+def _annotation_name(annotation: Any) -> str | None:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2]
+    return annotation.__name__ if isinstance(annotation, type) and annotation is not inspect.Parameter.empty else None
+
+
+def _returns_value(function: Callable[..., Any]) -> bool:
+    """Whether a generator function has a ``return`` with a value: nobody would see it."""
+    if not hasattr(function, "__code__"):
+        return False
+    before: Any = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        if instruction.opname == "RETURN_VALUE" and not (before.opname == "LOAD_CONST" and before.argval is None):
+            return True
+        before = instruction
+    return False
+
+
+def _yielding(function: Callable[..., Any], kind: str) -> str:
+    """The function's line that returns an effect, with ``yield``, or one made up to show the form."""
+    try:
+        lines = inspect.getsource(function).splitlines()
+    except (OSError, TypeError):
+        lines = []
+    wrong = next((line.strip() for line in lines if RETURN.search(line)), None)
+    return EXAMPLE.get(kind, "yield Row(...)") if wrong is None else RETURN.sub(r"yield\1", wrong)
+
+
+def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:
+    name = getattr(function, "__name__", function)
+    raise DeclarationError(f"Handler {name} at {place(function)} {what}\n    {corrected}")

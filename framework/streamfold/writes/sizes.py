@@ -1,0 +1,78 @@
+"""How large writes are: estimated where many are packed into a transaction, measured where one may be too large."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamfold.limits import BYTES_MAX
+from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.writes.guarded import AddRow, DeleteSource, GuardedPut, LedgerWrite, PutRow, PutState, Write
+
+BYTES_PLANNED_MAX = BYTES_MAX // 2
+"""Sizes are estimated from text lengths, so chunks are cut well below the limit."""
+ACTION_BYTES = 512
+"""Assumed size of a write that holds amounts, versions and names only."""
+SURELY_FIT = BYTES_MAX // ITEM_BYTES_MAX - 2
+"""Rows that fit one transaction whatever they hold, beside a ledger item and an item for its contribution."""
+ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
+"""Size of the rows of one page, beside those two."""
+
+
+def estimated_bytes(write: Write) -> int:
+    """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
+    if isinstance(write, AddRow):
+        return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
+    if isinstance(write, LedgerWrite):
+        expected = write.revision is None  # only then it is sent
+        texts = [len(part.contribution) + len(part.expected) * expected for part in write.parts]
+        return ACTION_BYTES + sum(texts) * 2
+    if isinstance(write, PutState):
+        return len(write.contribution) * 2
+    if isinstance(write, PutRow | GuardedPut) and write.attributes:
+        return ACTION_BYTES + len(repr(write.attributes)) * 2
+    if isinstance(write, DeleteSource):
+        return ACTION_BYTES + item_bytes(write.image)
+    return ACTION_BYTES
+
+
+def measured_bytes(write: Write) -> int:
+    """The size of what a write stores, as DynamoDB counts an item; little more than that for what is small.
+
+    Raises ``HandlerError`` for values that could not be stored.
+    """
+    if isinstance(write, DeleteSource):
+        return ACTION_BYTES + item_bytes(write.image)
+    return ACTION_BYTES + item_bytes(encode(_stored(write))["M"])
+
+
+def _stored(write: Write) -> Mapping[str, Any]:
+    if isinstance(write, LedgerWrite):
+        return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
+    if isinstance(write, PutState):
+        return {"s": write.contribution}
+    if isinstance(write, AddRow):
+        return write.values
+    return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut) else {}
+
+
+def too_large(writes: Sequence[Write]) -> bool:
+    """Whether writes are together larger than one transaction may be (API Reference, TransactWriteItems)."""
+    if len(writes) <= SURELY_FIT or sum(map(estimated_bytes, writes)) <= BYTES_PLANNED_MAX:
+        return False
+    return sum(map(measured_bytes, writes)) > BYTES_MAX
+
+
+def fitting(rows: Sequence[Write], rows_max: int) -> int:
+    """How many of the first rows one transaction takes beside a ledger item and its contribution; one at least."""
+    count, size, taken = 0, 0, 0
+    for row in rows[:rows_max]:
+        size += measured_bytes(row) if len(rows) > SURELY_FIT else 0
+        taken += 1 + _entries(row)
+        if count and (size > ROWS_BYTES_MAX or taken > rows_max):
+            break
+        count += 1
+    return count
+
+
+def _entries(row: Write) -> int:
+    """The entries that are written beside a row."""
+    return sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0

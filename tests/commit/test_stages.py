@@ -1,0 +1,353 @@
+"""What comes after the commit: no stage is begun when the time is over, and none keeps another from its work."""
+
+from unittest.mock import patch
+
+import pytest
+
+from streamfold import App, Count, Key, Max, Router, Row, Table
+from streamfold.batch.process import process_event
+from streamfold.commit.outcome import NotStarted
+from streamfold.commit.sending import Throttled
+from streamfold.derivations.archive.places import Folder
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.failures.repair import Repair
+from streamfold.records.values import encode
+from streamfold.run import World
+from streamfold.settings import Settings
+from streamfold.writes.guarded import CONFLICT, AbsentSource, GuardedPut, Reason, Refused, SettleRow, UpdateSource
+from tests.helpers.model import stored
+from tests.helpers.records import item, record
+from tests.helpers.source import Source
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+LINE = Key("ORDER#{order_id}", "LINE#{line}")
+CITY = Key("CITY#{city}", "ORDERS")
+LARGEST = Key("LARGEST#{city}", "ORDER")
+NUMBER = Key("NUMBER#{number}", "ORDER")
+
+
+def application(called):
+    """Handlers of every kind that does something after the commit."""
+    router = Router()
+    router.audit(ORDER)
+    router.copy(ORDER, to=Table("copies"))
+    router.cascade(ORDER, children=[LINE])
+    router.archive(ORDER, to="s3://kept/archive")
+
+    @router.view(ORDER, into=CITY)
+    def counted(order):
+        yield Row(city=order["city"], orders=Count())
+
+    @router.view(ORDER, into=LARGEST)
+    def largest(order):
+        yield Row(city=order["city"], largest=Max(order["total"]))
+
+    @router.index(ORDER, into=NUMBER, unique=True)
+    def by_number(order):
+        yield Row(number=order["number"], city=order["city"])
+
+    @router.attributes(ORDER)
+    def derived(order):
+        yield Row(GSI1PK=order["city"])
+
+    @router.on(ORDER, external=True)
+    def mail(change):
+        called.append(change.item)
+
+    return App("shop", routers=[router])
+
+
+class Shop:
+    """A batch in which one order is put and one goes; ``stop`` is told the stage before every call."""
+
+    def __init__(self, tmp_path):
+        self.called = []
+        self.app = application(self.called)
+        self.engine = MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.source = Source()
+        self.place = Folder(str(tmp_path / "kept"))
+        self.left = 100.0
+        self.calls = []
+        self.stop = lambda stage: None
+        self.deliver(*self.put(1, "a"))
+        self.batch = [*self.put(2, "b"), self.source.remove("ORDER#1")]
+        self.drop("ORDER#1", "METADATA")
+        self.keep(item("ORDER#1", "LINE#1"))
+
+    def put(self, number, city):
+        attributes = {"city": city, "total": number, "number": str(number)}
+        self.keep(item(f"ORDER#{number}", **attributes))
+        return [self.source.put(f"ORDER#{number}", **attributes)]
+
+    def keep(self, there):
+        self.engine.put_sources([(("main", there["PK"], there["SK"]), encode(there)["M"], "v1")])
+
+    def drop(self, *key):
+        self.engine.put_sources([(("main", *key), None, "v2")])
+
+    def deliver(self, *records):
+        world = World(Settings(), external=True, archive=True, pause=self.pause, seconds_left=lambda: self.left)
+        world.places = {"s3://kept/archive": self}
+        self.report = process_event(self.app, list(records), self, world)
+        return {failure.handler: failure.error for failure in self.report.failures}
+
+    def pause(self, seconds):
+        self.left -= seconds
+
+    def write(self, name, content):
+        self.meet("archive")
+        self.place.write(name, content)
+
+    def transact(self, writes, expires_at):
+        self.meet(stage_of(writes[0]))
+        return self.engine.transact(writes, expires_at)
+
+    def meet(self, stage):
+        self.calls.append(stage)
+        self.stop(stage)
+
+    def __getattr__(self, name):
+        method = getattr(self.engine, name)
+        if name not in STAGE_CALLS:
+            return method
+
+        def call(*arguments, **how):
+            self.meet(name)
+            return method(*arguments, **how)
+
+        return call
+
+
+STAGE_CALLS = ("remove_empty", "forget", "insert_rows", "read_entries", "page")
+
+
+def stage_of(write):
+    kinds = {SettleRow: "settle", UpdateSource: "derive", AbsentSource: "cascade"}
+    if isinstance(write, GuardedPut) and write.key[0] == "copies":
+        return "copy"
+    return kinds.get(type(write), "commit")
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+LEDGER = {"counted", "largest", "by_number", "derived"}
+AFTER = {
+    "remove_empty": LEDGER,
+    "read_entries": LEDGER,
+    "settle": LEDGER,
+    "derive": {"derived"},
+    "copy": {"copy"},
+    "archive": {"archive"},
+    "page": {"cascade"},
+    "cascade": {"cascade"},
+}
+"""What the stages after the commit call, in their order, and the handlers whose records depend on it."""
+
+
+def test_every_stage_is_reached_and_done(shop):
+    assert shop.deliver(*shop.batch) == {}
+    assert set(AFTER) <= set(shop.calls)
+    assert len(shop.called) == 3
+    assert ("main", "CITY#a", "ORDERS") not in stored(shop.app, shop.engine)
+
+
+@pytest.mark.parametrize("stage", AFTER)
+def test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again(shop, stage):
+    shop.calls.clear()
+
+    def over(now):
+        if now == stage:
+            shop.left = 1.0
+
+    shop.stop = over
+    failed = shop.deliver(*shop.batch)
+    assert shop.calls[-1] == stage  # the call in which the time went over was the last
+    assert {type(error) for error in failed.values()} <= {NotStarted}
+    later = list(AFTER)[list(AFTER).index(stage) + 1 :]
+    assert all(AFTER[each] & failed.keys() for each in later)
+
+    shop.left, shop.stop = 100.0, lambda stage: None
+    assert shop.deliver(*shop.batch) == {}
+    whole = Shop(shop.place.path)
+    whole.deliver(*whole.batch)
+    assert stored(shop.app, shop.engine) == stored(whole.app, whole.engine)
+    assert shop.engine.read_source(("main", "ORDER#1", "LINE#1")) is None
+
+
+@pytest.mark.parametrize("stage", AFTER)
+def test_what_is_forbidden_to_one_stage_fails_its_handlers_and_keeps_no_other_from_its_work(shop, stage):
+    def forbidden(now):
+        if now == stage:
+            raise EngineError("AccessDeniedException: not for you")
+
+    shop.stop = forbidden
+    failed = shop.deliver(*shop.batch)
+    assert failed.keys() <= AFTER[stage]
+    assert failed
+    assert all("not for you" in str(error) for error in failed.values())
+    shop.stop = lambda stage: None
+    assert shop.deliver(*shop.batch) == {}
+
+
+def test_what_is_forbidden_to_the_whole_batch_stops_the_invocation(shop):
+    def forbidden(now):
+        raise EngineError("AccessDeniedException: not for you")
+
+    shop.stop = forbidden
+    with pytest.raises(EngineError, match="not for you"):
+        shop.deliver(*shop.batch)
+
+
+def test_an_external_call_that_the_state_table_does_not_allow_is_reported(shop):
+    swap = shop.engine.swap_state
+
+    def forbidden(key, *rest):
+        if key.pk.startswith("external#"):
+            raise EngineError("AccessDeniedException: not for you")
+        return swap(key, *rest)
+
+    shop.engine.swap_state = forbidden
+    assert shop.deliver(*shop.batch).keys() == {"mail"}
+
+
+class Busy(MemoryEngine):
+    """Answers every settling, and every copy, with a code."""
+
+    code = CONFLICT[0]
+    sent = 0
+    read = 0
+
+    def transact(self, writes, expires_at):
+        if stage_of(writes[0]) in ("settle", "copy", "derive"):
+            self.sent += 1
+            return Refused((Reason(self.code),))
+        return super().transact(writes, expires_at)
+
+    def read_entries(self, wanted):
+        self.read += 1
+        return super().read_entries(wanted)
+
+
+class Clock:
+    """Time that pauses take, and nothing else."""
+
+    def __init__(self, left):
+        self.left = left
+        self.slept = []
+
+    def pause(self, seconds):
+        self.slept.append(seconds)
+        self.left -= seconds
+
+    def world(self, **settings):
+        return World(Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
+
+
+def one(declare):
+    router = Router()
+    declare(router)
+    return App("shop", routers=[router])
+
+
+def ordered(router):
+    @router.view(ORDER, into=LARGEST)
+    def largest(order, order_id):
+        yield Row(city=order_id, largest=Max(order["total"]))
+
+
+def copied(router):
+    router.copy(ORDER, to=Table("copies"))
+
+
+def bearing(router):
+    @router.attributes(ORDER)
+    def derived(order):
+        yield Row(GSI1PK=order["total"])
+
+
+def orders(count):
+    return [record(None, item(f"ORDER#{number}", total=number), number + 1) for number in range(count)]
+
+
+def play(app, engine, clock, records):
+    engine.put_sources(
+        [
+            (("main", f"ORDER#{number}", "METADATA"), each["dynamodb"]["NewImage"], "v1")
+            for number, each in enumerate(records)
+        ]
+    )
+    return process_event(app, records, engine, clock.world())
+
+
+def test_rows_that_others_keep_changing_are_settled_while_there_is_time_and_not_longer():
+    app, clock = one(ordered), Clock(left=Settings().stop_seconds + 3.0)  # less than the shortest pauses take in all
+    engine = Busy(app.tables.values())
+    report = play(app, engine, clock, orders(20))
+    assert {type(failure.error) for failure in report.failures} == {NotStarted}
+    assert len(report.failures) == 20
+    assert clock.left > Settings().stop_seconds
+
+
+@pytest.mark.parametrize(("declare", "sent_max"), [(ordered, 8), (bearing, 8), (copied, 4)])
+def test_a_throttled_table_is_asked_once_a_round_and_not_once_a_row(declare, sent_max):
+    app, clock = one(declare), Clock(left=900.0)
+    engine = Busy(app.tables.values())
+    engine.code = CONFLICT[1]
+    report = play(app, engine, clock, orders(20))
+    assert len(report.failures) == 20
+    assert engine.sent <= sent_max
+    assert all(isinstance(failure.error, EngineUnavailable) for failure in report.failures)
+
+
+def test_a_copy_in_contention_leaves_the_others_of_its_table_to_be_tried():
+    app, clock = one(copied), Clock(left=900.0)
+    engine = Busy(app.tables.values())
+    report = play(app, engine, clock, orders(3))
+    assert (len(report.failures), engine.sent) == (3, 12)
+    assert not any(isinstance(failure.error, Throttled) for failure in report.failures)
+
+
+def test_a_repair_begins_nothing_when_its_time_is_over():
+    app, clock = one(ordered), Clock(left=1.0)
+    engine = Busy(app.tables.values())
+    (repaired,) = Repair(app, engine, clock.world()).item(("main", "ORDER#1", "METADATA"))
+    assert isinstance(repaired.error, NotStarted)
+
+
+def test_a_pause_never_outlasts_the_time():
+    clock = Clock(left=7.0)
+    world = clock.world(stop_seconds=5)
+    world.wait(1.5)
+    with pytest.raises(NotStarted):
+        world.wait(0.5)
+    assert clock.slept == [1.5]
+
+
+def test_rows_that_only_settling_changed_are_counted():
+    clock, records = Clock(left=900.0), [record(None, item(f"ORDER#{n}", city="a", total=n), n) for n in (1, 2)]
+    app = one(lambda router: of_city(router, Max))
+    engine = MemoryEngine(app.tables.values())
+    with patch.object(engine, "read_rows", side_effect=EngineUnavailable("busy")):
+        process_event(app, records, engine, clock.world())
+    again = process_event(app, records, engine, clock.world())
+    assert stored(app, engine)["main", "LARGEST#a", "ORDER"] == {"total": 2}
+    assert (again.tallies["edge"].written, again.known) == (1, 2)
+
+
+def of_city(router, kind):
+    @router.view(ORDER, into=LARGEST)
+    def edge(order):
+        yield Row(city=order["city"], total=kind(order["total"]))
+
+
+def test_a_record_that_failed_is_not_told_as_one_that_the_state_holds():
+    clock = Clock(left=900.0)
+    app = one(ordered)
+    engine = Busy(app.tables.values())
+    process_event(app, orders(2), engine, clock.world())
+    again = process_event(app, orders(2), engine, clock.world())
+    assert (len(again.failures), again.known) == (2, 0)

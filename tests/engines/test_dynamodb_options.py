@@ -1,0 +1,88 @@
+"""What commands on DynamoDB refuse before they reach it, and what they say when they cannot reach it."""
+
+import socket
+
+import pytest
+
+from tests.helpers.commands import ROOT, streamfold
+
+SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
+ON_DYNAMODB = ("--engine", "dynamodb")
+KEYS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "unused"}
+REGION = {"AWS_DEFAULT_REGION": "us-east-1"}
+ELSEWHERE = "http://192.0.2.1:8000"
+
+
+@pytest.fixture
+def silent():
+    """An address on loopback at which nothing listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+
+def commands(endpoint, out):
+    """One of each command that talks to DynamoDB."""
+    at = ("--endpoint-url", endpoint)
+    return {
+        "replay": ("replay", SMALL, *ON_DYNAMODB, *at),
+        "create tables": ("replay", SMALL, *ON_DYNAMODB, *at, "--create-tables"),
+        "show": ("show", *ON_DYNAMODB, *at, "--table", "shop"),
+        "record": ("record", "--table", "shop", *at, "--out", out),
+    }
+
+
+COMMANDS = list(commands("", ""))
+
+
+def refused(ran):
+    """The one message of a command that did nothing."""
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+    (message,) = [line for line in ran.err.splitlines() if not line.startswith("Note: ")]
+    return message
+
+
+@pytest.mark.parametrize("option", ["--put-sources", "--create-tables"])
+@pytest.mark.parametrize("endpoint", [(), ("--endpoint-url", ELSEWHERE)])
+def test_what_is_for_rehearsals_is_refused_without_a_loopback_endpoint(option, endpoint):
+    message = refused(streamfold("replay", SMALL, *ON_DYNAMODB, *endpoint, option, **KEYS, **REGION))
+    assert message.startswith(f"Error: {option} needs a loopback endpoint")
+
+
+@pytest.mark.parametrize("option", [("--put-sources",), ("--create-tables",), ("--endpoint-url", ELSEWHERE)])
+def test_options_of_dynamodb_are_refused_on_the_embedded_engine(option):
+    assert refused(streamfold("replay", SMALL, *option)) == f"Error: {option[0]} belongs to --engine dynamodb."
+
+
+@pytest.mark.parametrize("option", [("--state", "some.db"), ("--fresh",)])
+def test_options_of_the_embedded_engine_are_refused_on_dynamodb(option):
+    message = refused(streamfold("replay", SMALL, *ON_DYNAMODB, "--endpoint-url", ELSEWHERE, *option))
+    assert message.startswith("Error: --state and --fresh belong to --engine embedded")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_region_is_named_with_the_variable_that_boto3_reads(command, silent, tmp_path):
+    arguments = commands(silent, tmp_path / "out.jsonl")[command]
+    message = refused(streamfold(*arguments, **KEYS, AWS_REGION="us-east-1"))
+    assert message == "Error: No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile."
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_credentials_are_named_with_the_variables_to_set(command, silent, tmp_path):
+    message = refused(streamfold(*commands(silent, tmp_path / "out.jsonl")[command], **REGION))
+    assert message.startswith("Error: No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_endpoint_at_which_nothing_answers_is_named(command, silent, tmp_path):
+    message = refused(streamfold(*commands(silent, tmp_path / "out.jsonl")[command], **KEYS, **REGION))
+    assert message.startswith("Error: Nothing answers at the DynamoDB endpoint")
+    assert silent in message
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_endpoint_that_is_no_address_is_refused(command, tmp_path):
+    message = refused(streamfold(*commands("127.0.0.1:8000", tmp_path / "out.jsonl")[command], **KEYS, **REGION))
+    assert "127.0.0.1:8000" in message

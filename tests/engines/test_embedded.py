@@ -1,0 +1,210 @@
+"""The embedded engine's file: what is in it stays, and what is wrong with it is said."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Barrier
+
+import pytest
+
+from streamfold.engines import Entries, state_file
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import EngineError, SettingsError
+from streamfold.keys.table import Table
+from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
+
+SHOP = Table("shop", sort=None)
+CLAIM = Claim(StateKey("claim", "1"))
+ROW = PutRow(("shop", "1", None), {"a": 1})
+COUNTED = AddRow(("shop", "2", None), {"a": 1}, 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def opened(path):
+    """Opens the file, as often as wanted."""
+    engines = []
+
+    def open_file():
+        engines.append(EmbeddedEngine([SHOP], path, wanted=lambda row: True))
+        return engines[-1]
+
+    yield open_file
+    for engine in engines:
+        engine.close()
+
+
+def rows(engine):
+    return [item["PK"]["S"] for item in engine.items(SHOP)]
+
+
+def test_rows_state_and_stream_are_there_when_the_file_is_opened_again(opened):
+    opened().transact([CLAIM, ROW], 5)
+    again = opened()
+    assert rows(again) == ["1"]
+    assert again.read_state([CLAIM.key]) == {CLAIM.key: {"ttl": 5}}
+    assert [record.record["eventName"] for record in again.pending(10)] == ["INSERT"]
+
+
+def test_a_file_that_many_open_at_once_is_made_by_one_of_them(tmp_path):
+    for number in range(10):
+        start = Barrier(8)
+
+        def opened_at_once(path=tmp_path / f"{number}.db", start=start):
+            start.wait()
+            with closing(EmbeddedEngine([SHOP], path)) as engine:
+                return engine.pending(1)
+
+        with ThreadPoolExecutor(8) as threads:
+            assert [done.result() for done in [threads.submit(opened_at_once) for _ in range(8)]] == [[]] * 8
+
+
+def test_a_file_that_another_process_keeps_locked_is_said_to_be(path, monkeypatch):
+    monkeypatch.setattr(state_file, "LOCK_SECONDS_MAX", 0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SettingsError, match=r"is locked\): another process keeps it locked. Name another"):
+            EmbeddedEngine([SHOP], path)
+
+
+def test_a_file_of_another_program_is_left_as_it_is(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    before = path.read_bytes()
+    with pytest.raises(SettingsError, match="is a SQLite file of another program"):
+        EmbeddedEngine([SHOP], path)
+    assert path.read_bytes() == before
+
+
+def test_record_that_another_process_put_back_is_not_dropped_with_those_that_are_done(opened):
+    engine, other = opened(), opened()
+    for number in "12":
+        engine.transact([PutRow((*ROW.key[:1], number, *ROW.key[2:]), {})], 0)
+    first, second = engine.pending(10)
+    engine.advance(first.sequence, [])  # the first failed
+    assert engine.pending(10) == [second]
+    other.retry()
+    engine.advance(second.sequence, [second.sequence])
+    engine.retry()
+    assert engine.pending(10) == [first]
+
+
+def test_transaction_that_raises_is_undone_and_the_engine_goes_on(opened):
+    engine = opened()
+    with pytest.raises(KeyError):
+        engine.transact([ROW, PutRow(("no such table", "1", None), {})], 0)
+    assert rows(engine) == []
+    assert engine.transact([ROW], 0) is None
+    assert rows(engine) == ["1"]
+
+
+def test_state_without_sources_of_a_table_cannot_tell_whether_an_item_is_gone():
+    with closing(EmbeddedEngine([SHOP])) as engine:
+        engine.transact([PutRow(("shop", "2", None), {"derived": True})], 0)
+        with pytest.raises(EngineError) as raised:
+            engine.read_source(("shop", "1", None))
+    assert str(raised.value) == (
+        "The state holds no source items of table 'shop', so it cannot be told whether an item is gone. "
+        "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE."
+    )
+
+
+WRITES = {
+    "transact": lambda engine: engine.transact([ROW], 0),
+    "insert rows": lambda engine: engine.insert_rows([ROW]),
+    "remove empty rows": lambda engine: engine.remove_empty([ROW.key]),
+    "swap state": lambda engine: engine.swap_state(CLAIM.key, {}, 0),
+    "put sources": lambda engine: engine.put_sources([]),
+    "advance": lambda engine: engine.advance(1, [1]),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_file_that_another_process_writes_to_is_an_error_that_names_it(monkeypatch, opened, path, write):
+    monkeypatch.setattr(state_file, "LOCK_SECONDS_MAX", 0)
+    engine = opened()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(EngineError) as raised:
+        WRITES[write](engine)
+    other.close()
+    assert str(raised.value) == (
+        f"State file {path} cannot be written (database is locked): does another process use it?"
+    )
+    WRITES[write](engine)
+
+
+def test_file_on_a_full_disk_is_an_error_and_keeps_what_it_had(opened):
+    engine = opened()
+    engine.transact([COUNTED], 0)
+    engine._connection.execute("PRAGMA max_page_count = 10")
+    with pytest.raises(EngineError, match=r"\(database or disk is full\): make room on its disk"):
+        engine.transact([COUNTED, PutRow(("shop", "3", None), {"text": "x" * 100_000})], 0)
+    assert [item["a"]["N"] for item in engine.items(SHOP)] == ["1"]
+
+
+READS = {
+    "rows": lambda engine: engine.read_rows([COUNTED.key]),
+    "state": lambda engine: engine.read_state([CLAIM.key]),
+    "entries": lambda engine: engine.read_entries(Entries(CLAIM.key.pk, 5)),
+    "items": lambda engine: list(engine.items(SHOP)),
+    "items of a prefix": lambda engine: list(engine.items_from(SHOP, "")),
+    "state items": lambda engine: list(engine.state_items()),
+    "own stream": lambda engine: engine.pending(5),
+}
+
+
+def spoil(path, text):
+    """Writes a text over all items of a state, its state and its stream."""
+    other = sqlite3.connect(path)
+    for column, table in (("item", "items"), ("item", "state"), ("record", "stream")):
+        other.execute(f"UPDATE {table} SET {column} = ?", (text,))
+    other.execute("INSERT INTO stream (record) VALUES (?)", (text,))
+    other.commit()
+    other.close()
+
+
+@pytest.mark.parametrize("text", ["{", "5", "\0", b"{}\xff", "[" * 100_000])
+@pytest.mark.parametrize("read", READS)
+def test_file_whose_items_are_damaged_is_an_error_that_says_so(opened, path, read, text):
+    engine = opened()
+    engine.transact([COUNTED, CLAIM], 0)
+    spoil(path, text)
+    with pytest.raises(EngineError, match=r"is damaged\. replay --fresh starts anew, or name another with --state\."):
+        READS[read](engine)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_file_with_a_damaged_page_is_an_error_that_says_so(opened, path, read):
+    engine = opened()
+    engine.transact([COUNTED, CLAIM], 0)
+    engine.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match=r"cannot be read \(.*\): it is damaged\."):
+        READS[read](opened())
+
+
+def test_file_of_another_program_is_left_alone(path):
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (a)")
+    other.close()
+    with pytest.raises(SettingsError) as raised:
+        EmbeddedEngine([SHOP], path)
+    assert str(raised.value) == (f"State file {path} is a SQLite file of another program. Name another with --state.")
+
+
+def test_file_that_is_no_database_is_an_error(path):
+    path.write_text("not a database " * 100)
+    with pytest.raises(SettingsError, match=r"cannot be opened \(file is not a database\)"):
+        EmbeddedEngine([SHOP], path)
+
+
+def test_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(SettingsError, match="cannot be opened"):
+        EmbeddedEngine([SHOP], tmp_path / "none" / "state.db")

@@ -1,0 +1,58 @@
+"""The store in dictionaries: what it tells of itself beyond the contracts that it shares with other engines."""
+
+import pytest
+
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import EngineError
+from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
+
+SHOP = Table("shop", sort=None)
+CLAIM = Claim(StateKey("claim", "1"))
+COUNTED = AddRow(("shop", "1", None), {"units": 1}, 1)
+
+
+@pytest.fixture
+def engine():
+    return MemoryEngine([SHOP])
+
+
+def test_stored_values_are_never_changed_in_place(engine):
+    engine.transact([COUNTED], 0)
+    before = engine.rows[COUNTED.key]
+    engine.transact([COUNTED], 0)
+    assert before == {"PK": {"S": "1"}, "units": {"N": "1"}, CONTRIBUTORS: {"N": "1"}}
+
+
+def test_state_item_that_was_read_is_a_copy(engine):
+    engine.transact([CLAIM], 5)
+    engine.read_state([CLAIM.key])[CLAIM.key]["ttl"] = 6
+    assert engine.read_state([CLAIM.key]) == {CLAIM.key: {"ttl": 5}}
+
+
+def test_keys_that_were_written_are_told_to_who_asked_for_them(engine):
+    engine.transact([CLAIM], 5)
+    assert engine.touched is None
+    engine.touched = set()
+    engine.transact([COUNTED, CLAIM], 5)  # refused
+    assert engine.touched == set()
+    engine.insert_rows([PutRow(("shop", "2", None), {})])
+    engine.transact([AddRow(COUNTED.key, {}, 0)], 0)
+    engine.swap_state(StateKey("manifest", "1"), {}, 0)
+    assert engine.touched == {("shop", "2", None), COUNTED.key, ("manifest", "1")}
+
+
+def test_table_whose_source_items_were_never_put_cannot_tell_whether_one_is_gone(engine):
+    engine.transact([COUNTED], 0)
+    assert engine.read_source(COUNTED.key)["units"] == {"N": "1"}
+    with pytest.raises(EngineError) as raised:
+        engine.read_source(("shop", "2", None))
+    assert str(raised.value) == (
+        "No source items of table 'shop' were put, so it cannot be told whether an item is gone. A replay with "
+        "--state FILE keeps them beside its rows."
+    )
+
+
+def test_table_whose_source_items_are_all_there_has_none_that_was_not_put(engine):
+    engine.source_tables.add("shop")
+    assert engine.read_source(("shop", "2", None)) is None

@@ -1,0 +1,106 @@
+"""Any engine under the package's faults and invariants, which look into a store as the one in memory shows itself.
+
+Source items lie beside the engine: repairs read them, and what a store of an application's own holds is not the point.
+"""
+
+from streamfold.records.envelope import Origins
+from streamfold.settings import Settings
+from streamfold.testing.check import ACTIONS, RATES
+from streamfold.testing.choices import Drawn
+from streamfold.testing.driver import Driver
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.recorded import Recording
+from tests.helpers.model import decoded, keyed
+
+
+def driven(app, engine, records, random):
+    """Delivers records as badly as Lambda may while calls of the engine fail, and sets all right: the rows at the end.
+
+    What is delivered, what fails and where is drawn; the invariants are looked at after every call.
+    """
+    origins = Origins(app.source_tables, Settings(), others=app.tables)
+    shards = Recording(app, map(origins.change, records)).shards
+    choices = Drawn(random, random.choice(RATES), None)
+    driver = Driver(FaultyHandlers(app), shards, choices, random.choice(ACTIONS), store=Watched(app, engine))
+    return decoded(driver.run())
+
+
+class Watched:
+    """An engine that keeps the keys that were written in ``touched``, and shows its items by key."""
+
+    def __init__(self, app, engine):
+        self.engine = engine
+        self.tables = app.tables
+        self.touched = set()
+        self.source_tables = set()
+        self.sources = {}
+        self.versions = {}
+        self.rows = Rows(app, engine)
+        self.state = State(engine)
+
+    def transact(self, writes, expires_at):
+        self.touched |= {write.key for write in writes}
+        return self.engine.transact(writes, expires_at)
+
+    def insert_rows(self, rows):
+        self.touched |= {row.key for row in rows}
+        return self.engine.insert_rows(rows)
+
+    def remove_empty(self, rows):
+        self.touched |= set(rows)
+        return self.engine.remove_empty(rows)
+
+    def forget(self, finished):
+        self.touched |= set(finished)
+        return self.engine.forget(finished)
+
+    def swap_state(self, key, attributes, revision):
+        self.touched.add(key)
+        return self.engine.swap_state(key, attributes, revision)
+
+    def put_sources(self, images):
+        """Keeps source images (None: removed) where nothing newer is kept."""
+        for key, image, version in images:
+            if self.versions.get(key, "") < version:
+                self.versions[key], self.sources[key] = version, image
+
+    def read_source(self, item):
+        return self.sources.get(item) or self.rows.get(item)
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+
+class Rows:
+    """The rows of an engine by key, as they are stored now."""
+
+    def __init__(self, app, engine):
+        self.tables = app.tables
+        self.engine = engine
+
+    def get(self, key):
+        table = self.tables[key[0]]
+        return dict(keyed(table, self.engine.items(table, key[1]))).get(key)
+
+    def items(self):
+        return [pair for table in self.tables.values() for pair in keyed(table, self.engine.items(table))]
+
+
+class State:
+    """The state items of an engine by key; one that did not change since it was last looked at is the same object."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.seen = {}
+
+    def get(self, key):
+        now = self.engine.read_state([key], consistent=True).get(key)
+        if self.seen.get(key) != now:
+            self.seen[key] = now
+        return self.seen.get(key)
+
+    def __getitem__(self, key):
+        return self.get(key)
+
+    def __contains__(self, key):
+        return self.get(key) is not None

@@ -1,0 +1,298 @@
+"""The whole way to Lambda: what ``sam build`` makes, called with recorded batches, over the tables of its template.
+
+The interpreter finds the built function and the packages of Lambda's own runtime, nothing else: what was left out of
+the build is missing here as it would be there.
+"""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
+
+import boto3
+import pytest
+
+from handlers.sessions import SESSION
+from handlers.shop import ORDER
+from streamfold.replay.stream import StreamReader
+from tests.helpers.commands import EVENTS, ROOT, as_set, embedded_rows
+from tests.helpers.template import create_table, load_template, properties
+from tests.workload import sessions
+
+BUILD, RUNTIME = ROOT / ".aws-sam" / "build", ROOT / ".aws-sam" / "runtime"
+TASK = BUILD / "Projector"
+NAMES = {"Table": "shop", "StateTable": "shop-state", "FailureBucket": "failures", "ArchiveBucket": "archive"}
+TABLES = ("Table", "StateTable")
+BATCH_RECORDS = 100
+SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
+OWN = ("streamfold", "handlers")
+NOT_DEPLOYED = ("streamfold/cli/", "streamfold/testing/", "streamfold/__main__.py")
+LAMBDA = {
+    "AWS_LAMBDA_FUNCTION_NAME": "projector",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+
+
+def sources(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for name in OWN for path in folder.glob(f"{name}/**/*.py")}
+
+
+def is_built():
+    tree = {name: text for name, text in sources(ROOT / "framework").items() if not name.startswith(NOT_DEPLOYED)}
+    tree |= sources(ROOT)
+    return sources(TASK) == tree and (RUNTIME / ".made").exists()
+
+
+@pytest.fixture(scope="module")
+def template():
+    """The template of the build; built now if it is missing or of other sources."""
+    if not is_built():
+        if os.environ.get("REQUIRE_ENGINES") == "1":
+            pytest.fail(f"{BUILD} is missing or was built from other sources: run make build runtime first")
+        subprocess.run(["make", "--no-print-directory", "build", "runtime"], cwd=ROOT, check=True)
+    return load_template(BUILD / "template.yaml")
+
+
+class Function:
+    """One execution environment of the built function."""
+
+    def __init__(self, template, log, **variables):
+        declared = properties(template, "Projector")
+        own = declared["Environment"]["Variables"]
+        own = {name: _resolved(value) for name, value in own.items()}
+        self.process = subprocess.Popen(
+            [*isolated(ROOT / "tests" / "tools" / "invoke.py"), TASK, RUNTIME, declared["Handler"]],
+            env={**LAMBDA, **own, **variables},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+    def __call__(self, event):
+        self.process.stdin.write(json.dumps(event) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def deliver(self, records):
+        """Delivers records as an event source mapping does, in batches, and expects that none fails."""
+        for start in range(0, len(records), BATCH_RECORDS):
+            assert self({"Records": records[start : start + BATCH_RECORDS]}) == {"batchItemFailures": []}
+
+    def end(self):
+        self.process.communicate()
+
+
+def _resolved(value):
+    """A value of the expanded template, as CloudFormation fills it in."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "Ref" in value:
+        return NAMES[value["Ref"]]
+    text = value["Fn::Sub"]
+    for name, filled in NAMES.items():
+        text = text.replace(f"${{{name}}}", filled)
+    return text
+
+
+def isolated(*arguments):
+    """An interpreter without this environment's packages, variables and folder, which writes no bytecode."""
+    return [sys.executable, "-I", "-S", "-B", *arguments]
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def bucket():
+    """A bucket for a function that only puts: what it was given by path, and the address that it listens at."""
+
+    class Bucket(BaseHTTPRequestHandler):
+        objects: ClassVar = {}
+
+        def do_PUT(self):
+            self.objects[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Bucket.objects, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def function(template, log, dynamodb_endpoint, access_key, bucket):
+    with log.open("w") as file:
+        function = Function(
+            template,
+            file,
+            AWS_ENDPOINT_URL_DYNAMODB=dynamodb_endpoint,
+            AWS_ENDPOINT_URL_S3=bucket[1],
+            AWS_ACCESS_KEY_ID=access_key,
+            AWS_SECRET_ACCESS_KEY="secret",
+        )
+        yield function
+        function.end()
+
+
+@pytest.fixture
+def tables(template, dynamodb):
+    for resource in TABLES:
+        create_table(dynamodb, template, resource, NAMES[resource])
+    return dynamodb
+
+
+@pytest.fixture
+def drain(function, tables, dynamodbstreams):
+    """Delivers what the table's stream holds, and what comes of that, until it holds no more."""
+    reader = StreamReader(tables, dynamodbstreams, NAMES["Table"])
+
+    def deliver_all():
+        cursor, delivered = None, True
+        while delivered:
+            delivered = False
+            for page in reader.pages(cursor):
+                cursor, delivered = page.cursor, True
+                function.deliver(page.records)
+
+    return deliver_all
+
+
+def items(client):
+    found = client.get_paginator("scan").paginate(TableName=NAMES["Table"]).search("Items[]")
+    return [item for item in found if item.get("_sf_n") != {"N": "0"}]
+
+
+def rows(client, *, without=()):
+    """The rows as their readers see them."""
+    shown = [item for item in items(client) if not item["PK"]["S"].startswith(without)] if without else items(client)
+    return as_set({name: value for name, value in item.items() if not name.startswith("_sf_")} for item in shown)
+
+
+def recorded(*files):
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def test_recorded_batches_lead_to_the_rows_of_the_embedded_replay(function, tables, drain, tmp_path):
+    function.deliver(recorded(*EVENTS))
+    drain()
+    assert rows(tables) == embedded_rows(*EVENTS, state=tmp_path / "embedded.db")
+
+
+def test_items_that_are_written_to_the_table_lead_to_the_rows_of_the_embedded_replay(
+    tables, drain, dynamodbstreams, dynamodb_endpoint, access_key, tmp_path
+):
+    keys = {"aws_access_key_id": access_key, "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+    resource = boto3.resource("dynamodb", endpoint_url=dynamodb_endpoint, **keys)
+    sessions.run(resource.Table(NAMES["Table"]), 1)
+    resource.meta.client.close()
+    pages = StreamReader(tables, dynamodbstreams, NAMES["Table"]).pages()
+    out = tmp_path / "sessions.jsonl"
+    out.write_text("".join(json.dumps(record) + "\n" for page in pages for record in page.records), "utf-8")
+
+    drain()
+
+    assert rows(tables, without=("SESSION#",)) == embedded_rows(out, state=tmp_path / "embedded.db")
+
+
+def test_every_removed_order_and_session_lies_in_the_archive(function, tables, bucket):
+    records = recorded(*EVENTS)
+    function.deliver(records)
+    removed = [record["dynamodb"] for record in records if record["eventName"] == "REMOVE"]
+    expected = {body["SequenceNumber"] for body in removed if is_archived(body["Keys"])}
+    objects, _ = bucket
+    kept = [json.loads(line) for content in objects.values() for line in gzip.decompress(content).splitlines()]
+    assert {line["version"].rpartition("/")[2].lstrip("0") for line in kept} == {n.lstrip("0") for n in expected}
+    assert {path.split("/")[1] for path in objects} == {NAMES["ArchiveBucket"]}
+
+
+def is_archived(keys):
+    names = {name: value["S"] for name, value in keys.items()}
+    return ORDER.match(names) is not None or SESSION.match(names) is not None
+
+
+def test_batch_that_comes_again_changes_nothing(function, tables, drain):
+    event = json.loads(SMALL.read_text("utf-8"))
+    function(event)
+    drain()
+    before = items(tables)
+    assert function(event) == {"batchItemFailures": []}
+    assert function({"Records": event["Records"][1:]}) == {"batchItemFailures": []}
+    drain()
+    assert items(tables) == before
+
+
+def test_record_that_cannot_be_read_is_reported_by_its_number_and_the_others_are_processed(function, tables):
+    good, bad, *_ = json.loads(SMALL.read_text("utf-8"))["Records"]
+    del bad["dynamodb"]["Keys"]
+    number = bad["dynamodb"]["SequenceNumber"]
+    assert function({"Records": [good, bad]}) == {"batchItemFailures": [{"itemIdentifier": number}]}
+    assert items(tables)
+
+
+def test_event_that_is_no_batch_of_records_fails_the_invocation(function, tables):
+    answer = function({"detail": {}})
+    assert answer["errorType"] == "RecordError"
+    assert 'a Lambda event {"Records": [...]}' in answer["errorMessage"]
+
+
+def test_missing_table_fails_the_invocation_and_names_it(function):
+    answer = function(json.loads(SMALL.read_text("utf-8")))
+    assert answer["errorType"] == "EngineError"
+    assert "Tables are missing: shop, shop-state do not exist" in answer["errorMessage"]
+
+
+def test_log_tells_counts_and_metrics_and_nothing_of_what_items_hold(function, tables, log):
+    records = recorded(EVENTS[0])[:BATCH_RECORDS]
+    function.deliver(records)
+    function.end()
+    lines = log.read_text("utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    (processed,) = [entry for entry in entries if entry.get("message") == "batch processed"]
+    assert (processed["service"], processed["records"], processed["failed"]) == ("shop", BATCH_RECORDS, 0)
+    (measured,) = [entry for entry in entries if "_aws" in entry]
+    assert measured["records"] == [BATCH_RECORDS]
+
+    held = {text for record in records for text in texts(record["dynamodb"]["NewImage"])}
+    assert len(held) > 50
+    assert not [text for text in held if text in "".join(lines)]
+
+
+def texts(image):
+    return {value["S"] for value in image.values() if len(value.get("S", "")) > 6}
+
+
+def test_artifact_holds_the_function_and_its_lock_and_nothing_of_the_runtime(template):
+    packages = {path.name.split("-")[0] for path in TASK.glob("*.dist-info")}
+    lock = (ROOT / ".requirements" / "lambda.txt").read_text("utf-8")
+    assert packages == {line.split("==")[0].replace("-", "_") for line in lock.splitlines() if "==" in line}
+    assert {"streamfold", "handlers"} <= {path.name for path in TASK.iterdir()}
+    assert not {"boto3", "botocore", "click", "rich", "tests", "bin"} & {path.name for path in TASK.iterdir()}
+
+
+def test_artifact_runs_on_any_processor_and_is_small(template):
+    files = [path for path in TASK.rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix in (".so", ".pyc")]
+    assert sum(path.stat().st_size for path in files) < 10_000_000
+
+
+@pytest.mark.parametrize("module", ["click", "rich", "hypothesis", "tests"])
+def test_interpreter_finds_nothing_beside_the_function_and_its_runtime(template, module):
+    path = f"import sys; sys.path[:0] = {[str(TASK), str(RUNTIME)]}; import boto3, handlers; import {module}"
+    ran = subprocess.run(isolated("-c", path), cwd="/", capture_output=True, text=True, check=False)
+    assert ran.stderr.splitlines()[-1] == f"ModuleNotFoundError: No module named '{module}'"

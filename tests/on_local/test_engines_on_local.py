@@ -1,0 +1,33 @@
+"""The engine contract on DynamoDB Local, which decides where engines disagree."""
+
+import pytest
+
+from tests.helpers.engine_contract import (
+    EngineContract,
+    MissingTablesContract,
+    dynamo_engine,
+    dynamo_store,
+)
+from tests.helpers.entries_contract import EntriesContract
+
+
+@pytest.fixture
+def store(dynamodb):
+    return dynamo_store(dynamodb)
+
+
+@pytest.fixture
+def engine(dynamodb):
+    return dynamo_engine(dynamodb)
+
+
+class TestEngine(EngineContract):
+    """The contract on DynamoDB Local."""
+
+
+class TestEntries(EntriesContract):
+    """The contract of entries, and of what rows make of them."""
+
+
+class TestMissingTables(MissingTablesContract):
+    """The same without tables."""

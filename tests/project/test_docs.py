@@ -1,0 +1,188 @@
+"""The documents' examples are run, and generated pages are what the code says today."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.helpers.engine_contract import make_table
+from tests.tools import cli_docs
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+TESTING = (ROOT / "docs/testing.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# ((?:handlers|tests)/\w+\.py)\n")
+
+
+def blocks(language: str, mark: str = "", page: str = README) -> list[str]:
+    return [text for found, rest, text in BLOCK.findall(page) if found == language and rest.strip() == mark]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's project, as a reader of it would write it, with the tests of the page about tests."""
+    folder = tmp_path_factory.mktemp("project")
+    for text in [*blocks("python"), *blocks("python", page=TESTING)]:
+        if named := FILE.match(text):
+            place = folder / named[1]
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text, "utf-8")
+    (folder / "events").mkdir()
+    (folder / "events/reviews.json").write_text(blocks("json", "events/reviews.json")[0], "utf-8")
+    return folder
+
+
+def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "framework"), str(project)])}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    assert README.index("make replay") < README.index("make test") < README.index("## What you write")
+
+
+def test_the_readmes_commands_run_and_show_what_it_says(project: Path) -> None:
+    outputs = []
+    for line in blocks("sh", "run")[0].splitlines():
+        done = run(project, *line.split())
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        outputs.append(done.stdout)
+    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in outputs[1]
+    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in README
+
+
+def test_the_readmes_tests_pass(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_reviews.py", "tests/test_shop.py")
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_is_tried_on_moto(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_moto.py")
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_project_is_tried_on_a_local_state(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/replay/test_local.py")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    rows, sources = [run(project, *line.split()) for line in blocks("sh", "run", TESTING)[0].splitlines()]
+    assert "reviews=1  stars=4" in rows.stdout, rows.stderr
+    assert "REVIEW#ada" in sources.stdout, sources.stderr
+
+
+def test_the_readmes_keys_are_right() -> None:
+    (text,) = [text for text in blocks("python") if "DEVICES" in text]
+    exec(compile(text, "README.md", "exec"), {})
+
+
+@pytest.fixture
+def shop_table(aws: None) -> None:
+    resource = boto3.resource("dynamodb")
+    make_table(resource.meta.client, "shop", {"PK": "S", "SK": "S"})
+    table = resource.Table("shop")
+    for number in range(30):
+        table.put_item(Item={"PK": "PRODUCT#7", "SK": f"REVIEW#{number:02d}", "stars": 4})
+    table.put_item(Item={"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30, "_sf_n": 30})
+
+
+@pytest.mark.usefixtures("shop_table")
+def test_the_readmes_way_of_reading_works(project: Path) -> None:
+    (text,) = blocks("python", "read")
+    done = {}
+    code = text.replace("from handlers.reviews import RATING, REVIEW\n", "")
+    keys = (project / "handlers/reviews.py").read_text("utf-8").split("router = ")[0]
+    exec(compile(keys + code, "README.md", "exec"), done)
+    assert done["rating"]["reviews"] == 30
+    assert len(done["customers"]) == 5
+    assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
+
+
+RUN = (
+    "docs/aggregates.md",
+    "docs/attributes.md",
+    "docs/audit.md",
+    "docs/hot-rows.md",
+    "docs/numbers.md",
+    "docs/operations.md",
+    "docs/patterns.md",
+    "docs/sources.md",
+    "docs/tenants.md",
+    "docs/testing.md",
+    "docs/unique.md",
+)
+"""Pages whose every example runs as it stands; functions named as tests are called."""
+EXAMPLES = [
+    pytest.param(page, text, id=f"{page} {number}")
+    for page in RUN
+    for number, (found, _, text) in enumerate(BLOCK.findall((ROOT / page).read_text("utf-8")))
+    if found == "python" and not FILE.match(text)
+]
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize(("page", "text"), EXAMPLES)
+def test_the_examples_of_a_page_run(page: str, text: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(text, page, "exec"), names)
+    for name in [name for name in names if name.startswith("test_")]:
+        names[name]()
+
+
+@pytest.mark.usefixtures("aws")
+def test_history_rows_that_are_there_are_redacted_as_the_page_says() -> None:
+    page = (ROOT / "docs/audit.md").read_text("utf-8")
+    (text,) = [text for _, _, text in BLOCK.findall(page) if "def redact_all" in text]
+    names: dict[str, Any] = {}
+    exec(compile(text, "docs/audit.md", "exec"), names)
+    table = boto3.resource("dynamodb").Table("shop")
+    make_table(table.meta.client, "shop", {"PK": "S", "SK": "S"})
+    large = {"email": {"new": "a@b.c", "large": {"old": {"sha256": "x", "bytes": 5}}}, "n": {"new": 1}}
+    for sort, part in (("1", {"changes": large}), ("2", {"unchanged": {"email": {"value": "a@b.c"}}}), ("3", {})):
+        table.put_item(
+            Item={"PK": "AUDIT#ORDER#1|METADATA", "SK": sort, "changes": {}, "digests": {"row": "x"}, **part}
+        )
+    for _ in range(2):
+        names["redact_all"](table, "email")
+    first, second, third = table.scan()["Items"]
+    assert first["changes"] == {"email": {"redacted": ["new", "old"]}, "n": {"new": 1}}
+    assert second["unchanged"] == {"email": {"redacted": ["value"]}}
+    assert (["digests" in row for row in (first, second, third)]) == [False, False, True]
+
+
+def test_the_command_lines_page_is_what_help_says() -> None:
+    assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
+
+
+@pytest.mark.parametrize(
+    "page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    assert missing == []
+
+
+def test_the_top_level_is_what_the_design_names() -> None:
+    allowed = {
+        "pyproject.toml",
+        "README.md",
+        "template.yaml",
+        "Makefile",
+        "LICENSE",
+        "framework",
+        "handlers",
+        "tests",
+        "events",
+        "docs",
+    }
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    top = {name.split("/")[0] for name in listed}
+    assert {name for name in top if not name.startswith(".")} <= allowed

@@ -1,0 +1,59 @@
+"""The recipe after a restore, as docs/operations.md has it."""
+
+import re
+from pathlib import Path
+
+import boto3
+import pytest
+
+from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.batch.process import process_event
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.run import World
+from streamfold.settings import Settings
+from tests.helpers.engine_contract import make_table
+from tests.helpers.source import Source
+from tests.helpers.statements import WithStatements
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+ITEM, TOTAL, OWN = Key("I#{i}", "X"), Key("TOTAL", "R"), Key("OWN#{i}", "Y")
+
+
+def application():
+    router = Router()
+
+    @router.view(ITEM, into=TOTAL)
+    def total(item):
+        yield Row(items=Count(), amount=Sum(item["amount"]))
+
+    @router.index(ITEM, into=OWN)
+    def own(item):
+        yield Row(amount=item["amount"])
+
+    router.audit(ITEM)
+    return App("shop", routers=[router])
+
+
+@pytest.mark.usefixtures("aws")
+def test_rows_of_a_restored_table_are_made_anew_from_its_items():
+    recipe = {}
+    exec(re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL).group(1), recipe)
+    app, source, client = application(), Source(), WithStatements(boto3.client("dynamodb"))
+    make_table(client, "restored", {"PK": "S", "SK": "S"})
+    for state in ("state", "state-2"):
+        make_table(client, state, {"pk": "S", "sk": "S"})
+    engine = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state")
+    records = [source.put(f"I#{number}", "X", amount=number) for number in range(3)]
+    assert process_event(app, records, engine, World(Settings())).failures == []
+    for record in records[:2]:  # what the backup has of the items is older than its rows
+        client.put_item(TableName="restored", Item=record["dynamodb"]["NewImage"])
+
+    recipe["remove_derived_rows"](app, boto3.resource("dynamodb").Table("restored"))
+    anew = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state-2")
+    for _ in range(2):
+        recipe["repair_all"](application(), anew)
+
+    rows = {row["PK"]["S"]: row for row in anew.items(app.tables["main"])}
+    assert (rows["TOTAL"]["items"], rows["TOTAL"]["amount"]) == ({"N": "2"}, {"N": "1"})
+    assert {key for key in rows if key.startswith("OWN")} == {"OWN#0", "OWN#1"}
+    assert len([key for key in rows if key.startswith("AUDIT")]) == 3

@@ -1,0 +1,63 @@
+"""The package: what the wheel holds, what it is to import, and which names are public."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import streamfold
+from tests.helpers.commands import ROOT, environment
+
+HEAVY = ("boto3", "botocore", "click", "rich", "aws_lambda_powertools")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+def run(*arguments, **variables):
+    """What Python prints for these arguments."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(**variables), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"streamfold"}
+
+
+def test_wheel_says_that_it_is_typed(wheel):
+    assert "streamfold/py.typed" in wheel.namelist()
+
+
+def test_wheel_holds_every_module(wheel):
+    modules = {str(path.relative_to(ROOT / "framework")) for path in ROOT.glob("framework/**/*.py")}
+    assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
+
+
+def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    assert run("-m", "streamfold", "--version", PYTHONPATH=str(tmp_path)).startswith("streamfold, version 0.")
+
+
+def test_public_names_are_those_of_the_design():
+    declared, given, yielded = (
+        "App Router Key Table AUDIT",
+        "Change Item Version",
+        "Row Put Add Delete Sum Count Average Min Max Latest First Distinct Collect Top",
+    )
+    names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError"
+    assert sorted(names.split()) == sorted(streamfold.__all__)
+
+
+@pytest.mark.parametrize("module", ["streamfold", "handlers"])
+def test_import_brings_no_client_no_terminal_and_no_powertools(module):
+    program = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run("-c", program).strip() == "[]"

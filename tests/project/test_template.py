@@ -1,0 +1,318 @@
+"""The template: what keeps data, what hears of failures, and that the function may do what the engine does, no more."""
+
+import importlib
+import re
+
+import pytest
+
+from handlers import app
+from streamfold import App, Key, Router, Table
+from streamfold.engines import Engine, Entries
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.keys.table import MAIN
+from streamfold.limits import CALL_SECONDS_MAX
+from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
+from streamfold.writes import guarded as writes
+from tests.helpers.template import ROOT, kinesis_template, load_template, properties, time_to_live_differences
+
+ROW, STATE = ("main", "ORDER#1", "TOTAL"), writes.StateKey("shop", "ORDER#1")
+WRITES = (
+    writes.PutRow(ROW, {"status": "paid"}),
+    writes.DeleteRow(ROW),
+    writes.AddRow(ROW, {"total": 1}, 1),
+    writes.GuardedPut(ROW, {"at": "now"}, "1"),
+    writes.LedgerWrite(STATE, (writes.LedgerPart("order_total", "1", "a", ""),), None, 1, expires=False),
+    writes.Claim(STATE),
+    writes.PutState(STATE, "a"),
+    writes.DeleteState(STATE),
+    writes.SettleRow(ROW, "stamp", {"best": 9}),
+    writes.AbsentSource(ROW),
+    writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
+    writes.SwapState(STATE, {"done": True}, 0),
+)
+READS = ("read_state", "read_rows", "read_entries")
+COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
+"""What commands ask of an engine, and the function does not."""
+OF_ATTRIBUTES = {writes.UpdateSource}
+"""What a function needs only if it derives attributes onto source items; this one does not."""
+
+
+@pytest.fixture(scope="module")
+def template():
+    return load_template()
+
+
+@pytest.fixture(scope="module")
+def mapping(template):
+    (event,) = properties(template, "Projector")["Events"].values()
+    assert event["Type"] == "DynamoDB"
+    return event["Properties"]
+
+
+@pytest.fixture(scope="module")
+def statements(template):
+    policies = properties(template, "ProjectorRole")["Policies"]
+    return {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+
+
+class Calls:
+    """A client that answers every call with nothing, and notes which permission it takes on which table.
+
+    The actions of a transaction need the permissions of their own operations (Developer Guide, transaction-apis-iam),
+    a PartiQL statement that of its verb (ql-iam).
+    """
+
+    def __init__(self):
+        self.needed = set()
+
+    def transact_write_items(self, **call):
+        for item in call["TransactItems"]:
+            ((kind, arguments),) = item.items()
+            self.needed.add((arguments["TableName"], f"dynamodb:{kind}Item"))
+
+    def batch_get_item(self, **call):
+        self.needed |= {(table, "dynamodb:BatchGetItem") for table in call["RequestItems"]}
+        return {"Responses": {}}
+
+    def batch_execute_statement(self, **call):
+        for statement in call["Statements"]:
+            verb, table = re.match(r'(\w+) (?:FROM |INTO )?"(\w+)"', statement["Statement"]).groups()
+            self.needed.add((table, f"dynamodb:PartiQL{verb.title()}"))
+        return {"Responses": [{} for _ in call["Statements"]]}
+
+    def query(self, **call):
+        self.needed.add((call["TableName"], "dynamodb:Query"))
+        return {"Items": []}
+
+    def put_item(self, **call):
+        self.needed.add((call["TableName"], "dynamodb:PutItem"))
+
+
+@pytest.fixture(scope="module")
+def needed():
+    """The permissions behind everything that the function can ask of the engine."""
+    calls = Calls()
+    engine = DynamoEngine(calls, {"main": (MAIN, "rows")}, "state")
+    engine.transact(WRITES, 0)
+    engine.insert_rows([WRITES[0]])
+    engine.remove_empty([ROW])
+    engine.forget({STATE: {"total": "[]"}})
+    engine.read_state([STATE])
+    engine.read_rows([ROW])
+    engine.read_entries(Entries("entries", 1))
+    engine.swap_state(STATE, {}, 0)
+    engine.page(MAIN, "ORDER#1", "ITEM#", None, 1)
+    return calls.needed
+
+
+def test_every_write_and_every_method_of_an_engine_is_looked_at():
+    assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.Write.__args__)
+    methods = {name for name in vars(Engine) if not name.startswith("_")}
+    assert (
+        methods == {"transact", "insert_rows", "remove_empty", "forget", *READS, "swap_state", "page"} | COMMANDS_ONLY
+    )
+
+
+@pytest.mark.parametrize(
+    ("sid", "table", "resource"), [("WriteRows", "rows", "Table"), ("KeepState", "state", "StateTable")]
+)
+def test_function_may_do_exactly_what_the_engine_does(statements, needed, sid, table, resource):
+    assert set(statements[sid]["Action"]) == {action for name, action in needed if name == table}
+    assert statements[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+
+
+def test_function_may_ask_which_table_its_records_come_from(statements):
+    assert statements["KnowTable"]["Action"] == "dynamodb:DescribeTable"
+    assert statements["KnowTable"]["Resource"] == {"Fn::GetAtt": ["Table", "Arn"]}
+
+
+def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_the_log(statements):
+    resources = {str(statement["Resource"]) for statement in statements.values()}
+    assert resources == {
+        str({"Fn::GetAtt": ["Table", "Arn"]}),
+        str({"Fn::GetAtt": ["Table", "StreamArn"]}),
+        str({"Fn::GetAtt": ["StateTable", "Arn"]}),
+        str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
+        str({"Fn::Sub": "${FailureBucket.Arn}/*"}),
+        str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
+        str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
+    }
+    assert "*" not in str([statement["Action"] for statement in statements.values()])
+    assert {statement["Effect"] for statement in statements.values()} == {"Allow"}
+
+
+def test_role_is_the_projectors_own_so_that_sam_adds_no_policy(template):
+    assert properties(template, "Projector")["Role"] == {"Fn::GetAtt": ["ProjectorRole", "Arn"]}
+    assert "ManagedPolicyArns" not in properties(template, "ProjectorRole")
+    assert "Policies" not in properties(template, "Projector")
+
+
+def test_mapping_may_read_its_stream_and_leave_what_failed(statements):
+    assert set(statements["ReadStream"]["Action"]) == {
+        f"dynamodb:{action}" for action in ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
+    }
+    assert statements["KeepFailures"]["Action"] == "s3:PutObject"
+    assert statements["FindFailureBucket"]["Action"] == "s3:ListBucket"
+
+
+def test_failed_record_fails_alone_and_does_not_stop_its_shard(mapping):
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["BisectBatchOnFunctionError"] is True
+    assert 0 < mapping["MaximumRetryAttempts"] <= 10_000
+    assert 60 <= mapping["MaximumRecordAgeInSeconds"] < 24 * 60 * 60
+    destination = mapping["DestinationConfig"]["OnFailure"]
+    assert destination == {"Type": "S3", "Destination": {"Fn::GetAtt": ["FailureBucket", "Arn"]}}
+
+
+def test_mapping_reads_the_tables_stream_from_its_beginning(template, mapping):
+    assert mapping["Stream"] == {"Fn::GetAtt": ["Table", "StreamArn"]}
+    assert mapping["StartingPosition"] == "TRIM_HORIZON"
+    assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (100, 1)
+    assert properties(template, "Table")["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
+
+
+@pytest.mark.parametrize("table", ["Table", "StateTable"])
+def test_tables_can_be_restored_and_outlive_the_stack(template, table):
+    resource = template["Resources"][table]
+    assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == ("Retain", "Retain")
+    assert resource["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert resource["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
+
+
+def test_state_table_is_what_the_engine_expects(template):
+    state = properties(template, "StateTable")
+    assert state["KeySchema"] == [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ]
+    assert {attribute["AttributeType"] for attribute in state["AttributeDefinitions"]} == {"S"}
+    assert state["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
+    assert "StreamSpecification" not in state
+
+
+def test_table_has_the_keys_that_the_application_declares(template):
+    names = [element["AttributeName"] for element in properties(template, "Table")["KeySchema"]]
+    assert [tuple(names)] == [table.attributes for table in app.tables.values()]
+
+
+def test_time_to_live_is_by_the_attribute_that_the_application_declares(template):
+    assert time_to_live_differences(template, app) == []
+
+
+@pytest.mark.parametrize(("ttl", "differs"), [(None, False), ("expires", False), ("ends", True), ("EXPIRES", True)])
+def test_another_attribute_than_that_of_the_template_is_noticed(template, ttl, differs):
+    router = Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA", Table("main", ttl=ttl)))
+    expected = [f"table 'main' declares ttl={ttl!r}, its resource Table has 'expires'"] if differs else []
+    assert time_to_live_differences(template, App("shop", routers=[router])) == expected
+
+
+def test_time_to_live_that_the_template_does_not_switch_on_is_noticed():
+    template = load_template()
+    properties(template, "Table")["TimeToLiveSpecification"]["Enabled"] = False
+    router = Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA", Table("main", ttl="expires")))
+    assert len(time_to_live_differences(template, App("shop", routers=[router]))) == 1
+
+
+def test_environment_names_every_table_and_is_understood(template):
+    variables = properties(template, "Projector")["Environment"]["Variables"]
+    assert {name for name in variables if name.startswith(TABLE_PREFIX)} == {
+        TABLE_PREFIX + environment_name(name) for name in app.tables
+    }
+    assert variables["STREAMFOLD_TABLE_MAIN"] == {"Ref": "Table"}
+    assert variables["STREAMFOLD_STATE_TABLE"] == {"Ref": "StateTable"}
+    settings = Settings.from_environment({name: "some" for name in variables if name.startswith("STREAMFOLD_")})
+    assert (settings.real_name("main"), settings.state_table) == ("some", "some")
+
+
+def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, statements):
+    place = properties(template, "Projector")["Environment"]["Variables"]["STREAMFOLD_PARK"]
+    assert place == {"Fn::Sub": "s3://${FailureBucket}/parked"}
+    assert statements["KeepFailures"]["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
+
+
+def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_outlives_the_stack(template, statements):
+    variables = properties(template, "Projector")["Environment"]["Variables"]
+    assert variables["STREAMFOLD_ARCHIVE"] == {"Fn::Sub": "s3://${ArchiveBucket}"}
+    assert statements["KeepRemovedItems"]["Action"] == "s3:PutObject"
+    assert template["Resources"]["ArchiveBucket"]["DeletionPolicy"] == "Retain"
+    rules = properties(template, "ArchiveBucket")["LifecycleConfiguration"]["Rules"]
+    assert not any("ExpirationInDays" in rule for rule in rules)
+
+
+def test_function_is_found_and_has_a_build_target(template):
+    resource = template["Resources"]["Projector"]
+    module, _, name = resource["Properties"]["Handler"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) == app.lambda_handler
+    assert resource["Metadata"]["BuildMethod"] == "makefile"
+    assert "\nbuild-Projector:" in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_function_has_more_time_than_its_slowest_request(template):
+    assert Settings().stop_seconds > CALL_SECONDS_MAX
+    assert properties(template, "Projector")["Timeout"] >= 2 * Settings().stop_seconds
+
+
+@pytest.mark.parametrize("name", ["FailureBucket", "ArchiveBucket"])
+def test_items_in_buckets_are_private_and_encrypted(template, name):
+    bucket = properties(template, name)
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    (statement,) = properties(template, f"{name}Policy")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": False}})
+
+
+def test_failures_are_kept_shorter_than_claims(template):
+    (rule,) = properties(template, "FailureBucket")["LifecycleConfiguration"]["Rules"]
+    assert rule["Status"] == "Enabled"
+    record_days = 1
+    assert rule["ExpirationInDays"] + record_days < RETENTION_DAYS_MIN
+
+
+def test_log_is_kept_for_a_while_and_not_for_ever(template):
+    assert properties(template, "ProjectorLog")["RetentionInDays"] == 30
+    assert properties(template, "Projector")["LoggingConfig"] == {"LogGroup": {"Ref": "ProjectorLog"}}
+
+
+# What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.
+
+
+@pytest.fixture(scope="module")
+def on_kinesis():
+    return kinesis_template()
+
+
+@pytest.fixture(scope="module")
+def kinesis_mapping(on_kinesis):
+    (event,) = properties(on_kinesis, "Projector")["Events"].values()
+    assert event["Type"] == "Kinesis"
+    return event["Properties"]
+
+
+def test_kinesis_gets_changes_of_the_table_in_microseconds(on_kinesis):
+    table = properties(on_kinesis, "Table")
+    assert table["KinesisStreamSpecification"] == {
+        "StreamArn": {"Fn::GetAtt": ["Changes", "Arn"]},
+        "ApproximateCreationDateTimePrecision": "MICROSECOND",
+    }
+    assert table["KeySchema"] == properties(load_template(), "Table")["KeySchema"]
+
+
+def test_failed_record_of_kinesis_fails_alone_and_does_not_stop_its_shard(mapping, kinesis_mapping, on_kinesis):
+    same = mapping.keys() - {"Stream", "MaximumRecordAgeInSeconds"}
+    assert {name: kinesis_mapping[name] for name in same} == {name: mapping[name] for name in same}
+    assert kinesis_mapping["Stream"] == {"Fn::GetAtt": ["Changes", "Arn"]}
+    kept_seconds = properties(on_kinesis, "Changes")["RetentionPeriodHours"] * 60 * 60
+    assert kinesis_mapping["MaximumRecordAgeInSeconds"] <= kept_seconds / 2
+
+
+def test_function_may_read_that_stream_of_kinesis_and_no_other(on_kinesis, statements):
+    policies = properties(on_kinesis, "ProjectorRole")["Policies"]
+    found = {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+    assert found["ReadStream"]["Resource"] == {"Fn::GetAtt": ["Changes", "Arn"]}
+    assert all(action.startswith("kinesis:") for action in found["ReadStream"]["Action"])
+    assert {sid: found[sid] for sid in found if sid != "ReadStream"} == {
+        sid: statements[sid] for sid in statements if sid != "ReadStream"
+    }

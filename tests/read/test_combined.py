@@ -1,0 +1,143 @@
+"""What the shards of a row make together: exactly what one row would show."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
+from streamfold.batch.process import process_event
+from streamfold.engines.memory import MemoryEngine
+from streamfold.keys.table import CONTRIBUTORS
+from streamfold.read import rows
+from streamfold.read.combined import one, together
+from streamfold.records.values import decode
+from streamfold.run import World
+from streamfold.settings import Settings
+from tests.helpers.source import Source
+
+PLAY = Key("GAME#{game}", "PLAY#{play}")
+ONE = Key("GAME#{game}", "STATS")
+SPREAD = Key("GAME#{game}", "STATS#{shard:02d}")
+SCORES = st.sampled_from([-3, 0, 7, 7, 9])
+TEXTS = st.sampled_from(["2026-03-01", "2026-03-02", ""])
+
+
+def stats(item, play):
+    yield Row(
+        n=Count(),
+        total=Sum(item["score"]),
+        score=Average(item["score"]),
+        best=Max(item["score"]),
+        least=Min(item["at"]),
+        last=Latest(play, by=item["score"]),
+        first=First(play, by=item["at"]),
+        leaders=Top(3, by=item["score"], value=item["at"]),
+        some=Collect(item["at"], most=2),
+        scores=Collect(item["score"], most=4, into=list),
+    )
+
+
+def winners(item, play):
+    more = {"note": play} if item["score"] == 7 else {}
+    yield Row(player=play, wins=item["at"], **more)
+
+
+def different(item, play):
+    yield Row(different=Distinct(item["score"]))
+
+
+def leaders(most):
+    """A handler that lists the plays of the greatest scores."""
+
+    def handler(item, play):
+        yield Row(leaders=Top(most, by=item["score"], value=play))
+
+    return handler
+
+
+class Game:
+    """Plays of a game, folded into one row and into the rows of four shards."""
+
+    def __init__(self, handler=stats):
+        self.source, self.handler = Source(), handler
+        self.engines = {ONE: None, SPREAD: None}
+
+    def put(self, *plays):
+        self._process([self.source.put("GAME#a", f"PLAY#{play}", score=score, at=at) for play, score, at in plays])
+
+    def remove(self, play):
+        self._process([self.source.remove("GAME#a", f"PLAY#{play}")])
+
+    def _process(self, records):
+        for into in self.engines:
+            router = Router()
+            router.view(PLAY, into=into, name="stats", shards=4 if into is SPREAD else None)(self.handler)
+            app = App("games", routers=[router])
+            self.engines[into] = self.engines[into] or MemoryEngine(app.tables.values())
+            assert process_event(app, records, self.engines[into], World(Settings())).failures == []
+
+    def rows(self, into=SPREAD):
+        items = self.engines[into].items(PLAY.table)
+        rows = [{name: decode(value) for name, value in item.items()} for item in items]
+        return [row for row in rows if row[CONTRIBUTORS] and into.match(row)]
+
+    def shown(self, into, combine=None):
+        return together(self.rows(into), PLAY.table.attributes, combine or {})
+
+
+@pytest.mark.parametrize("handler", [stats, winners])
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), SCORES, TEXTS), min_size=1, max_size=16),
+    st.sets(st.sampled_from("abcdefgh"), max_size=3),
+)
+@settings(max_examples=60)
+def test_shards_show_together_what_one_row_shows(handler, plays, removed):
+    game = Game(handler)
+    for play in plays:
+        game.put(play)
+    for play in removed & {play for play, _, _ in plays}:
+        game.remove(play)
+    alone = {name: value for row in rows(game.rows(ONE)) for name, value in row.items() if name not in ("PK", "SK")}
+    assert game.shown(SPREAD) == alone
+
+
+def test_of_equal_values_the_greater_key_comes_first_in_whichever_shard_it_is():
+    game = Game(leaders(4))
+    game.put(*((play, 7, "") for play in "cbafed"))
+    assert len(game.rows()) > 1
+    assert game.shown(SPREAD) == {"leaders": ["f", "e", "d", "c"]}
+
+
+def test_how_many_different_values_there_are_cannot_be_added_up():
+    game = Game(different)
+    game.put(("a", 7, ""), ("b", 7, ""), ("c", 9, ""), ("d", 9, ""))
+    with pytest.raises(TypeError, match=r"'different' counts different values, and two shards may have the same one: "):
+        game.shown(SPREAD)
+    assert sum(game.shown(SPREAD, {"different": list})["different"]) >= 2
+
+
+def test_a_list_is_as_long_as_the_shortest_that_was_asked_for():
+    game = Game(leaders(1))
+    game.put(("a", 1, ""), ("b", 2, ""), ("c", 3, ""), ("d", 4, ""))
+    game.handler = leaders(3)
+    game.put(("a", 5, ""))
+    assert game.shown(SPREAD) == {"leaders": ["a"]}
+    game.put(("b", 2, "x"), ("c", 3, "x"), ("d", 4, "x"))
+    assert game.shown(SPREAD) == {"leaders": ["a", "d", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        (
+            [{"a": 5, "_sf_e_a": "max:1 N1#x"}, {"a": 3, "_sf_e_a": "min:1 N0#x"}],
+            r"made differently .* \(max:1, min",
+        ),
+        ([{"a": 5, "_sf_e_a": "max:1 N1#x"}, {"a": 3}], r"made differently in its shards \(a number, max:1\)"),
+        ([{"a": [5], "_sf_e_a": "top:1 N1#x"}], r"'a' is a list whose shards do not say in which order it stands"),
+        ([{"a": True}], r"'a' is no number: say how its shards are combined, combine=\{'a': max\}"),
+    ],
+)
+def test_what_the_shards_do_not_tell_is_refused(shards, message):
+    with pytest.raises(TypeError, match=message):
+        one(shards, "a")

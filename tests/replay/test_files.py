@@ -1,0 +1,184 @@
+"""Recorded files, read as a stream: every shape, and the place of what is wrong."""
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+from streamfold.errors import SettingsError
+from streamfold.replay.files import BadLine, RecordedFiles, check_files
+
+RECORDS = [{"eventName": "INSERT", "dynamodb": {"SequenceNumber": str(number)}} for number in range(1, 6)]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """What is read of a file with this text: record numbers by line, and bad lines."""
+
+    def read(text, name="records.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return found(RecordedFiles([str(path)]))
+
+    return read
+
+
+def found(files):
+    entries = []
+    for entry in files:
+        if isinstance(entry, BadLine):
+            entries.append((entry.line.number, entry.why))
+        else:
+            entries.append((entry[0].number, int(entry[1]["dynamodb"]["SequenceNumber"])))
+    return entries
+
+
+def lines(*records):
+    return "\n".join(map(json.dumps, records))
+
+
+def test_every_line_has_its_number(read):
+    assert read(lines(*RECORDS)) == [(number, number) for number in range(1, 6)]
+
+
+def test_empty_lines_count_and_hold_nothing(read):
+    assert read("\n\n" + lines(RECORDS[0]) + "\n \n\t\n" + lines(RECORDS[1]) + "\n\n") == [(3, 1), (6, 2)]
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\n", "[]", '{"Records": []}'])
+def test_file_without_records_holds_nothing(read, text):
+    assert read(text) == []
+
+
+@pytest.mark.parametrize("indent", [0, 1, 2, "\t"])
+@pytest.mark.parametrize("event", [RECORDS, {"Records": RECORDS}])
+def test_document_over_several_lines_is_one_event_at_its_first_line(read, event, indent):
+    assert read("\n" + json.dumps(event, indent=indent)) == [(2, number) for number in range(1, 6)]
+
+
+def test_single_record_over_several_lines_is_taken(read):
+    assert read(json.dumps(RECORDS[0], indent=2)) == [(1, 1)]
+
+
+def test_records_of_a_list_that_has_one_a_line_are_taken(read):
+    assert read("[" + ",\n".join(map(json.dumps, RECORDS)) + "]") == [(1, number) for number in range(1, 6)]
+
+
+def test_events_of_several_records_may_stand_one_a_line(read):
+    assert read(lines({"Records": RECORDS[:2]}, RECORDS[2:4], RECORDS[4])) == [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)]
+
+
+def test_bad_line_tells_its_number_what_is_wrong_and_what_was_expected(read):
+    (good, (number, why)) = read(lines(RECORDS[0]) + '\n{"a": tru}\n')
+
+    assert (good, number) == ((1, 1), 2)
+    assert why.startswith("this is not JSON (Expecting value at column 7); expected a Lambda event")
+
+
+def test_reading_goes_on_behind_a_bad_line(read):
+    assert [number for number, _ in read(lines(RECORDS[0]) + "\nno\n" + lines(RECORDS[1]))] == [1, 2, 3]
+
+
+def test_damaged_document_tells_the_line_of_the_damage(read):
+    text = json.dumps(RECORDS, indent=2).splitlines()
+    text[8] = text[8].replace('"', "", 1)
+
+    ((number, why),) = read("\n".join(text))
+
+    assert number == 9
+    assert "not JSON" in why
+
+
+def test_line_that_nests_too_deeply_is_bad_and_no_crash(read):
+    ((number, why),) = read("[" * 100_000 + "]" * 100_000)
+
+    assert number == 1
+    assert "nested too deeply" in why or "not JSON" in why
+
+
+def test_document_that_is_too_large_is_bad(read, monkeypatch):
+    monkeypatch.setattr("streamfold.replay.files.DOCUMENT_BYTES_MAX", 200)
+
+    ((number, why),) = read(json.dumps(RECORDS, indent=2))
+
+    assert (number, why) == (1, "the document is larger than 200 bytes: write one record or event a line")
+
+
+def test_compressed_file_is_read_line_by_line(read):
+    assert read(gzip.compress(lines(*RECORDS).encode()), "records.jsonl.gz")[4] == (5, 5)
+
+
+def test_compressed_file_is_known_by_how_it_begins_whatever_its_name(read):
+    assert read(gzip.compress(lines(*RECORDS).encode()), "records.jsonl")[4] == (5, 5)
+
+
+def test_compressed_standard_input_is_known_by_how_it_begins(monkeypatch):
+    packed = gzip.compress(lines(*RECORDS).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert found(RecordedFiles(["-"])) == [(number, number) for number in range(1, 6)]
+
+
+def test_compressed_standard_input_that_is_cut_off_is_bad(monkeypatch):
+    packed = gzip.compress(lines(*RECORDS).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(packed[:20])))
+    assert "its compression is damaged or cut off" in found(RecordedFiles(["-"]))[-1][1]
+
+
+def test_file_that_is_not_compressed_though_its_name_says_so_is_bad(read):
+    ((number, why),) = read(lines(*RECORDS), "records.jsonl.gz")
+
+    assert number == 1
+    assert "its compression is damaged or cut off" in why
+
+
+def test_standard_input_is_named_so(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 1}')))
+
+    (bad,) = RecordedFiles(["-"])
+
+    assert str(bad.line) == "standard input:1"
+
+
+def test_reading_is_lazy_and_tells_how_far_it_is(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text("\n".join([lines(*RECORDS)] * 1000))
+    files = RecordedFiles([str(path), str(path)])
+    entries = iter(files)
+
+    next(entries)
+
+    assert files.position_bytes < files.size_bytes / 2
+    assert len(list(entries)) == 9999
+    assert files.position_bytes == files.size_bytes
+
+
+def test_progress_in_a_compressed_file_counts_its_own_bytes(tmp_path):
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzip.compress(lines(*RECORDS).encode()))
+    files = RecordedFiles([str(path)])
+
+    list(files)
+
+    assert files.position_bytes == files.size_bytes == path.stat().st_size
+
+
+def test_size_of_standard_input_is_not_known():
+    assert RecordedFiles(["-"]).size_bytes is None
+
+
+def test_folder_is_no_file(tmp_path):
+    with pytest.raises(SettingsError, match="does not exist or is no file: expected a recorded file"):
+        check_files([str(tmp_path)])
+
+
+def test_file_that_vanishes_is_a_bad_line(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text(lines(*RECORDS))
+    files = RecordedFiles([str(path)])
+    path.unlink()
+
+    (bad,) = files
+
+    assert bad.why == "it cannot be read (No such file or directory)"

@@ -1,0 +1,201 @@
+"""What is fit to be a handler, and the corrected line for what is not."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+
+import pytest
+
+from streamfold import Item, Key, Row
+from streamfold.errors import DeclarationError
+from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
+
+ORDER_ITEM = Key("ORDER#{order_id}", "{at:datetime}#{line:03d}")
+PAYMENT = Key("PAYMENT#{order_id}", "{day:date}")
+
+
+def good(item):
+    yield Row(total=1)
+
+
+def never_yields(item):
+    return Row(total=item["total"])
+
+
+def returns_a_list(item):
+    return [Row(total=item["total"])]
+
+
+def returns_nothing(item):
+    item.get("total")
+
+
+def returns_beside(item):
+    if item["many"]:
+        return Row(total=2)
+    yield Row(total=1)
+
+
+async def is_async(item):
+    return Row(total=1)
+
+
+async def is_async_and_yields(item):
+    yield Row(total=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "what", "corrected"),
+    [
+        (never_yields, "view", "never yields, so it is no generator function: a", 'yield Row(total=item["total"])'),
+        (returns_a_list, "view", "never yields, so it is no generator function: a view", "yield Row(...)"),
+        (returns_nothing, "on", "never yields, so it is no generator function: an on", "yield Put(...)"),
+        (returns_beside, "view", "yields, and returns a value, which would be lost", "yield Row(total=2)"),
+        (is_async, "index", "is async, and an index handler only computes", "def is_async(item):"),
+        (is_async_and_yields, "view", "is async, and a view handler only computes", "def is_async_and_yields(item):"),
+    ],
+)
+def test_what_is_no_generator_function_is_refused_with_the_corrected_line(function, kind, what, corrected):
+    with pytest.raises(DeclarationError) as caught:
+        check_generator(function, kind)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"Handler {function.__name__} at {__file__}:{function.__code__.co_firstlineno} {what}")
+    assert f"    {corrected}" == second
+
+
+def test_a_function_without_source_is_refused_all_the_same():
+    namespace = {}
+    exec("def made_up(item): return 1", namespace)
+    with pytest.raises(DeclarationError, match=r"made_up at <string>:1 never yields(.|\n)*    yield Row\(\.\.\.\)"):
+        check_generator(namespace["made_up"], "view")
+
+
+def bare_returns(item):
+    with suppress(KeyError):
+        for each in item["lines"]:
+            try:
+                if each:
+                    return
+            finally:
+                yield Row(line=each)
+            with suppress(ValueError):
+                return None
+    received = yield Row()
+    yield from received or ()
+
+
+@pytest.mark.parametrize("function", [good, bare_returns, partial(good)])
+def test_a_generator_function_may_end_early(function):
+    check_generator(function, "view")
+
+
+@pytest.mark.parametrize("function", [good, is_async, is_async_and_yields])
+def test_an_external_handler_must_be_a_plain_function(function):
+    with pytest.raises(DeclarationError, match="is declared external=True: expected a plain function that does"):
+        check_plain(function)
+
+
+def test_a_plain_function_may_be_external():
+    check_plain(never_yields)
+
+
+def asks(item, order_id: str, line: int) -> Iterator[Row]:
+    yield Row(order_id=order_id, line=line)
+
+
+def asks_by_keyword(item, *, order_id, at: datetime) -> Iterator[Row]:
+    yield Row()
+
+
+def test_the_fields_that_a_handler_asks_for_follow_its_first_parameter():
+    assert wanted_fields(asks, [ORDER_ITEM]) == ("order_id", "line")
+    assert wanted_fields(asks_by_keyword, [ORDER_ITEM]) == ("order_id", "at")
+    assert wanted_fields(good, [ORDER_ITEM]) == ()
+
+
+def no_parameter():
+    yield Row()
+
+
+def keyword_first(*, item):
+    yield Row()
+
+
+def asks_for_another(item: Item, sku):
+    yield Row()
+
+
+def asks_for_all(item, **fields):
+    yield Row()
+
+
+def asks_with_defaults(item, limit=10, line=0):
+    yield Row()
+
+
+FIELDS = "(its fields: order_id, at, line); write, with those that you need,"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (no_parameter, "takes no parameter: the first is the item or the change, write\n    def no_parameter(item):"),
+        (keyword_first, "takes no parameter: the first is the item or the change, write\n    def keyword_first(item):"),
+        (asks_for_another, f"asks for 'sku', which is no field of {ORDER_ITEM!r} {FIELDS}"),
+        (asks_for_another, "need,\n    def asks_for_another(item, order_id, at, line):"),
+        (asks_for_all, f"asks for '**fields', which is no field of {ORDER_ITEM!r} {FIELDS}"),
+    ],
+)
+def test_a_parameter_that_nothing_fills_is_refused_with_the_corrected_line(function, message):
+    with pytest.raises(DeclarationError) as caught:
+        wanted_fields(function, [ORDER_ITEM])
+    assert message in str(caught.value)
+
+
+def test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own():
+    assert wanted_fields(asks_with_defaults, [ORDER_ITEM]) == ("line",)
+
+
+def test_a_parameter_with_a_default_may_be_a_field_of_some_sources_only():
+    assert wanted_fields(asks_with_defaults, [PAYMENT, ORDER_ITEM]) == ("line",)
+    assert wanted_fields(asks_with_defaults, [PAYMENT]) == ()
+
+
+def test_a_parameter_with_a_default_has_the_type_of_its_field():
+    with pytest.raises(DeclarationError, match=r"takes line as str, but \{line:03d\}"):
+        wanted_fields(annotated(str, default=""), [PAYMENT, ORDER_ITEM])
+
+
+def test_a_parameter_must_be_a_field_of_every_source():
+    with pytest.raises(DeclarationError, match=r"asks for 'line: int', which is no field of Key\('PAYMENT#"):
+        wanted_fields(asks, [ORDER_ITEM, PAYMENT])
+
+
+def annotated(annotation, **defaults):
+    def handler(item, line):
+        yield Row()
+
+    handler.__annotations__["line"] = annotation
+    handler.__defaults__ = tuple(defaults.values())
+    return handler
+
+
+@pytest.mark.parametrize("annotation", [str, "str", float, bool, date, "datetime.date", Decimal])
+def test_an_annotation_that_does_not_fit_a_typed_field_is_refused(annotation):
+    with pytest.raises(DeclarationError) as caught:
+        wanted_fields(annotated(annotation), [ORDER_ITEM])
+    name = annotation.rpartition(".")[2] if isinstance(annotation, str) else annotation.__name__
+    message = f"takes line as {name}, but {{line:03d}} of {ORDER_ITEM!r} is of type int; write\n    line: int"
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("annotation", [int, "int", "LineNumber", int | str, object])
+def test_an_annotation_that_fits_or_is_unknown_is_taken(annotation):
+    assert wanted_fields(annotated(annotation), [ORDER_ITEM]) == ("line",)
+
+
+def test_a_place_is_a_file_and_a_line():
+    assert f"{__file__}:{good.__code__.co_firstlineno}" == place(good)
+    assert place(partial(good)).startswith("functools.partial(")
