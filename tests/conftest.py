@@ -1,5 +1,6 @@
 """What every test starts from: no settings, credentials or region of the machine that it runs on."""
 
+import logging
 import os
 from collections.abc import Iterator
 from decimal import localcontext
@@ -29,6 +30,16 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def _clean_log() -> Iterator[None]:
+    """Powertools hangs a handler with this test's standard output on the logger; the next test's is another."""
+    log = logging.getLogger("streamfold")
+    before = vars(log) | {"handlers": [*log.handlers], "filters": [*log.filters]}
+    yield
+    vars(log).clear()
+    vars(log).update(before)
 
 
 @pytest.fixture

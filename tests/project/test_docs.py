@@ -70,7 +70,7 @@ def test_a_project_is_tried_on_moto(project: Path) -> None:
 
 
 def test_a_project_is_tried_on_a_local_state(project: Path) -> None:
-    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/replay/test_local.py")
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_local.py")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     rows, sources = [run(project, *line.split()) for line in blocks("sh", "run", TESTING)[0].splitlines()]
     assert "reviews=1  stars=4" in rows.stdout, rows.stderr

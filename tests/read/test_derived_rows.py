@@ -7,7 +7,7 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top, read
+from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top
 from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.keys.table import MAIN
@@ -137,7 +137,7 @@ def test_what_is_no_number_says_how_its_shards_are_combined():
 
 
 def test_a_throttled_table_is_asked_after_pauses_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr(read.time, "sleep", (pauses := []).append)
+    monkeypatch.setattr("streamfold.read.tables.time.sleep", (pauses := []).append)
     with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
         sharded(Shards(answers=False), SALES, 2, day="1")
     assert len(pauses) == 7
