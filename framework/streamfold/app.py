@@ -14,12 +14,12 @@ from streamfold.keys.real_names import check_variables
 from streamfold.keys.table import MAIN, Table, is_name
 from streamfold.router import Router
 from streamfold.routes.checks import chained, checked_routes
-from streamfold.routes.route import Dispatch, Entry, entries_of
+from streamfold.routes.route import Dispatch, DispatchEntry, entries_of
 from streamfold.routes.tenants import apart
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.batch.known_forms import Known
+    from streamfold.batch.known_forms import KnownState
     from streamfold.batch.report import Failure
     from streamfold.engines import Engine
     from streamfold.writes.guarded import RowKey
@@ -66,7 +66,7 @@ class App:
         self._targets = {
             name: Dispatch(self._target_keys(name), table.delimiter) for name, table in self.tables.items()
         }
-        self.checked_engines: WeakKeyDictionary[Any, Known] = WeakKeyDictionary()
+        self.checked_engines: WeakKeyDictionary[Any, KnownState] = WeakKeyDictionary()
         self._warned: set[object] = set()
 
     def known(self, table: str) -> Dispatch:
@@ -102,10 +102,10 @@ class App:
         """
         from streamfold.parking import open_parking
         from streamfold.replay.local import log, run
-        from streamfold.run import World
+        from streamfold.run import Run
 
         settings = settings or Settings.from_environment(os.environ)
-        world = World(
+        world = Run(
             settings,
             external=external,
             archive=external or None,
@@ -130,13 +130,13 @@ class App:
 
         return handle(self, event, context)
 
-    def _keys(self, table: str) -> Iterable[Entry]:
+    def _keys(self, table: str) -> Iterable[DispatchEntry]:
         keys = (key for route in self.routes for key in (*route.sources, *route.into))
-        return [Entry(key, ()) for key in dict.fromkeys(keys) if key.table.name == table]
+        return [DispatchEntry(key, ()) for key in dict.fromkeys(keys) if key.table.name == table]
 
-    def _target_keys(self, table: str) -> Iterable[Entry]:
+    def _target_keys(self, table: str) -> Iterable[DispatchEntry]:
         return [
-            Entry(key, ())
+            DispatchEntry(key, ())
             for key in dict.fromkeys(key for route in self.routes for key in route.into)
             if key.table.name == table
         ]

@@ -20,7 +20,7 @@ from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, Streamfold
 from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        world = World(self.settings, external=True, warn=self._warn, warned=self.warned, context=context)
+        world = Run(self.settings, external=True, warn=self._warn, warned=self.warned, context=context)
         world.parking, world.archive, world.places = self.parking, True, self.places
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000

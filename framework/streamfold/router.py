@@ -23,7 +23,7 @@ from streamfold.routes.signature import check_generator, check_plain, place, wan
 P = ParamSpec("P")
 T = TypeVar("T")
 Into = Key | Sequence[Key]
-Rows = Callable[P, Iterator[Row]]
+RowsHandler = Callable[P, Iterator[Row]]
 Effects = Callable[P, Iterator[Put | Add | Delete]]
 
 
@@ -101,7 +101,7 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[Rows[P]], Rows[P]]:
+    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
         The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
@@ -124,7 +124,7 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[Rows[P]], Rows[P]]:
+    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
@@ -259,7 +259,7 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[Rows[P]], Rows[P]]:
+    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
         """Declares attributes that are derived onto items of the application itself.
 
         ``of`` says onto which: the total of an order's items on the order. Without it, onto the source item: sparse and
@@ -285,8 +285,8 @@ class Router(Lifecycle):
         *,
         of: Key | None = None,
         unique: tuple[Any, Any, Any] = (False, None, "report"),
-    ) -> Callable[[Rows[P]], Rows[P]]:
-        def declare(handler: Rows[P]) -> Rows[P]:
+    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+        def declare(handler: RowsHandler[P]) -> RowsHandler[P]:
             at = place(handler)
             check_generator(handler, kind)
             keys = source_keys(sources, kind, at, "@")

@@ -21,7 +21,7 @@ WARNINGS_MAX = 1000
 
 
 @dataclass(slots=True)
-class World:
+class Run:
     """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
 
     ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``

@@ -13,7 +13,7 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ManifestError
 from streamfold.ledger.item import manifest_key
 from streamfold.records.envelope import Seen
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source
@@ -65,7 +65,7 @@ def app(*sources, name="total", kind="view", retired=(), more=(), **options):
 def check(application, state, *, sources=(), write=True, clock=NOON, warn=lambda _: None, known=None, **settings):
     """Holds an application against a state, as at the start of a process; ``sources`` are source kinds by table."""
     seen = {name: told if isinstance(told, Seen) else Seen(told) for name, told in dict(sources).items()}
-    world = World(Settings(**settings), clock=lambda: clock, warn=warn)
+    world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
     return check_manifest(application, state, world, known, seen, write=write)
 
 
@@ -300,7 +300,7 @@ def view_of(*names, into=TOTAL, source=SOURCE, **options):
 
 
 def run(application, engine, *records, clock=NOON, warn=lambda _: None, **settings):
-    world = World(Settings(**settings), clock=lambda: clock, warn=warn)
+    world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
     return [str(failure.error) for failure in process_event(application, list(records), engine, world).failures]
 
 
@@ -453,5 +453,5 @@ def test_two_applications_of_one_table_have_states_of_their_own():
 def test_an_application_is_checked_against_each_state_that_it_is_run_over():
     application, first, second = app(), new_engine(app()), new_engine(app())
     for engine in (first, second, first):
-        check_application(application, engine, World(Settings()))
+        check_application(application, engine, Run(Settings()))
     assert set(read_manifest("shop", second).handlers) == {"total"}

@@ -14,7 +14,7 @@ from streamfold.batch.report import Failure
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.records.envelope import Origins
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.counting import CountingEngine
@@ -66,7 +66,7 @@ def engine(app):
 
 
 def process(app, engine, *records, **world):
-    return process_event(app, list(records), engine, World(**{"settings": Settings(), **world}))
+    return process_event(app, list(records), engine, Run(**{"settings": Settings(), **world}))
 
 
 def failed(report):
@@ -349,19 +349,19 @@ def test_sample_event_of_aws_runs_on_a_table_with_a_number_key_and_no_sort_key()
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    assert process_event(app, {"Records": AWS_SAMPLE["Records"][:2]}, engine, World(Settings())).failures == []
+    assert process_event(app, {"Records": AWS_SAMPLE["Records"][:2]}, engine, Run(Settings())).failures == []
     assert stored(app, engine) == {
         ("main", "ALL", "MESSAGES"): {"messages": 1},
         ("texts", 101, None): {"text": "This item has changed"},
     }
-    assert process_event(app, AWS_SAMPLE, engine, World(Settings())).failures == []
+    assert process_event(app, AWS_SAMPLE, engine, Run(Settings())).failures == []
     assert stored(app, engine) == {}
 
 
 @pytest.mark.parametrize("event", [{"detail": {}}, {}, "text", None, {"Records": None}, {"Records": ["text"]}])
 def test_unknown_envelope_raises_with_what_was_expected(app, engine, event):
     with pytest.raises(RecordError, match="expected a Lambda event"):
-        process_event(app, event, engine, World(Settings()))
+        process_event(app, event, engine, Run(Settings()))
 
 
 @pytest.mark.parametrize("part", ["Keys", "SequenceNumber"])
@@ -416,7 +416,7 @@ def test_only_the_handlers_of_the_functions_group_run(source):
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, World(Settings(function="counts")))
+    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(function="counts")))
 
     assert stored(app, engine) == {("main", "CHANGES", "TOTAL"): {"changes": 1}}
 
@@ -445,7 +445,7 @@ def test_handler_is_warned_about_a_near_miss_once(source):
         yield Row(orders=Count())
 
     app, warnings = App("shop", routers=[router]), []
-    world = World(Settings(), warn=warnings.append)
+    world = Run(Settings(), warn=warnings.append)
 
     for _ in range(2):
         process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), world)
@@ -465,7 +465,7 @@ def test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own(source)
         yield Row(sku=sku, lines=Count())
 
     app = App("shop", routers=[router])
-    engine, world = new_engine(app), World(Settings(), warn=warnings.append)
+    engine, world = new_engine(app), Run(Settings(), warn=warnings.append)
 
     process_event(app, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")], engine, world)
 
@@ -481,7 +481,7 @@ def test_no_new_transaction_is_started_when_time_is_short_and_the_rest_is_report
     counting = CountingEngine(engine)
     left = iter([100, 100, *[1] * 100])
 
-    report = process_event(app, records, counting, World(Settings(chunk_actions=10), seconds_left=lambda: next(left)))
+    report = process_event(app, records, counting, Run(Settings(chunk_actions=10), seconds_left=lambda: next(left)))
 
     assert len(counting.named("transact")) == 2
     untouched = {failure.sequence for failure in report.failures}
@@ -541,7 +541,7 @@ def test_plan_of_a_batch_can_be_had_without_writing_it(app, engine, source):
     record = source.put("ORDER#1", "ITEM#a", price=1)
     changes, _ = read_changes([record], Origins(app.source_tables, Settings()))
 
-    plan, report = plan_changes(app, changes, engine, World(Settings()))
+    plan, report = plan_changes(app, changes, engine, Run(Settings()))
 
     assert len(plan.chunks[0].writes) == 4
     assert report.records == {"order_total": 1, "changes": 1}

@@ -18,7 +18,7 @@ from streamfold.cli.replay import GARBAGE_THRESHOLD
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import BATCH_RECORDS, Replay
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.bench.shop import lines
 
@@ -84,6 +84,6 @@ def parse_and_keep(text: list[bytes]) -> None:
 def replay(app: App, path: Path) -> None:
     engine = open_memory(app)
     settings = Settings()
-    world = World(settings, actions=EMBEDDED_ACTIONS)
+    world = Run(settings, actions=EMBEDDED_ACTIONS)
     origins = Origins(app.source_tables, settings)
     Replay(app, engine, world, origins).run(RecordedFiles([str(path)]))

@@ -13,9 +13,9 @@ from typing import Any
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines.memory import MemoryEngine
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONFLICT, Reason, Refused, Write
+from streamfold.writes.guarded import CONFLICT, GuardedWrite, Reason, Refused
 from tests.bench.shop import records
 
 WORKERS = 8
@@ -49,7 +49,7 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         keys = {write.key for write in writes}
         with self.lock:
             self.sent += 1
@@ -95,6 +95,6 @@ def _work(app: App, store: Any, lane: Sequence[dict[str, Any]]) -> int:
     """Batch after batch, each delivered until nothing of it fails; how often one had to come again."""
     again = 0
     for start in range(0, len(lane), BATCH_RECORDS):
-        while process_event(app, list(lane[start : start + BATCH_RECORDS]), store, World(Settings())).failures:
+        while process_event(app, list(lane[start : start + BATCH_RECORDS]), store, Run(Settings())).failures:
             again += 1
     return again

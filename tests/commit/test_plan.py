@@ -22,7 +22,7 @@ from streamfold.commit.plan import (
     pack,
     without,
 )
-from streamfold.ledger.contribution import Part
+from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.item import LedgerItem, Step, claim_key, ledger_key
 from streamfold.limits import BYTES_MAX
 from streamfold.routes.checks import checked_routes
@@ -54,12 +54,12 @@ def version(number):
 
 def shared(**amounts):
     """A contribution of an amount ``n`` to rows by group."""
-    return {("main", f"GROUP#{group}", "TOTAL"): Part({"n": amount}, None, "") for group, amount in amounts.items()}
+    return {("main", f"GROUP#{group}", "TOTAL"): RowPart({"n": amount}, None, "") for group, amount in amounts.items()}
 
 
 def owned(name, count, size=1, number=1):
     """A contribution to rows that are put whole."""
-    return {("main", f"{name}#{number}", str(n)): Part({}, {"text": "x" * size}, f"d{n}") for n in range(count)}
+    return {("main", f"{name}#{number}", str(n)): RowPart({}, {"text": "x" * size}, f"d{n}") for n in range(count)}
 
 
 def ledger(number, *steps):

@@ -14,7 +14,7 @@ from streamfold.keys.table import STAMP
 from streamfold.parking import FileParking
 from streamfold.read import has_more
 from streamfold.records.values import decode, encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, Refused, SettleRow
 from tests.helpers.counting import CountingEngine
@@ -83,14 +83,14 @@ class Games:
         return self.source.remove("GAME#a", f"PLAY#{play}")
 
     def deliver(self, *records):
-        world = World(Settings(), pause=lambda seconds: None, parking=self.parking)
+        world = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
         return process_event(self.app, list(records), self, world).failures
 
     def row(self):
         return stored(self.app, self.engine).get(BEST)
 
     def repair(self, play):
-        world = World(Settings(), pause=lambda seconds: None)
+        world = Run(Settings(), pause=lambda seconds: None)
         return Repair(self.app, self, world).item(("main", "GAME#a", f"PLAY#{play}"))
 
     def __getattr__(self, name):

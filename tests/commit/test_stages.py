@@ -7,13 +7,13 @@ import pytest
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.commit.outcome import NotStarted
-from streamfold.commit.sending import Throttled
+from streamfold.commit.sending import TableThrottled
 from streamfold.derivations.archive.places import Folder
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.records.values import encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, AbsentSource, GuardedPut, Reason, Refused, SettleRow, UpdateSource
 from tests.helpers.model import stored
@@ -87,7 +87,7 @@ class Shop:
         self.engine.put_sources([(("main", *key), None, "v2")])
 
     def deliver(self, *records):
-        world = World(Settings(), external=True, archive=True, pause=self.pause, seconds_left=lambda: self.left)
+        world = Run(Settings(), external=True, archive=True, pause=self.pause, seconds_left=lambda: self.left)
         world.places = {"s3://kept/archive": self}
         self.report = process_event(self.app, list(records), self, world)
         return {failure.handler: failure.error for failure in self.report.failures}
@@ -244,7 +244,7 @@ class Clock:
         self.left -= seconds
 
     def world(self, **settings):
-        return World(Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
+        return Run(Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
 
 
 def one(declare):
@@ -308,7 +308,7 @@ def test_a_copy_in_contention_leaves_the_others_of_its_table_to_be_tried():
     engine = Busy(app.tables.values())
     report = play(app, engine, clock, orders(3))
     assert (len(report.failures), engine.sent) == (3, 12)
-    assert not any(isinstance(failure.error, Throttled) for failure in report.failures)
+    assert not any(isinstance(failure.error, TableThrottled) for failure in report.failures)
 
 
 def test_a_repair_begins_nothing_when_its_time_is_over():

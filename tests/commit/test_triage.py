@@ -10,7 +10,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, ParkingError, SettingsError
 from streamfold.parking import Parked
 from streamfold.records.envelope import Origins
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import PutRow
 from tests.helpers.model import stored
@@ -68,7 +68,7 @@ class Shop:
         return self.source.put(order, "ITEM#a", price=price)
 
     def deliver(self, *records, parking=True, **settings):
-        world = World(Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
+        world = Run(Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
         world.parking = self.place if parking else None
         self.report = process_event(self.app, list(records), self.engine, world)
         return {failure.handler: failure.error for failure in self.report.failures}
@@ -238,7 +238,7 @@ class Handover:
         self.given_up, self.taken = source.put("A#1", "X", shown=False), source.put("B#1", "X", shown=True)
 
     def deliver(self, *records):
-        world = World(Settings(), parking=self.place)
+        world = Run(Settings(), parking=self.place)
         return [failure.item for failure in process_event(self.app, list(records), self.engine, world).failures]
 
     def row(self):
@@ -320,7 +320,7 @@ def test_record_that_cannot_be_parked_holds_the_later_changes_of_its_item():
 def test_dry_run_parks_nothing():
     shop = Shop(on_error="park")
     shop.errors[13] = LookupError("no price")
-    world = World(Settings())
+    world = Run(Settings())
     world.parking = shop.place
     changes, _ = read_changes([shop.put(13)], Origins(shop.app.source_tables, world.settings))
     _, report = plan_changes(shop.app, changes, shop.engine, world)

@@ -22,7 +22,7 @@ from streamfold.read import archived
 from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode, to_json
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers import everything
@@ -84,7 +84,7 @@ class Shop:
         self.app = make_app(self.mails)
         self.engine = EmbeddedEngine(self.app.tables.values())
         self.source = source
-        self.world = World(Settings(), pause=lambda seconds: None)
+        self.world = Run(Settings(), pause=lambda seconds: None)
         self.origins = Origins(self.app.source_tables, Settings())
         self.stream = []
 
@@ -217,7 +217,7 @@ def test_a_late_copy_overwrites_no_newer_one(source):
     app = App("shop", routers=[router])
     engine, world, origins = (
         EmbeddedEngine(app.tables.values()),
-        World(Settings()),
+        Run(Settings()),
         Origins(app.source_tables, Settings()),
     )
     old, new = source.put("ORDER#1", price=5), source.put("ORDER#1", price=7)
@@ -235,7 +235,7 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
     written = [source.put("ORDER#1"), source.put("ORDER#1", "ITEM#a"), source.remove("ORDER#1"), source.put("ORDER#1")]
     for change in map(origins.change, written):
         engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
-    redrive = Redrive(app, engine, World(Settings()), origins, fetch=None, put_sources=engine.put_sources)
+    redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
     (told,) = redrive.run(Waiting("here", lambda_document(written[2])))
     assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
     assert len(list(engine.items(app.tables["main"]))) == 2
@@ -246,7 +246,7 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
     router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")])
     router.archive(ORDER, to=f"file:{tmp_path}")
     app = App("shop", routers=[router])
-    engine, world = EmbeddedEngine(app.tables.values()), World(Settings())
+    engine, world = EmbeddedEngine(app.tables.values()), Run(Settings())
     engine.put_sources(
         [(("main", "ORDER#1", f"LINE#{n}"), encode(item("ORDER#1", f"LINE#{n}"))["M"], "v1") for n in "ab"]
     )
@@ -467,13 +467,13 @@ def chained():
     records = records_of([(("ORDER#1", "ITEM#a"), {"price": 60, "quantity": 3, "day": "2026-03-01", "tags": []})])
     records[0]["dynamodb"]["NewImage"]["customer"] = {"S": "ana"}
     change = Origins(app.source_tables, Settings()).change(records[0])
-    process_changes(app, [change], engine, World(Settings()))
+    process_changes(app, [change], engine, Run(Settings()))
     return app, engine, origins
 
 
 def test_a_record_of_a_derived_row_is_redriven_in_the_state_that_it_comes_from(chained):
     app, engine, origins = chained
-    redrive = Redrive(app, engine, World(Settings()), origins, fetch=None, put_sources=engine.put_sources)
+    redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
     (told,) = redrive.run(Waiting("here", parked_chain_record(app, engine)))
     assert (told.what, told.written) == ("applied", 1)
     assert stored(app, engine)["main", "BAND#high", "TOTAL"] == {"orders": 1, "total": 180}
@@ -489,7 +489,7 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
         def swap_state(self, key, attributes, revision):
             return True
 
-    redrive = Redrive(app, Elsewhere(), World(Settings()), origins, fetch=None)
+    redrive = Redrive(app, Elsewhere(), Run(Settings()), origins, fetch=None)
     (told,) = redrive.run(Waiting("here", parked_chain_record(app, engine)))
     assert told.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
 
@@ -498,7 +498,7 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
     app, engine, _ = chained
     row = source.put("ORDER#1", "TOTAL", total=180)
     origins = Origins(app.source_tables, Settings())
-    (told,) = Redrive(app, engine, World(Settings()), origins, fetch=None).run(Waiting("here", lambda_document(row)))
+    (told,) = Redrive(app, engine, Run(Settings()), origins, fetch=None).run(Waiting("here", lambda_document(row)))
     assert (told.what, told.why) == ("unwanted", "It is of a declared target: its rows are made anew by a local state.")
 
 
@@ -532,7 +532,7 @@ class LateRedrive:
     def __init__(self, random, app=everything.app):
         self.app, self.random = app, random
         self.engine = EmbeddedEngine(self.app.tables.values(), wanted=self.app.chains)
-        self.world = World(Settings())
+        self.world = Run(Settings())
         self.origins = Origins(self.app.source_tables, Settings())
         self.troubled = Troubled(self.engine, random)
         self.redrive = Redrive(

@@ -12,7 +12,7 @@ from streamfold.ledger.item import ledger_key
 from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, LedgerWrite, Reason, Refused
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
@@ -52,8 +52,8 @@ class Shop:
         self.before = {}
         self.calls = []
         self.pauses = []
-        self.world = World(Settings(), pause=self.pauses.append)
-        check_application(self.app, self, World(Settings()))
+        self.world = Run(Settings(), pause=self.pauses.append)
+        check_application(self.app, self, Run(Settings()))
         self.calls.clear()
 
     def __getattr__(self, name):
@@ -79,12 +79,12 @@ class Shop:
         return record
 
     def deliver(self, *records):
-        return process_event(self.app, list(records), self.engine, World(Settings())).failures
+        return process_event(self.app, list(records), self.engine, Run(Settings())).failures
 
     def planned(self, record):
         """The writes of a record's delivery, which do not land: those of a call that is a zombie from now on."""
         zombie = Zombie(self.engine)
-        process_event(self.app, [record], zombie, World(Settings()))
+        process_event(self.app, [record], zombie, Run(Settings()))
         return zombie
 
     def repair(self, **options):
@@ -248,7 +248,7 @@ def test_step_that_was_planned_again_is_refused_by_a_repair_in_between(shop):
             Repair(shop.app, shop.engine, shop.world).item(ITEM)
 
     shop.before["transact"] = repaired_before_the_second_try
-    assert process_event(shop.app, [newest], shop, World(Settings())).failures == []
+    assert process_event(shop.app, [newest], shop, Run(Settings())).failures == []
     assert shop.rows() == group("z", 7) | {("main", "CARD#1", "CARD"): {"group": "z"}}
 
 

@@ -11,11 +11,11 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.commit.outcome import Held, NotStarted
-from streamfold.commit.sending import Throttled
+from streamfold.commit.sending import TableThrottled
 from streamfold.errors import EngineUnavailable, HandlerError, RowTaken
 from streamfold.ledger.item import ledger_key
 from streamfold.records.values import decode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     CONDITION,
@@ -141,7 +141,7 @@ class Setting:
         self.store.sent.clear()
         self.store.removals.clear()
         self.pauses.clear()
-        world = World(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, **world)
+        world = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, **world)
         self.report = process_event(self.app, list(records), self.store, world)
         self.store.trouble = None
         return sorted({(failure.handler, failure.item.split(" / ")[0]) for failure in self.report.failures})
@@ -306,7 +306,7 @@ def overtaken(at, turn, batch):
 
     def trouble(writes, go):
         if len(at.store.sent) == turn:
-            report = process_event(at.app, list(batch), at.store.engine, World(Settings()))
+            report = process_event(at.app, list(batch), at.store.engine, Run(Settings()))
             assert report.failures == []
         return go()
 
@@ -348,7 +348,7 @@ class CommitContract:
         batch = [at.expense(number, f"g{number}", payer=f"p{number}") for number in range(20)]
         assert at.deliver(*batch, trouble=times(99, code)) == all_of(*(f"EXPENSE#{number}" for number in range(20)))
         assert len(at.store.sent) == 1 + 4
-        assert at.errors() == {Throttled}
+        assert at.errors() == {TableThrottled}
         assert at.deliver(*batch) == []
         assert at.holds_what_the_records_say()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
 from streamfold.derivations.view.fold import contribution
-from streamfold.ledger.contribution import Part, difference, stored_rows, stored_text
+from streamfold.ledger.contribution import RowPart, difference, stored_rows, stored_text
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.derived import (
     ALL,
@@ -35,7 +35,7 @@ key_values = st.text(max_size=3) | wholes | st.decimals(-100, 100, places=2) | s
 row_keys = st.tuples(st.sampled_from(["main", "other"]), key_values, st.none() | key_values)
 numbers = wholes | st.decimals(-(10**20), 10**20, places=3)
 amounts = st.dictionaries(st.text(max_size=2), numbers, max_size=2)
-stored_parts = st.builds(Part, amounts, st.none(), st.text("ab+/", max_size=3))
+stored_parts = st.builds(RowPart, amounts, st.none(), st.text("ab+/", max_size=3))
 contributions = st.dictionaries(row_keys.filter(lambda key: key[1] != ""), stored_parts, max_size=2)
 
 
@@ -62,7 +62,7 @@ def test_no_contribution_is_stored_as_no_text():
 
 def test_a_contribution_s_text_does_not_depend_on_how_a_number_is_spelled():
     spellings = (100, Decimal("1E+2"), Decimal("100.0"))
-    texts = {stored_text({TOTAL_ROW: Part({"n": number}, None, "")}) for number in spellings}
+    texts = {stored_text({TOTAL_ROW: RowPart({"n": number}, None, "")}) for number in spellings}
     assert {'[["main","ORDER#1","TOTAL",{"n":"100"}]]'} == texts
 
 
@@ -153,7 +153,7 @@ def test_what_is_stored_is_enough_to_take_a_contribution_back():
 @given(numbers, numbers)
 def test_the_difference_of_two_amounts_is_exact_whatever_digits_it_takes(before, after):
     view = route("view", handler(), ORDER_ITEM, into=TOTAL)
-    parts = [{TOTAL_ROW: Part({"n": number}, None, "")} for number in (before, after)]
+    parts = [{TOTAL_ROW: RowPart({"n": number}, None, "")} for number in (before, after)]
     writes = difference("shop", view, ("main",), *parts)
     with localcontext(prec=100):
         assert after == before + sum(write.amounts["n"] for write in writes)

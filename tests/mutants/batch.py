@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch.planning import Batch
-from streamfold.commit.recompute import Named
+from streamfold.commit.recompute import NamedRows
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
 
@@ -60,7 +60,7 @@ def _without(data: Any, name: str) -> Any:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Batch, "named", lambda self, unit, found: Named()):
+    with patch.object(Batch, "named", lambda self, unit, found: NamedRows()):
         yield
 
 

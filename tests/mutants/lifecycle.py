@@ -9,7 +9,7 @@ from uuid import uuid4
 from streamfold.derivations import whole
 from streamfold.derivations.archive import archives as archive
 from streamfold.derivations.cascade import children
-from streamfold.derivations.cascade.children import Cursor
+from streamfold.derivations.cascade.children import CascadeCursor
 from streamfold.derivations.copy import copies
 from streamfold.engines import applied, embedded, memory
 from streamfold.engines.sources import source_refusal
@@ -83,12 +83,12 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    read = Cursor.of
+    read = CascadeCursor.of
 
-    def never_done(attributes: Any) -> Cursor:
+    def never_done(attributes: Any) -> CascadeCursor:
         return read(attributes)._replace(done=False)
 
-    with patch.object(children.Cursor, "of", never_done):
+    with patch.object(children.CascadeCursor, "of", never_done):
         yield
 
 
@@ -97,7 +97,7 @@ def _() -> Iterator[None]:
     page = children.Children._page
 
     def last(self: Any, removed: Any, cursor: Any) -> Any:
-        return page(self, removed, cursor)[0], Cursor(done=True)
+        return page(self, removed, cursor)[0], CascadeCursor(done=True)
 
     with patch.object(children, "BYTES_PLANNED_MAX", 0), patch.object(children.Children, "_page", last):
         yield

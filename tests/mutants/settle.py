@@ -7,7 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import committer as commit
 from streamfold.commit import recompute as settling
 from streamfold.commit.committer import Committer
-from streamfold.commit.recompute import Named
+from streamfold.commit.recompute import NamedRows
 from streamfold.ledger import contribution
 from streamfold.ledger import item as ledger
 from streamfold.writes.guarded import PutState
@@ -86,7 +86,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Named, "take", lambda *_: None):
+    with patch.object(NamedRows, "take", lambda *_: None):
         yield
 
 

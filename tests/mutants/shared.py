@@ -148,7 +148,10 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(settle.Named, "add", settle.Named.hold), patch.object(settle.Named, "hold", lambda *_: None):
+    with (
+        patch.object(settle.NamedRows, "add", settle.NamedRows.hold),
+        patch.object(settle.NamedRows, "hold", lambda *_: None),
+    ):
         yield
 
 

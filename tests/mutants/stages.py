@@ -10,11 +10,11 @@ from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
-from streamfold.commit.sending import Throttled
+from streamfold.commit.sending import TableThrottled
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
 from streamfold.errors import is_fatal
-from streamfold.run import World
+from streamfold.run import Run
 from tests.mutants.registry import mutant
 
 STAGES, TRIAGE = "tests/commit/test_stages.py::", "tests/commit/test_triage.py::"
@@ -27,13 +27,13 @@ CONTRACT = "tests/commit/test_committer.py::TestCommit::"
     tests=STAGES + "test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(World, "begin", lambda self: None):
+    with patch.object(Run, "begin", lambda self: None):
         yield
 
 
 @mutant("pauses outlast the time", None, tests=STAGES + "test_a_pause_never_outlasts_the_time")
 def _() -> Iterator[None]:
-    with patch.object(World, "wait", lambda self, seconds: self.pause(seconds)):
+    with patch.object(Run, "wait", lambda self, seconds: self.pause(seconds)):
         yield
 
 
@@ -142,7 +142,7 @@ def _() -> Iterator[None]:
     tests=TRIAGE + "test_row_that_another_item_still_has_says_nothing_of_the_record_that_takes_it",
 )
 def _() -> Iterator[None]:
-    with patch.object(triage, "RowTaken", Throttled):
+    with patch.object(triage, "RowTaken", TableThrottled):
         yield
 
 

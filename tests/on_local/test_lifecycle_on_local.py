@@ -11,7 +11,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode, encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.engine_contract import make_table
 from tests.helpers.records import item, record
@@ -44,7 +44,7 @@ class Shop:
             self.client.put_item(TableName="real-shop", Item=encode(each)["M"])
 
     def play(self, *records, actions=25, **more):
-        world = World(Settings(chunk_actions=actions), pause=lambda _: None, **more)
+        world = Run(Settings(chunk_actions=actions), pause=lambda _: None, **more)
         return process_event(self.app, list(records), self.engine, world)
 
     def left(self, partition="ORDER#1"):

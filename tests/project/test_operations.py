@@ -9,7 +9,7 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.engine_contract import make_table
 from tests.helpers.source import Source
@@ -44,7 +44,7 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
         make_table(client, state, {"pk": "S", "sk": "S"})
     engine = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state")
     records = [source.put(f"I#{number}", "X", amount=number) for number in range(3)]
-    assert process_event(app, records, engine, World(Settings())).failures == []
+    assert process_event(app, records, engine, Run(Settings())).failures == []
     for record in records[:2]:  # what the backup has of the items is older than its rows
         client.put_item(TableName="restored", Item=record["dynamodb"]["NewImage"])
 

@@ -106,7 +106,7 @@ def needed():
 
 
 def test_every_write_and_every_method_of_an_engine_is_looked_at():
-    assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.Write.__args__)
+    assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.GuardedWrite.__args__)
     methods = {name for name in vars(Engine) if not name.startswith("_")}
     assert (
         methods == {"transact", "insert_rows", "remove_empty", "forget", *READS, "swap_state", "page"} | COMMANDS_ONLY

@@ -14,7 +14,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.keys.table import MAIN
 from streamfold.ledger.item import ledger_key
 from streamfold.records.change import Change, Origin
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import LedgerWrite
 from tests.helpers.counting import CountingEngine
@@ -102,7 +102,7 @@ def engine(app):
 
 def process(app, engine, records):
     for start in range(0, len(records), BATCH):
-        assert process_event(app, records[start : start + BATCH], engine, World(Settings())).failures == []
+        assert process_event(app, records[start : start + BATCH], engine, Run(Settings())).failures == []
 
 
 def rows(engine):

@@ -11,7 +11,7 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.read import rows
 from streamfold.read.combined import one, together
 from streamfold.records.values import decode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -74,7 +74,7 @@ class Game:
             router.view(PLAY, into=into, name="stats", shards=4 if into is SPREAD else None)(self.handler)
             app = App("games", routers=[router])
             self.engines[into] = self.engines[into] or MemoryEngine(app.tables.values())
-            assert process_event(app, records, self.engines[into], World(Settings())).failures == []
+            assert process_event(app, records, self.engines[into], Run(Settings())).failures == []
 
     def rows(self, into=SPREAD):
         items = self.engines[into].items(PLAY.table)

@@ -12,7 +12,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, audit_item, average, filtered, has_more, history, item_key, rows, sharded, top
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.past import BORN, rows_of
 from tests.helpers.source import Source
@@ -265,7 +265,7 @@ def played(shop, into, shards=None):
         for play, score in zip("abcdef", (1, 9, 3, 9, 9, 2), strict=True)
     ]
     engine = DynamoEngine(client, {"main": (MAIN, shop.name)}, "state")
-    assert process_event(app, records, engine, World(Settings())).failures == []
+    assert process_event(app, records, engine, Run(Settings())).failures == []
     return shop
 
 

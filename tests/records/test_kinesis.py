@@ -16,7 +16,7 @@ from streamfold.records.change import Origin
 from streamfold.records.kinesis import KinesisChange, sequence_of, unwrapped
 from streamfold.records.values import encode
 from streamfold.routes.checks import checked_routes
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.records import item, record
@@ -253,7 +253,7 @@ def test_two_changes_of_one_microsecond_are_parked_under_two_names():
         raise Unprocessable("of another currency")
         yield
 
-    app, world = App("shop", routers=[router]), World(Settings(), parking=Names())
+    app, world = App("shop", routers=[router]), Run(Settings(), parking=Names())
     records = [wrapped(data_of()), wrapped(data_of(new=item("ORDER#1", status="sent")), number="5")]
     for _ in range(2):
         report = process_event(app, {"Records": records}, MemoryEngine(app.tables.values()), world)

@@ -7,7 +7,7 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, EngineUnreachable
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import Replay
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -36,7 +36,7 @@ def replay(error):
     engine = Failing(app.tables.values())
     engine.error = error
     records = [(number, source.put(f"ORDER#{number}")) for number in range(4)]
-    replay = Replay(app, engine, World(Settings()), Origins(app.source_tables, Settings()), batch_records=1)
+    replay = Replay(app, engine, Run(Settings()), Origins(app.source_tables, Settings()), batch_records=1)
     return engine, lambda: replay.run(records)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamfold import Key, Router, Table
 from streamfold.routes.checks import checked_routes
-from streamfold.routes.route import Dispatch, Entry, Route, Target, entries_of
+from streamfold.routes.route import Dispatch, DispatchEntry, Route, Target, entries_of
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -23,7 +23,7 @@ WORDS = ["ORDER", "METADATA", "ITEM", "TOTALS", "ALL", "user1", "12", "#", "#", 
 
 
 def dispatch(keys):
-    return Dispatch([Entry(key, ()) for key in keys], "#")
+    return Dispatch([DispatchEntry(key, ()) for key in keys], "#")
 
 
 def found(routes, *values):
@@ -92,8 +92,10 @@ def test_a_key_that_misses_a_template_by_one_field_is_told_unless_another_takes_
 def test_the_entries_of_a_table_are_its_source_keys_with_their_routes():
     other = Key("X#{x}", "Y", Table("other"))
     first, second = route(ORDER, ORDER_ITEM), route(ORDER, other)
-    assert [Entry(ORDER, (first, second)), Entry(ORDER_ITEM, (first,))] == entries_of([first, second], "main")
-    assert [Entry(other, (second,))] == entries_of([first, second], "other")
+    assert [DispatchEntry(ORDER, (first, second)), DispatchEntry(ORDER_ITEM, (first,))] == entries_of(
+        [first, second], "main"
+    )
+    assert [DispatchEntry(other, (second,))] == entries_of([first, second], "other")
 
 
 def route(*sources, **options):

@@ -11,7 +11,7 @@ from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import Replay
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -30,7 +30,7 @@ class Replayed:
         self.whole_records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         self.records = [record["dynamodb"] for record in self.whole_records]
         self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-        origins, world = Origins(app.source_tables, Settings(), others=app.tables), World(Settings(**settings))
+        origins, world = Origins(app.source_tables, Settings(), others=app.tables), Run(Settings(**settings))
         replay = Replay(app, self.engine, world, origins, put_sources=self.engine.put_sources)
         assert replay.run(RecordedFiles([str(path)])).clean
 

@@ -17,7 +17,7 @@ from streamfold.failures.redrive import Redrive
 from streamfold.keys.table import MAIN, STATE
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, Reason, Refused
 
@@ -111,7 +111,7 @@ def marked(image, name):
 
 def deliver(app, engine, records, environment, park=None):
     """Processes records as an invocation does; returns the failures by sequence number. Raises what it raises."""
-    world = World(Settings.from_environment(environment), pause=lambda _: None, parking=park)
+    world = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park)
     failed = defaultdict(list)
     for failure in process_event(app, {"Records": records}, engine, world).failures:
         failed[failure.sequence].append(f"{failure.handler}: {type(failure.error).__name__}: {failure.error}")
@@ -122,7 +122,7 @@ def redrive(app, engine, document, environment):
     """Redrives a document; returns what is left of it to do."""
     settings = Settings.from_environment(environment)
     origins = Origins(app.source_tables, settings)
-    run = Redrive(app, engine, World(settings, pause=lambda _: None), origins, fetch=None)
+    run = Redrive(app, engine, Run(settings, pause=lambda _: None), origins, fetch=None)
     return [f"{each.what}: {each.why}" for each in run.run(Waiting("a bucket", document)) if each.is_left_over]
 
 

@@ -10,13 +10,13 @@ from streamfold.batch.report import Report, merge
 from streamfold.engines import OWN_VERSION, ChainEngine
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins
-from streamfold.run import World
+from streamfold.run import Run
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
 
 
-def run_chains(app: App, engine: ChainEngine, world: World) -> Report:
+def run_chains(app: App, engine: ChainEngine, world: Run) -> Report:
     """Processes what the engine's own stream holds until it holds no more.
 
     Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the

@@ -17,7 +17,7 @@ from streamfold.keys.key import Key
 from streamfold.ledger.item import kinds_key
 from streamfold.records.envelope import Seen
 from streamfold.routes.route import Kinds, Target
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def place_of(key: Key) -> str:
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredForms:
     """The state's item of a target: kinds by handler and name, as of a revision."""
 
     kinds: Kinds = field(default_factory=dict)
     revision: int = 0
 
     @classmethod
-    def of(cls, item: Mapping[str, Any]) -> "Stored":
+    def of(cls, item: Mapping[str, Any]) -> "StoredForms":
         """The kinds of a state item. Raises ``EngineError`` for one that is damaged."""
         try:
             return cls(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
@@ -52,7 +52,7 @@ class Stored:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownState:
     """What a process knows a state to hold: tables as they were seen, the manifest's revision, and kinds by target.
 
     ``noted``: how many attributes the process itself had seen when it last noted them.
@@ -60,7 +60,7 @@ class Known:
 
     sources: dict[str, Seen] = field(default_factory=dict)
     revision: int = 0
-    targets: dict[str, Stored] = field(default_factory=dict)
+    targets: dict[str, StoredForms] = field(default_factory=dict)
     noted: int = 0
 
 
@@ -69,18 +69,18 @@ def kinds_keys(app: "App") -> list[StateKey]:
     return [kinds_key(app.name, place) for place in _by_place(app)]
 
 
-def learned(read: Mapping[StateKey, Mapping[str, Any]], app: "App", retired: Collection[str]) -> Known:
+def learned(read: Mapping[StateKey, Mapping[str, Any]], app: "App", retired: Collection[str]) -> KnownState:
     """What the state's items say, told to the targets of an application; ``retired`` are handlers that wrote them."""
-    found = Known()
+    found = KnownState()
     for place, target in _by_place(app).items():
-        stored = found.targets[place] = Stored.of(read.get(kinds_key(app.name, place), {}))
+        stored = found.targets[place] = StoredForms.of(read.get(kinds_key(app.name, place), {}))
         for handler, kinds in stored.kinds.items():
             told = dict.fromkeys(kinds, RETIRED) if handler in retired else kinds
             _tell(target.shown.setdefault(handler, {}), told)
     return found
 
 
-def keep_kinds(app: "App", engine: Engine, state: Known, world: World) -> bool:
+def keep_kinds(app: "App", engine: Engine, state: KnownState, world: Run) -> bool:
     """Notes in the state what is new, before it holds anything made so.
 
     Returns whether all goes with what others have noted meanwhile; what does not, its handler is now told. What the
@@ -92,7 +92,7 @@ def keep_kinds(app: "App", engine: Engine, state: Known, world: World) -> bool:
     try:
         for place, target in _by_place(app).items():
             found = _found(app, target)
-            stored = state.targets.setdefault(place, Stored())
+            stored = state.targets.setdefault(place, StoredForms())
             fits = not _keep(kinds_key(app.name, place), engine, stored, found, target.shown) and fits
             _warn(place, stored, found, world)
     except EngineUnavailable:
@@ -101,7 +101,7 @@ def keep_kinds(app: "App", engine: Engine, state: Known, world: World) -> bool:
     return fits
 
 
-def _keep(key: StateKey, engine: Engine, stored: Stored, found: Kinds, shown: Kinds) -> bool:
+def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: Kinds, shown: Kinds) -> bool:
     """Notes what is found of a target; whether something clashes with what others noted, of which ``shown`` is told."""
     for _ in range(ROUNDS_MAX):
         kinds, clashing = _merged(stored.kinds, found)
@@ -112,7 +112,7 @@ def _keep(key: StateKey, engine: Engine, stored: Stored, found: Kinds, shown: Ki
                 shown[handler].pop(name)
                 shown.setdefault(other, {})[name] = kinds[other][name]
             return bool(clashing)
-        read = Stored.of(engine.read_state([key], consistent=True).get(key, {}))
+        read = StoredForms.of(engine.read_state([key], consistent=True).get(key, {}))
         stored.kinds, stored.revision = read.kinds, read.revision
     raise EngineUnavailable(f"State item {told(key)} was written by others {ROUNDS_MAX} times in a row.")
 
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def _warn(place: str, stored: Stored, found: Kinds, world: World) -> None:
+def _warn(place: str, stored: StoredForms, found: Kinds, world: Run) -> None:
     remembered = {name for names in stored.kinds.values() for name in names}
     for handler, names in found.items():
         if not names.keys() <= remembered:

@@ -11,14 +11,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.known_forms import Known, kinds_keys, learned, place_of
-from streamfold.batch.manifest_rules import Entry, check_handlers, check_retired, is_lacking, table_entry
+from streamfold.batch.known_forms import KnownState, kinds_keys, learned, place_of
+from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
 from streamfold.engines import Engine
 from streamfold.errors import ManifestError, damaged
 from streamfold.ledger.item import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.routes.route import Route
-from streamfold.run import World
+from streamfold.run import Run
 
 if TYPE_CHECKING:
     from streamfold.app import App
@@ -32,8 +32,8 @@ PARTIAL, RETIRED = "partial", "retired"
 class Manifest(NamedTuple):
     """The manifest as read: handlers and tables by name, as of a revision."""
 
-    handlers: Mapping[str, Entry] = MappingProxyType({})
-    tables: Mapping[str, Entry] = MappingProxyType({})
+    handlers: Mapping[str, ManifestEntry] = MappingProxyType({})
+    tables: Mapping[str, ManifestEntry] = MappingProxyType({})
     revision: int = 0
 
     @classmethod
@@ -61,12 +61,12 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
 def check_manifest(
     app: "App",
     engine: Engine,
-    world: World,
-    known: Known | None,
+    world: Run,
+    known: KnownState | None,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
-) -> Known:
+) -> KnownState:
     """Compares the application with the state, unless ``known`` is of the same revision, and adds what is new to it.
 
     ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
@@ -96,7 +96,7 @@ def check_manifest(
     )
 
 
-def _after(app: "App", world: World, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
+def _after(app: "App", world: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
     """The manifest as this application and its records make it. Raises ``ManifestError``."""
     current, now = _entries(app.routes), _time(world)
     older = world.settings.older_code
@@ -123,7 +123,7 @@ def _gone(app: "App", found: Manifest) -> frozenset[str]:
     return frozenset(retired - {route.name for route in app.routes})
 
 
-def _tell(app: "App", world: World, before: Manifest, after: Manifest) -> None:
+def _tell(app: "App", world: Run, before: Manifest, after: Manifest) -> None:
     """Warns of handlers that are partial from now on."""
     declared = {route.name for route in app.routes}
     for name, entry in after.handlers.items():
@@ -137,18 +137,18 @@ def _tell(app: "App", world: World, before: Manifest, after: Manifest) -> None:
             world.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
 
 
-def _time(world: World) -> str:
+def _time(world: Run) -> str:
     return datetime.fromtimestamp(world.clock(), UTC).isoformat(timespec="seconds")
 
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)
-def _entries(routes: tuple[Route, ...]) -> Mapping[str, Entry]:
+def _entries(routes: tuple[Route, ...]) -> Mapping[str, ManifestEntry]:
     """What an application says of itself; a proof asks for it at the start of every invocation that follows a death."""
     return {route.name: _entry(route) for route in routes}
 
 
-def _entry(route: Route) -> Entry:
-    entry: Entry = {
+def _entry(route: Route) -> ManifestEntry:
+    entry: ManifestEntry = {
         "kind": "external" if route.external else "unique index" if route.unique else route.kind,
         "group": route.group,
         "sources": [place_of(key) for key in route.sources],

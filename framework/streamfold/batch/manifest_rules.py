@@ -3,19 +3,19 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from streamfold.batch.known_forms import Stored
+from streamfold.batch.known_forms import StoredForms
 from streamfold.errors import ManifestError
 from streamfold.records.envelope import Seen, described
 from streamfold.settings import Settings
 
-Entry = dict[str, Any]
-Entries = Mapping[str, Entry]
+ManifestEntry = dict[str, Any]
+ByName = Mapping[str, ManifestEntry]
 ROW_KINDS = ("view", "index", "unique index", "attributes")
 """Kinds of handlers whose contributions stay in rows when they are retired."""
 FRESH = "For a local state, replay --fresh starts anew."
 
 
-def check_handlers(before: Entries, now: Entries, retired: Collection[str], *, older: bool = False) -> None:
+def check_handlers(before: ByName, now: ByName, retired: Collection[str], *, older: bool = False) -> None:
     """Raises ``ManifestError`` where handlers do not fit the state; ``older`` code may lack handlers and sources."""
     for name, entry in before.items():
         if name in now:
@@ -29,7 +29,7 @@ def check_handlers(before: Entries, now: Entries, retired: Collection[str], *, o
             )
 
 
-def is_lacking(before: Entries, now: Entries, retired: Collection[str]) -> list[str]:
+def is_lacking(before: ByName, now: ByName, retired: Collection[str]) -> list[str]:
     """The handlers of a state that an application lacks, or of which it lacks a source."""
     return [
         name
@@ -39,7 +39,7 @@ def is_lacking(before: Entries, now: Entries, retired: Collection[str]) -> list[
     ]
 
 
-def _compare_entry(name: str, before: Entry, now: Entry, *, older: bool) -> None:
+def _compare_entry(name: str, before: ManifestEntry, now: ManifestEntry, *, older: bool) -> None:
     for what in ("kind", "group"):
         if before[what] != now[what]:
             raise _changed(name, what, before[what], now[what])
@@ -67,7 +67,7 @@ def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
     )
 
 
-def check_retired(before: Entries, now: Entries, gone: Collection[str], kinds: Mapping[str, Stored]) -> None:
+def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Mapping[str, StoredForms]) -> None:
     """Raises ``ManifestError`` where a handler writes what a retired one has left: rows would show both as one."""
     for name in sorted(set(gone) & before.keys()):
         old = before[name]
@@ -75,12 +75,12 @@ def check_retired(before: Entries, now: Entries, gone: Collection[str], kinds: M
             alone = not any(place in entry["targets"] for other, entry in before.items() if other != name)
             for other, new in now.items():
                 if new["kind"] in ROW_KINDS and place in new["targets"]:
-                    what = _both(name, other, kinds.get(place, Stored()))
+                    what = _both(name, other, kinds.get(place, StoredForms()))
                     if "index" in old["kind"] + new["kind"] or (alone and place in old["owned"]) or what:
                         raise _taken_over(name, other, place, what)
 
 
-def _both(one: str, other: str, stored: Stored) -> list[str]:
+def _both(one: str, other: str, stored: StoredForms) -> list[str]:
     """The attributes of a target that two handlers have made."""
     return sorted(stored.kinds.get(one, {}).keys() & stored.kinds.get(other, {}).keys())
 
@@ -94,7 +94,7 @@ def _taken_over(name: str, other: str, place: str, names: list[str]) -> Manifest
     )
 
 
-def table_entry(name: str, before: Entry | None, seen: Seen, settings: Settings) -> Entry:
+def table_entry(name: str, before: ManifestEntry | None, seen: Seen, settings: Settings) -> ManifestEntry:
     """What a manifest says of a table. Raises ``ManifestError`` for another one, or another source, of this epoch."""
     epoch = settings.epoch
     if before is None or epoch > before["epoch"]:
@@ -112,7 +112,7 @@ def table_entry(name: str, before: Entry | None, seen: Seen, settings: Settings)
     return before | {"name": before["name"] or seen.name, "id": before["id"] or seen.id}
 
 
-def _another_table(name: str, before: Entry, seen: Seen) -> ManifestError:
+def _another_table(name: str, before: ManifestEntry, seen: Seen) -> ManifestError:
     return ManifestError(
         f"The state is of table {name!r} = {_named(before['name'], before['id'])}, and these records are of "
         f"{_named(seen.name, seen.id)}: what the state says of items and rows does not hold there, and their amounts "

@@ -10,7 +10,7 @@ from streamfold.app import App
 from streamfold.batch.report import Report
 from streamfold.commit.outcome import Failed, Held, NotStarted
 from streamfold.commit.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
-from streamfold.commit.recompute import Named, Unsettled
+from streamfold.commit.recompute import NamedRows, Unsettled
 from streamfold.commit.triage import Triage
 from streamfold.derivations.audit.rows import audit_row, own_change
 from streamfold.derivations.view.expiry import outlived
@@ -37,12 +37,12 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Image
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import LEDGER_KINDS, Fields, Route
-from streamfold.run import TIME_OVER, World
+from streamfold.run import TIME_OVER, Run
 
 if TYPE_CHECKING:
     from streamfold.commit.plan import Whole
 
-Work = tuple[Route, Fields]
+RoutedFields = tuple[Route, Fields]
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class ItemWork:
     """The changes of one item in a batch, oldest first, and what its key routes to."""
 
     item: ItemKey
-    ledger: dict[str, list[Work]]
-    others: list[Work]
+    ledger: dict[str, list[RoutedFields]]
+    others: list[RoutedFields]
     off: list[Route] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     bears: list[Route] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Batch:
         app: App,
         changes: Sequence[Change],
         engine: Engine,
-        world: World,
+        world: Run,
         triage: Triage | None = None,
     ) -> None:
         self.app = app
@@ -78,7 +78,7 @@ class Batch:
         self.done: list[Change] = []
         self.external: list[tuple[Route, Change, Fields]] = []
         self.unsettled = Unsettled()
-        self._named: dict[tuple[str, ItemKey], Named] = {}
+        self._named: dict[tuple[str, ItemKey], NamedRows] = {}
         self.work: dict[ItemKey, ItemWork] = {}
         for change in changes:
             work = self.work.get(change.item) or self._route(change)
@@ -115,12 +115,12 @@ class Batch:
                     units += self._ledger_unit(work, group, steps, None)
         return units + self._read_units(unread)
 
-    def named(self, unit: Unit, found: LedgerItem) -> Named:
+    def named(self, unit: Unit, found: LedgerItem) -> NamedRows:
         """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
         return self._unfinished(unit.item, unit.steps, found)
 
-    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Named:
-        named = Named()
+    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> NamedRows:
+        named = NamedRows()
         for step in steps:
             named.add_stored(self.app.name, step.route, item, found)
             named.join(self._named_by_images(step.route, item))
@@ -131,11 +131,11 @@ class Batch:
             named.rows.update(left_rows(found.parts[name].left))
         return named
 
-    def _named_by_images(self, route: Route, item: ItemKey) -> Named:
+    def _named_by_images(self, route: Route, item: ItemKey) -> NamedRows:
         """What the images of an item's changes name, found once however often the item is planned again."""
         known = self._named.get((route.name, item))
         if known is None:
-            known = self._named[route.name, item] = Named()
+            known = self._named[route.name, item] = NamedRows()
             work = self.work[item]
             fields = next(fields for routes in work.ledger.values() for each, fields in routes if each is route)
             for image in _images(work.changes):
@@ -212,7 +212,7 @@ class Batch:
         if not (work.ledger or work.others or work.bears or work.off):
             self.report.unrouted[_prefix(work.item, changes[0].table.delimiter)] += len(changes)
 
-    def _steps(self, work: ItemWork, routes: Sequence[Work]) -> tuple[Step, ...]:
+    def _steps(self, work: ItemWork, routes: Sequence[RoutedFields]) -> tuple[Step, ...]:
         steps = (self._step(route, fields, work) for route, fields in routes)
         return tuple(step for step in steps if step is not None)
 

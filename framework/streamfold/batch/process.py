@@ -6,12 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 from streamfold.app import App
-from streamfold.batch.known_forms import Known, keep_kinds
+from streamfold.batch.known_forms import KnownState, keep_kinds
 from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
 from streamfold.batch.report import Failure, Report, add_failures, merge
-from streamfold.commit.committer import Committer
-from streamfold.commit.committer import World as CommitWorld
+from streamfold.commit.committer import Committer, CommitWorld
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Archived, Copied, Plan, Removed
 from streamfold.commit.recompute import forget_left
@@ -27,11 +26,11 @@ from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.suggestions import unknown_handler
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 
 
-def process_event(app: App, event: Any, engine: Engine, world: World) -> Report:
+def process_event(app: App, event: Any, engine: Engine, world: Run) -> Report:
     """Processes an event.
 
     A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
@@ -61,7 +60,7 @@ def process_changes(
     app: App,
     changes: Sequence[Change],
     engine: Engine,
-    world: World,
+    world: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them.
@@ -107,7 +106,7 @@ def process_changes(
     return report
 
 
-def _keep_up(app: App, batch: Batch, engine: Engine, world: World, triage: Triage) -> list[Failed]:
+def _keep_up(app: App, batch: Batch, engine: Engine, world: Run, triage: Triage) -> list[Failed]:
     """Copies derived attributes onto the items that bear them."""
     if not any(route.kind == "attributes" for route in app.routes):
         return []
@@ -120,7 +119,7 @@ def _keep_up(app: App, batch: Batch, engine: Engine, world: World, triage: Triag
     return [failed for failed in map(triage, failures) if failed is not None]
 
 
-def _archive(archived: Sequence[Archived], world: World, triage: Triage, report: Report) -> None:
+def _archive(archived: Sequence[Archived], world: Run, triage: Triage, report: Report) -> None:
     if archived:
         from streamfold.derivations.archive.archives import Archives
 
@@ -131,7 +130,7 @@ def _archive(archived: Sequence[Archived], world: World, triage: Triage, report:
         add_failures(report, archives.failed)
 
 
-def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: World, report: Report) -> None:
+def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: Run, report: Report) -> None:
     if not world.cascade:
         report.not_cascaded.update(each.route.name for each in removed)
     elif world.later is not None:
@@ -143,7 +142,7 @@ def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: World,
         merge(report, remove_children(app, removed, engine, world))
 
 
-def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world: World) -> Report:
+def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world: Run) -> Report:
     """Removes the children of items that are gone, and returns what became of them."""
     triage = Triage(app.name, engine, world)
     children = Children(app.name, engine, world, world.actions or world.settings.chunk_actions, triage)
@@ -156,11 +155,11 @@ def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world:
 def check_application(
     app: App,
     engine: Engine,
-    world: World,
+    world: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
-) -> Known:
+) -> KnownState:
     """Checks that the application fits the settings and the state and, with ``write``, notes it in the state.
 
     Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
@@ -185,7 +184,7 @@ def _check_handlers(app: App, settings: Settings) -> None:
         )
 
 
-def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: World) -> tuple[Plan, Report]:
+def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: Run) -> tuple[Plan, Report]:
     """What would be written for a batch, without writing it (``replay --dry-run``)."""
     _check_handlers(app, world.settings)
     with localcontext(EXACT):

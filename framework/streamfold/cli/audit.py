@@ -22,7 +22,7 @@ from streamfold.cli.engines import (
     state_option,
     store_options,
 )
-from streamfold.cli.histories import Audited, Row, all_rows, audited, handler_option, rows_of, time_option
+from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
 from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
 from streamfold.engines import Engine
@@ -47,7 +47,7 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
 
-    def walk(self, found: Audited, rows: list[Row], key: bytes) -> None:
+    def walk(self, found: Audited, rows: list[HistoryRow], key: bytes) -> None:
         """Goes along the history of one item."""
         self.items += 1
         self.rows += len(rows)
@@ -136,7 +136,7 @@ def verify(
 
 def _histories(
     store: Engine, app: App, key: tuple[str | None, str | None], handler: str | None
-) -> Iterable[tuple[Audited, list[Row]]]:
+) -> Iterable[tuple[Audited, list[HistoryRow]]]:
     partition, sort = key
     if partition is None:
         return all_rows(store, app, handler)
@@ -147,19 +147,19 @@ def _histories(
     return [(found, rows)]
 
 
-def _has_expired(ttl: str | None, time: float, row: Row) -> bool:
+def _has_expired(ttl: str | None, time: float, row: HistoryRow) -> bool:
     expires = None if ttl is None else row.get(ttl)
     return isinstance(expires, int | Decimal) and expires <= time
 
 
-def _behind(store: Engine, found: Audited, rows: list[Row], key: bytes) -> Iterator[Finding]:
+def _behind(store: Engine, found: Audited, rows: list[HistoryRow], key: bytes) -> Iterator[Finding]:
     """Whether the last row leaves the item as it is now; of an item whose name does not tell its key, nothing."""
     if found.key is not None:
         finding = behind(found.item, rows, key, found.source.table.name, image_of(store.read_source(found.key)))
         yield from [finding] if finding else []
 
 
-def _since(rows: list[Row], time: datetime | None) -> list[Row]:
+def _since(rows: list[HistoryRow], time: datetime | None) -> list[HistoryRow]:
     """The rows without those at the beginning that are older."""
     if time is None:
         return rows

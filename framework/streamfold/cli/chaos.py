@@ -49,7 +49,7 @@ REFUSED = {
 """Options of a replay that say where to write, how, or whom to call: runs under faults do none of it."""
 
 
-class Taken(NamedTuple):
+class TakenRecords(NamedTuple):
     """What was read: the changes to deliver, how many were of declared targets, and the bad lines left out."""
 
     changes: list["Change"]
@@ -57,7 +57,7 @@ class Taken(NamedTuple):
     bad_lines: list[BadLine]
 
 
-class Outcome(NamedTuple):
+class ChaosOutcome(NamedTuple):
     """What all runs came to. ``clean`` is what is wrong without any fault, and then there are no runs.
 
     ``unproved`` names handlers that runs of these records do not prove, ``left_out`` says what else was not tried.
@@ -148,12 +148,12 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
     return REPORTED if outcome.clean or outcome.diverged or taken.bad_lines else 0
 
 
-def _read(app: App, settings: Settings, files: tuple[str, ...], *, keep_going: bool) -> Taken:
+def _read(app: App, settings: Settings, files: tuple[str, ...], *, keep_going: bool) -> TakenRecords:
     from streamfold.testing.recorded import RECORDS_MAX
 
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - as the replay warns
     origins = Origins(app.source_tables, settings, warn, app.tables)
-    taken, derived = Taken([], 0, []), 0
+    taken, derived = TakenRecords([], 0, []), 0
     for change in _changes(origins, files, taken.bad_lines, keep_going=keep_going):
         if app.derived(change.item):
             derived += 1
@@ -192,19 +192,19 @@ def _shown(seeds: Iterable[int], *, shown: bool) -> Iterable[int]:
     return track(list(seeds), "runs", console=console, transient=True)
 
 
-def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> Outcome:
+def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> ChaosOutcome:
     from streamfold.testing.coverage import not_injected
 
     if problem := recording.clean_problem():
-        return Outcome(problem, [], None)
+        return ChaosOutcome(problem, [], None)
     runs = [recording.run(seed, only) for seed in seeds]
     injected = {fault for run in runs for fault in run.faults}
     left_out = (*recording.left_out, *not_injected(recording.offered, injected))
-    outcome = Outcome(None, runs, None, recording.unproved, left_out)
+    outcome = ChaosOutcome(None, runs, None, recording.unproved, left_out)
     return outcome._replace(shortest=recording.shortest(outcome.diverged[0])) if outcome.diverged else outcome
 
 
-def _table(outcome: Outcome) -> list[dict[str, Any]]:
+def _table(outcome: ChaosOutcome) -> list[dict[str, Any]]:
     """Per fault: how often it was injected, into how many runs, and how many of these diverged."""
     injected: Counter[str] = sum((run.faults for run in outcome.runs), Counter())
     return [
@@ -218,7 +218,7 @@ def _table(outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def _print_json(outcome: Outcome, taken: Taken, seed: int) -> None:
+def _print_json(outcome: ChaosOutcome, taken: TakenRecords, seed: int) -> None:
     shortest = outcome.shortest
     found = {
         "records": len(taken.changes),
@@ -237,7 +237,7 @@ def _print_json(outcome: Outcome, taken: Taken, seed: int) -> None:
     click.echo(as_json(found))
 
 
-def _print(outcome: Outcome, taken: Taken, options: dict[str, Any], faults: str | None) -> None:
+def _print(outcome: ChaosOutcome, taken: TakenRecords, options: dict[str, Any], faults: str | None) -> None:
     for bad in taken.bad_lines:
         click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
     if outcome.clean:
@@ -261,11 +261,11 @@ def _print(outcome: Outcome, taken: Taken, options: dict[str, Any], faults: str 
         _print_diverged(outcome, outcome.shortest, options, faults)
 
 
-def _counts(outcome: Outcome) -> Iterator[tuple[int, int]]:
+def _counts(outcome: ChaosOutcome) -> Iterator[tuple[int, int]]:
     return ((run.deliveries, run.faults.total()) for run in outcome.runs)
 
 
-def _print_diverged(outcome: Outcome, shortest: "Shortest", options: dict[str, Any], faults: str | None) -> None:
+def _print_diverged(outcome: ChaosOutcome, shortest: "Shortest", options: dict[str, Any], faults: str | None) -> None:
     first, *others = outcome.diverged
     steps = [*shortest.records, *shortest.story]
     lines = [f"Run with seed {first.seed} diverged. {shortest.problem}", "", "The shortest steps that were found:"]

@@ -12,17 +12,17 @@ from streamfold.app import App
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.expressions import Action, state_attributes
+from streamfold.engines.expressions import ActionRequest, state_attributes
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.ledger.item import source_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import DECODERS, RawImage
-from streamfold.replay.replay import Source
+from streamfold.replay.replay import SourceImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, CONFLICT
 
 TRIES_MAX = 8
@@ -122,11 +122,11 @@ class SourceWriter:
         self.application = application
         self.pause = pause
 
-    def __call__(self, images: Iterable[Source]) -> None:
+    def __call__(self, images: Iterable[SourceImage]) -> None:
         for item, raw, version in images:
             self._put(item, [self._note(item, version), self._write(item, raw)])
 
-    def _put(self, item: ItemKey, actions: list[Action]) -> None:
+    def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
         name = " / ".join(str(part) for part in item[1:] if part is not None)
         for attempt in range(TRIES_MAX):
             refused = self.engine.send(actions)
@@ -138,7 +138,7 @@ class SourceWriter:
             self.pause(PAUSE_SECONDS * 2**attempt)
         raise EngineError(f"Source item {name} could not be put: the tables do not take more writes.")
 
-    def _note(self, item: ItemKey, version: str) -> Action:
+    def _note(self, item: ItemKey, version: str) -> ActionRequest:
         return {
             "Update": {
                 "TableName": self.engine.requests.state_table,
@@ -149,7 +149,7 @@ class SourceWriter:
             }
         }
 
-    def _write(self, item: ItemKey, raw: RawImage | None) -> Action:
+    def _write(self, item: ItemKey, raw: RawImage | None) -> ActionRequest:
         requests = self.engine.requests
         table = requests.real_name(item[0])
         if raw is None:
@@ -189,7 +189,7 @@ class TableChains:
         missing = [name for name in self.tables if not self._has_stream(name)]
         return sorted({reader.name for _, target, reader in chained(self.app.routes) if target.table.name in missing})
 
-    def run(self, engine: Any, world: World) -> Report:
+    def run(self, engine: Any, world: Run) -> Report:
         """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
 
         A chain may lead from table to table and back: the streams are read in turns.
@@ -209,7 +209,7 @@ class TableChains:
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _wanted(self, name: str, records: Iterable[RawRecord], world: World) -> list[Change]:
+    def _wanted(self, name: str, records: Iterable[RawRecord], world: Run) -> list[Change]:
         """The changes of derived rows that a handler reads; those of other items came from the files."""
         table, real = self.tables[name]
         origins = Origins({name: table}, world.settings)

@@ -17,7 +17,7 @@ from streamfold.records.change import ItemKey, item_name
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
 
-Row = dict[str, Any]
+HistoryRow = dict[str, Any]
 
 
 class Audited(NamedTuple):
@@ -66,13 +66,13 @@ def audits_of(app: App, handler: str | None) -> list[Route]:
     return chosen
 
 
-def rows_of(store: Engine, found: Audited) -> list[Row]:
+def rows_of(store: Engine, found: Audited) -> list[HistoryRow]:
     """The history rows of one item as they are stored, in plain values, oldest change first."""
     rows = (decode({"M": item}) for item in store.items(found.target.table, found.partition))
     return [row for item, row in _sorted(found.target, rows) if item == found.item]
 
 
-def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Audited, list[Row]]]:
+def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Audited, list[HistoryRow]]]:
     """The history rows of every item that has some, each likewise.
 
     The rows of one partition come together, from DynamoDB too (Developer Guide, HowItWorks.Partitions).
@@ -95,7 +95,7 @@ def key_attributes(found: Audited) -> dict[str, KeyValue]:
     return found.source.attributes(*found.key[1:]) if found.key else {}
 
 
-def readable(target: Key, row: Row) -> Row:
+def readable(target: Key, row: HistoryRow) -> HistoryRow:
     """A row with its item and version, wherever its key holds them."""
     return told(target, row) or row
 
@@ -125,7 +125,7 @@ def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
     return None, sources[0]
 
 
-def _sorted(target: Key, rows: Any) -> list[tuple[str, Row]]:
+def _sorted(target: Key, rows: Any) -> list[tuple[str, HistoryRow]]:
     """The rows of one partition that are of the target, with their items, sorted by item and version."""
     named = [(row, told(target, row)) for row in rows]
     keyed = [((str(full["item"]), str(full["version"])), row) for row, full in named if full is not None]

@@ -14,7 +14,7 @@ from streamfold.cli.engines import (
     store_options,
 )
 from streamfold.cli.grids import print_grid
-from streamfold.cli.histories import Row, audited, handler_option, key_attributes, readable, rows_of, time_option
+from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
 from streamfold.derivations.audit.as_of import Past, item_as_of
 from streamfold.records.values import encode, to_json
@@ -71,7 +71,7 @@ def command(
         click.echo("No rows.", err=True)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[HistoryRow]) -> None:
     lines = ((name_text(row["at"]), _event(row), name_text(row.get("actor", "")), _changes(row)) for row in rows)
     if any("actor" in row for row in rows):
         print_grid(("at", "event", "actor", "changes"), lines)
@@ -79,11 +79,11 @@ def _print(rows: list[Row]) -> None:
         print_grid(("at", "event", "changes"), ((at, event, changes) for at, event, _, changes in lines))
 
 
-def _event(row: Row) -> str:
+def _event(row: HistoryRow) -> str:
     return f"{row['event']} (expired)" if row.get("expired") else str(row["event"])
 
 
-def _changes(row: Row) -> str:
+def _changes(row: HistoryRow) -> str:
     """A line for each attribute that changed."""
     lines = [f"{name_text(name)}: {_difference(entry)}" for name, entry in sorted(row["changes"].items())]
     return "\n".join([*lines, *(["(attributes did not fit the row)"] if "changes" in row.get("left_out", ()) else [])])

@@ -13,12 +13,12 @@ from streamfold.writes.guarded import (
     DeleteRow,
     DeleteState,
     GuardedPut,
+    GuardedWrite,
     LedgerWrite,
     PutRow,
     PutState,
     RowKey,
     StateKey,
-    Write,
 )
 
 
@@ -42,7 +42,7 @@ def whole_line(whole: Whole) -> str:
     return f"copy: {write_line(whole.row)}" if isinstance(whole, Copied) else str(whole)
 
 
-def write_line(write: Write) -> str:
+def write_line(write: GuardedWrite) -> str:
     """One write, with the condition that it is made on."""
     match write:
         case LedgerWrite():

@@ -25,17 +25,17 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
-from streamfold.cli.redriven import Told
+from streamfold.cli.redriven import RedriveTold
 from streamfold.engines import ChainEngine, Engine
 from streamfold.errors import RecordError, SettingsError, plain
 from streamfold.failures.documents import Delivered, StreamRange, left_of
-from streamfold.failures.places import Place, Waiting, open_place
+from streamfold.failures.places import Waiting, WaitingPlace, open_place
 from streamfold.failures.redrive import Redrive, Redriven, is_local
 from streamfold.failures.stream_range import Fetched
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import PutSources
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 
 REPORTED = 1
@@ -45,7 +45,7 @@ CHAINS = "chains"
 """Stands for the place of a record that a redriven row left in the state's own stream."""
 
 
-class Options(NamedTuple):
+class RedriveOptions(NamedTuple):
     """What the command line said."""
 
     store: Store
@@ -55,7 +55,7 @@ class Options(NamedTuple):
     json_output: bool
 
 
-class Opened(NamedTuple):
+class OpenedRedrive(NamedTuple):
     """The store of a redrive: its engine, and where source images go where it plays the application's tables."""
 
     engine: Engine
@@ -123,7 +123,7 @@ def command(
       streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
-    options = Options(Store(engine, state, endpoint_url), apply, external, yes, json_output)
+    options = RedriveOptions(Store(engine, state, endpoint_url), apply, external, yes, json_output)
     app, settings = application_and_settings(application, tables)
     with ExitStack() as stack:
         places = [open_place(source) for source in dict.fromkeys(sources)]
@@ -132,18 +132,20 @@ def command(
         sys.exit(_run(app, settings, places, options, stack))
 
 
-def _run(app: App, settings: Settings, places: Sequence[Place], options: Options, stack: ExitStack) -> int:
+def _run(
+    app: App, settings: Settings, places: Sequence[WaitingPlace], options: RedriveOptions, stack: ExitStack
+) -> int:
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     origins = Origins(app.source_tables, settings, warn, app.tables)
     waiting = _Waiting(places)
     opened = _open(app, settings, origins, waiting, options, stack)
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
-    world = World(settings, external=options.external, warn=warn, actions=actions)
+    world = Run(settings, external=options.external, warn=warn, actions=actions)
     dry_run = not options.apply
     redrive = Redrive(
         app, opened.engine, world, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources
     )
-    told = Told(dry_run, options.json_output)
+    told = RedriveTold(dry_run, options.json_output)
     try:
         for place, document in waiting:
             _redrive(redrive, place, document, told)
@@ -158,7 +160,7 @@ def _run(app: App, settings: Settings, places: Sequence[Place], options: Options
     return REPORTED if told.left_over else 0
 
 
-def _redrive(redrive: Redrive, place: Place, document: Waiting, told: Told) -> None:
+def _redrive(redrive: Redrive, place: WaitingPlace, document: Waiting, told: RedriveTold) -> None:
     """Redrives a document; a queue forgets its message once nothing of it is left over."""
     left_over = told.left_over
     for redriven in redrive.run(document):
@@ -168,27 +170,29 @@ def _redrive(redrive: Redrive, place: Place, document: Waiting, told: Told) -> N
         place.settle(document.receipt)
 
 
-def _note_chains(report: Report, told: Told) -> None:
+def _note_chains(report: Report, told: RedriveTold) -> None:
     for failure in report.failures:
         told.add(Redriven(CHAINS, "failed", failure.item, failure.sequence, failure.handler, why=failure.what))
 
 
 def _open(
-    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: Options, stack: ExitStack
-) -> Opened:
+    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: RedriveOptions, stack: ExitStack
+) -> OpenedRedrive:
     store = options.store
     if store.engine == "embedded":
         path = store.state or DEFAULT_STATE
         if not options.apply:
             copy = stack.enter_context(open_copy(app, path))
-            return Opened(copy, copy.put_sources)
+            return OpenedRedrive(copy, copy.put_sources)
         engine = open_embedded(app, path, must_exist=True)
         stack.callback(engine.close)
-        return Opened(engine, engine.put_sources, engine)
-    return Opened(_open_dynamodb(app, settings, origins, waiting, options))
+        return OpenedRedrive(engine, engine.put_sources, engine)
+    return OpenedRedrive(_open_dynamodb(app, settings, origins, waiting, options))
 
 
-def _open_dynamodb(app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: Options) -> Engine:
+def _open_dynamodb(
+    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: RedriveOptions
+) -> Engine:
     from streamfold.cli.dynamodb import confirm_writes
     from streamfold.engines.dynamodb import DynamoEngine
     from streamfold.engines.dynamodb_client import make_client
@@ -226,11 +230,11 @@ class _Fetch:
 class _Waiting:
     """The documents of all places; the first can be looked at before they are taken."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[WaitingPlace]) -> None:
         self._documents = ((place, waiting) for place in places for waiting in place)
-        self._first: list[tuple[Place, Waiting]] = []
+        self._first: list[tuple[WaitingPlace, Waiting]] = []
 
-    def __iter__(self) -> Iterator[tuple[Place, Waiting]]:
+    def __iter__(self) -> Iterator[tuple[WaitingPlace, Waiting]]:
         return chain(self._first, self._documents)
 
     def find_table(self, origins: Origins) -> None:

@@ -16,7 +16,7 @@ NUMBERS = ("written", "removed")
 
 
 @dataclass(slots=True)
-class Told:
+class RedriveTold:
     """What became of the records so far. With ``json_output`` each is printed at once, as one line."""
 
     dry_run: bool

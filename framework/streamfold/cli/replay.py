@@ -45,7 +45,7 @@ from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.replay.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.replay.replay import BATCH_RECORDS, PutSources, Replay, Summary
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 
 BATCH_RECORDS_MAX = 10_000
@@ -63,7 +63,7 @@ GARBAGE_THRESHOLD = 200_000
 """Allocations between two collections; Python's default of 700 collects a hundred times within one batch."""
 
 
-class Options(NamedTuple):
+class ReplayOptions(NamedTuple):
     """What the command line said."""
 
     application: str
@@ -82,7 +82,7 @@ class Options(NamedTuple):
     sample_rows: int
 
 
-class Opened(NamedTuple):
+class OpenedReplay(NamedTuple):
     """The store of a replay: its engine, where source images go, and on DynamoDB what runs the chains."""
 
     engine: Engine
@@ -170,7 +170,7 @@ def command(
       streamfold replay events/shop.jsonl --chaos --runs 50
     """
     store = Store(engine, state, endpoint_url)
-    options = Options(
+    options = ReplayOptions(
         application,
         store,
         tables,
@@ -194,7 +194,7 @@ def command(
     sys.exit(run(app, settings, files, options))
 
 
-def _check_options(options: Options) -> None:
+def _check_options(options: ReplayOptions) -> None:
     store = options.store
     if store.engine == "embedded":
         for given, name in (
@@ -219,10 +219,10 @@ def _check_options(options: Options) -> None:
             )
 
 
-def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
+def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    world = World(settings, external=options.external, archive=options.external or None, warn=warn, actions=actions)
+    world = Run(settings, external=options.external, archive=options.external or None, warn=warn, actions=actions)
     place = options.park or settings.park
     world.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)
@@ -248,14 +248,14 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: Options)
     return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
 
 
-def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], options: Options) -> int:
+def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
     from streamfold.cli.clients import explained
 
     with explained():
         return _run(app, settings, files, options)
 
 
-def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
+def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", options: ReplayOptions) -> OpenedReplay:
     if options.store.engine == "embedded":
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
@@ -263,13 +263,15 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
         if not state:
             engine = open_memory(app)
             cascades = any(route.kind == "cascade" for route in app.routes)  # nobody else reads source items here
-            return Opened(engine, engine.put_sources if cascades else None)
+            return OpenedReplay(engine, engine.put_sources if cascades else None)
         kept = open_embedded(app, state)
-        return Opened(kept, kept.put_sources)
+        return OpenedReplay(kept, kept.put_sources)
     return _open_dynamodb(app, settings, origins, lines, options)
 
 
-def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines", options: Options) -> Opened:
+def _open_dynamodb(
+    app: App, settings: Settings, origins: Origins, lines: "Lines", options: ReplayOptions
+) -> OpenedReplay:
     from streamfold.cli.clients import make_clients
     from streamfold.cli.dynamodb import SourceWriter, TableChains, confirm_writes, create_tables
     from streamfold.engines.dynamodb import DynamoEngine
@@ -288,10 +290,10 @@ def _open_dynamodb(app: App, settings: Settings, origins: Origins, lines: "Lines
     writer = SourceWriter(engine, app.name) if options.put_sources else None
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
     chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None
-    return Opened(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
+    return OpenedReplay(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
 
 
-def _run_chains(replay: Replay, opened: Opened) -> list[str]:
+def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
     """Follows the tables' streams; returns the handlers that could not run."""
     if opened.chains is None or replay.dry_run:
         return []
@@ -300,7 +302,7 @@ def _run_chains(replay: Replay, opened: Opened) -> list[str]:
     return missing
 
 
-def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None:
+def _print(summary: Summary, app: App, opened: OpenedReplay, options: ReplayOptions) -> None:
     if options.json_output:
         print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows)
     elif options.dry_run:
@@ -309,7 +311,7 @@ def _print(summary: Summary, app: App, opened: Opened, options: Options) -> None
         print_summary(summary, app, opened.engine, _advice(options, opened), options.sample_rows)
 
 
-def _advice(options: Options, opened: Opened) -> Advice:
+def _advice(options: ReplayOptions, opened: OpenedReplay) -> Advice:
     """The options with which other commands find this application and what this replay made."""
     store = options.store
     app = f" --app {options.application}" if options.application != DEFAULT_APPLICATION else ""

@@ -21,7 +21,7 @@ from streamfold.commit.plan import (
     without,
     without_row,
 )
-from streamfold.commit.recompute import Named, Unsettled, settle
+from streamfold.commit.recompute import NamedRows, Unsettled, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.commit.sending import CONFLICT_TRIES_MAX, pause_seconds, throttled
 from streamfold.derivations.index.conflicts import conflicts
@@ -37,14 +37,14 @@ from streamfold.writes.guarded import (
     THROTTLED,
     AddRow,
     DeleteRow,
+    GuardedWrite,
     LedgerWrite,
-    Left,
+    LeftBehind,
     PutRow,
     Reason,
     Refused,
     RowKey,
     StateKey,
-    Write,
 )
 from streamfold.writes.sizes import too_large
 
@@ -53,7 +53,7 @@ ROUNDS_MAX = 8
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 
-Lane = tuple[str, ItemKey]
+HandlerAndItem = tuple[str, ItemKey]
 """A handler and an item: the changes that a failure holds."""
 
 
@@ -65,7 +65,7 @@ class Attempt(NamedTuple):
     conflicts: int = 0
 
 
-class World(NamedTuple):
+class CommitWorld(NamedTuple):
     """What the committer needs of the world, passed in so that tests can play it. ``pause`` raises ``NotStarted`` where
     there is no time for it, as the engine does for its calls.
     """
@@ -86,8 +86,8 @@ class Committer:
     def __init__(
         self,
         engine: Engine,
-        world: World,
-        named: Callable[[Unit, LedgerItem], Named],
+        world: CommitWorld,
+        named: Callable[[Unit, LedgerItem], NamedRows],
         unsettled: Unsettled,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
         retired: Collection[str] = (),
@@ -100,12 +100,12 @@ class Committer:
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
         self.unsettled = unsettled
-        self.held: set[Lane] = set()
+        self.held: set[HandlerAndItem] = set()
         self.read_ahead = False
         self.fatal: EngineError | None = None
         self.written: set[RowKey | StateKey] = set()
         self.behind: list[Unit] = []
-        self.tried: dict[Lane, int] = {}
+        self.tried: dict[HandlerAndItem, int] = {}
 
     def run(self, plan: Plan) -> Outcome:
         """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and settles."""
@@ -155,7 +155,7 @@ class Committer:
                         self.unsettled.lower(effect.key, effect.contributors, unit.routes, unit.changes)
             if isinstance(unit.guard, LedgerWrite):
                 for part in unit.guard.parts:
-                    self.unsettled.note(unit.item, Left(unit.guard.key, part.handler, part.left or ""))
+                    self.unsettled.note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left or ""))
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._again(self._found(pages, consistent=True), attempt.rounds)
@@ -213,7 +213,7 @@ class Committer:
         found = self._filled(unit, LedgerItem.of(reason.item))
         return [] if found is None else self._planned(unit, found)
 
-    def _without_stale(self, units: list[Unit], write: Write, reason: Reason) -> list[Unit]:
+    def _without_stale(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
         """The units as they are sent again after a row refused: without the effect where it is older than what is
         stored, or takes back what the row does not have; with an addition where others add to the row too.
 

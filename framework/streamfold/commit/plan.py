@@ -20,18 +20,18 @@ from streamfold.writes.guarded import (
     Claim,
     DeleteState,
     GuardedPut,
+    GuardedWrite,
     LedgerWrite,
     PutRow,
     PutState,
     RowKey,
     RowWrite,
     StateKey,
-    Write,
 )
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes, too_large
 
 UnitWrite = RowWrite | PutState | DeleteState
-Place = RowKey | StateKey
+WrittenKey = RowKey | StateKey
 
 
 class Unit(NamedTuple):
@@ -57,7 +57,7 @@ class Chunk(NamedTuple):
     """One transaction: the guards of its units first, in their order, then the writes of rows, merged."""
 
     units: tuple[Unit, ...]
-    writes: tuple[Write, ...]
+    writes: tuple[GuardedWrite, ...]
 
 
 class KeyedPut(NamedTuple):
@@ -166,7 +166,7 @@ def exceeds_transaction(unit: Unit) -> bool:
     return len(unit.effects) >= ACTIONS_MAX or too_large((unit.guard, *unit.effects))
 
 
-def without(unit: Unit, stale: Iterable[Place]) -> Unit:
+def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
     """A unit without the row-guarded effects that were refused as older than what is stored."""
     places = set(stale)
     left = tuple(effect for effect in unit.effects if effect.key not in places)
@@ -176,7 +176,7 @@ def without(unit: Unit, stale: Iterable[Place]) -> Unit:
     return unit._replace(effects=left, tallies=(Tally.of(unit.routes[0].name, rows),))
 
 
-def without_row(effects: Iterable[UnitWrite], key: Place, *, there: bool) -> tuple[UnitWrite, ...]:
+def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
     """Effects that take back or amend what was added to a row which does not have it: somebody removed that row.
 
     The ledger goes on without the row. One that is ``there``, made again by others, is told that entries moved.
@@ -220,7 +220,7 @@ def _alone(unit: Unit) -> Chunk:
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units by the rows that they share, the most shared first, then claims in the order of their changes."""
     ledger = [unit for unit in units if unit.steps]
-    touched: Counter[Place] = Counter(
+    touched: Counter[WrittenKey] = Counter(
         effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
     )
     shared = {key: (count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
@@ -228,7 +228,7 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     yield from (unit for unit in units if not unit.steps)
 
 
-def _anchor(unit: Unit, shared: Mapping[Place, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
+def _anchor(unit: Unit, shared: Mapping[WrittenKey, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
     """Where a unit stands: beside those that share its hottest row, among them beside those that share the next."""
     rows = sorted((shared[effect.key] for effect in unit.effects if effect.key in shared), reverse=True)
     return (0, [(-count, name) for count, name in rows]) if rows else (1, [])
@@ -241,7 +241,7 @@ class _ChunkBuilder:
         self.actions = actions
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
-        self.rows: dict[Place, UnitWrite] = {}
+        self.rows: dict[WrittenKey, UnitWrite] = {}
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
@@ -268,8 +268,8 @@ class _ChunkBuilder:
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
-    def _merged(self, unit: Unit) -> dict[Place, UnitWrite] | None:
-        merged: dict[Place, UnitWrite] = {}
+    def _merged(self, unit: Unit) -> dict[WrittenKey, UnitWrite] | None:
+        merged: dict[WrittenKey, UnitWrite] = {}
         for effect in unit.effects:
             present = merged.get(effect.key) or self.rows.get(effect.key)
             joined = effect if present is None else _join(present, effect)

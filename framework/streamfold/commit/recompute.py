@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
-from streamfold.commit.sending import Throttled, pause_seconds, throttled
+from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
 from streamfold.derivations.attributes.stored import is_truth
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -33,7 +33,7 @@ from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
     THROTTLED,
-    Left,
+    LeftBehind,
     Moved,
     RowKey,
     SettleRow,
@@ -46,12 +46,12 @@ ROUNDS_MAX = 8
 PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
 
-Row = Mapping[str, Any]
+RowValues = Mapping[str, Any]
 Touched = Mapping[RowKey, tuple[Moved, ...]]
 
 
 @dataclass(slots=True)
-class Named:
+class NamedRows:
     """The rows that an item names, and that an attempt that died may have left unfinished: counted rows that may stand
     empty, rows whose entries moved, and truths that are to be copied onto their items.
     """
@@ -84,7 +84,7 @@ class Named:
         for key, places in moved.items():
             self.take(key, places)
 
-    def join(self, other: "Named") -> None:
+    def join(self, other: "NamedRows") -> None:
         """Takes all that another names."""
         self.rows |= other.rows
         self.truths |= other.truths
@@ -110,8 +110,8 @@ class Unsettled:
         self.lowered: dict[RowKey, int] = {}
         self.causes: dict[RowKey, list[Cause]] = {}
         self.truths: dict[RowKey, list[Cause]] = {}
-        self.left: dict[Place, Left] = {}
-        self.unfinished: set[Place] = set()
+        self.left: dict[ItemAndHandler, LeftBehind] = {}
+        self.unfinished: set[ItemAndHandler] = set()
 
     def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Takes those of the rows that are truths."""
@@ -129,7 +129,7 @@ class Unsettled:
         self.lowered[row] = self.lowered.get(row, 0) + contributors
         self._cause(row, routes, changes)
 
-    def take(self, named: Named, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+    def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Takes all that an attempt that died may have left unfinished."""
         for row in named.rows:
             if row not in self.lowered:
@@ -138,7 +138,7 @@ class Unsettled:
             self.add(row, moved, routes, changes)
         self.touch(named.truths, routes, changes)
 
-    def note(self, item: ItemKey, left: Left) -> None:
+    def note(self, item: ItemKey, left: LeftBehind) -> None:
         """Takes what a ledger item says was left behind: it is taken away once all of it is finished."""
         if left.text:
             self.left[item, left.handler] = left
@@ -147,7 +147,7 @@ class Unsettled:
         """Takes what a ledger item that was read says was left behind by these handlers."""
         for route in routes:
             if route.name in found.parts:
-                self.note(item, Left(key, route.name, found.parts[route.name].left))
+                self.note(item, LeftBehind(key, route.name, found.parts[route.name].left))
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes of whom something failed, before it is decided what becomes of the records."""
@@ -166,7 +166,7 @@ class Unsettled:
 
 
 Cause = tuple[Change, Route]
-Place = tuple[ItemKey, str]
+ItemAndHandler = tuple[ItemKey, str]
 """An item and a handler."""
 
 
@@ -220,14 +220,14 @@ def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], wr
         try:
             if key in rows and not _settled(engine, key, rows[key], moved, written):
                 again[key] = moved
-        except Throttled:
+        except TableThrottled:
             return again | dict(islice(touched.items(), number, None))
         except (EngineError, HandlerError) as error:
             failed[key] = error
     return again
 
 
-def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved], written: set[RowKey]) -> bool:
+def _settled(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved], written: set[RowKey]) -> bool:
     """Whether the row shows what its entries say; False where another process moved them meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
@@ -251,7 +251,7 @@ def _settled(engine: Engine, key: RowKey, row: Row, moved: Iterable[Moved], writ
     return False
 
 
-def _as_ordered(row: Row, moved: Moved) -> Moved | None:
+def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
     """What moved, ordered as the row's attribute is where the code at hand does not say; None where neither does."""
     if moved.ordering:
         return moved
@@ -259,7 +259,7 @@ def _as_ordered(row: Row, moved: Moved) -> Moved | None:
     return moved._replace(ordering=ordering) if ordering else None
 
 
-def _concerns(row: Row, moved: Moved) -> bool:
+def _concerns(row: RowValues, moved: Moved) -> bool:
     """Whether something moved among the entries that count, as far as the row tells."""
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
@@ -302,7 +302,7 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
     return Shows(tuple(found.values()), "")
 
 
-def _show(row: Row, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
     """Notes what the row is to have of one attribute's entries, and what it is to lose."""
     edge, names = EDGE + moved.name, [moved.name]
     if moved.name == PLAIN_ENTRY:

@@ -7,18 +7,18 @@ from streamfold.errors import HandlerError, RowTaken, told
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.records.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
 from streamfold.routes.route import Route
-from streamfold.writes.guarded import AddRow, DeleteRow, GuardedPut, PutRow, Reason, RowKey, StateKey, Write
+from streamfold.writes.guarded import AddRow, DeleteRow, GuardedPut, GuardedWrite, PutRow, Reason, RowKey, StateKey
 
 LARGEST_SHOWN = 3
 """Attributes of a row that is too large which a message names."""
 
 
-def is_stale(write: Write, reason: Reason) -> bool:
+def is_stale(write: GuardedWrite, reason: Reason) -> bool:
     """Whether a write was refused only because the row is as new: a row-guarded one, over a row of its own."""
     return isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason)
 
 
-def is_added_to(write: Write, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
+def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
     """Whether a whole row was refused because others add to it: it counts contributors, and bears no owner."""
     return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
 
@@ -38,7 +38,7 @@ def _is_added_to(reason: Reason) -> bool:
     return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
 
 
-def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
+def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerError:
     """Why a row will not take a handler's write, however often that is tried."""
     if isinstance(write, AddRow):
         wants, was = "adds to", "put or deleted"
@@ -52,7 +52,7 @@ def not_its_row(route: Route, write: Write, reason: Reason) -> HandlerError:
     )
 
 
-def not_the_owner(write: Write, reason: Reason) -> HandlerError:
+def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
     """Why a row will not take a write: ``RowTaken`` while it is another item's, which may still give it up."""
     owner = "another item" if reason.item is None else reason.item.get(OWNER)
     kind = HandlerError if owner is None else RowTaken

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, HandlerError, told
-from streamfold.run import SECONDS_A_DAY, World
-from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, Refused, Write
+from streamfold.run import SECONDS_A_DAY, Run
+from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, GuardedWrite, Refused
 
 CONFLICT_TRIES_MAX = 4
 CONFLICT_SECONDS = 0.05
@@ -17,19 +17,19 @@ THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 
 
-class Throttled(EngineUnavailable):
+class TableThrottled(EngineUnavailable):
     """Raised when the store was throttled at every try: what goes to the same table next would be, too."""
 
 
-def throttled() -> Throttled:
-    return Throttled("The store is throttled; what was not sent is sent when the record comes again.")
+def throttled() -> TableThrottled:
+    return TableThrottled("The store is throttled; what was not sent is sent when the record comes again.")
 
 
-def send(engine: Engine, writes: Sequence[Write], world: World) -> Refused | None:
+def send(engine: Engine, writes: Sequence[GuardedWrite], world: Run) -> Refused | None:
     """Sends writes as one transaction, again after a conflict; returns what a condition refused.
 
-    Raises ``EngineUnavailable`` after too many conflicts, ``Throttled`` if the last was no conflict but a throttled
-    table, ``HandlerError`` where the store will never take the writes.
+    Raises ``EngineUnavailable`` after too many conflicts, ``TableThrottled`` if the last was a throttled table and no
+    conflict, ``HandlerError`` where the store will never take the writes.
     """
     codes: set[str] = set()
     for number in range(CONFLICT_TRIES_MAX):
@@ -56,6 +56,6 @@ def pause_seconds(codes: Collection[str], number: int) -> float:
     return factor * CONFLICT_SECONDS * (1 << number) * (0.5 + random.random())  # noqa: S311 - jitter
 
 
-def expires_at(world: World) -> int:
+def expires_at(world: Run) -> int:
     """The time to live of what is written now."""
     return int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY

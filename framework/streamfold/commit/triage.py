@@ -28,7 +28,7 @@ from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.records.change import Change
 from streamfold.routes.policy import Policy
 from streamfold.routes.route import Route
-from streamfold.run import World
+from streamfold.run import Run
 
 ROUNDS_MAX = 3
 """Times that an attempt is noted beside another process that notes one; then the record comes again uncounted."""
@@ -40,7 +40,7 @@ NO_PLACE = (
     "or replay --park FILE)."
 )
 
-Known = tuple[str, int]
+FailureMark = tuple[str, int]
 
 
 class Triage:
@@ -49,13 +49,13 @@ class Triage:
     ``parked`` counts by handler, ``first`` says which record of it was parked first, and why.
     """
 
-    def __init__(self, application: str, engine: Engine, world: World) -> None:
+    def __init__(self, application: str, engine: Engine, world: Run) -> None:
         self.application = application
         self.engine = engine
         self.world = world
         self.parked: Counter[str] = Counter()
         self.first: dict[str, str] = {}
-        self._decided: dict[Known, Failed | None] = {}
+        self._decided: dict[FailureMark, Failed | None] = {}
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""

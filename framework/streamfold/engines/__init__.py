@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import PutRow, Refused, RowKey, StateKey, Write
+from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
 
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
@@ -43,7 +43,7 @@ class Engine(Protocol):
     outcome is unknown; doing the same again is safe, because guards decide).
     """
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         """Carries out all of the writes, or none: then says why. ``expires_at`` (epoch seconds) stamps what expires."""
         ...
 

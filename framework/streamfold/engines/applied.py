@@ -18,6 +18,7 @@ from streamfold.writes.guarded import (
     Claim,
     DeleteRow,
     GuardedPut,
+    GuardedWrite,
     LedgerWrite,
     PutRow,
     PutState,
@@ -29,18 +30,17 @@ from streamfold.writes.guarded import (
     StateKey,
     StateWrite,
     SwapState,
-    Write,
 )
 from streamfold.writes.sizes import too_large
 
 ABSENT = Reason(CONDITION)
 NOTHING = {"N": "0"}
 
-Row = dict[str, Any]
+Attributes = dict[str, Any]
 StateItem = dict[str, Any]
 
 
-def refused_as_a_whole(writes: Sequence[Write], actions_max: int) -> Refused | None:
+def refused_as_a_whole(writes: Sequence[GuardedWrite], actions_max: int) -> Refused | None:
     """Refuses what no transaction may be: too many writes, two of one item, or over 4 MB.
 
     A store with more than DynamoDB's number of writes in a transaction knows no limit of bytes either.
@@ -97,7 +97,9 @@ def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateIte
     return {name: value for name, value in before.items() if name not in names}
 
 
-def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, expires_at: int) -> Row | Reason | None:
+def row_after(
+    write: RowWrite | SettleRow, before: Attributes | None, table: Table, expires_at: int
+) -> Attributes | Reason | None:
     """The row after a write; None where there is none then. Raises ``HandlerError`` for what cannot be stored."""
     match write:
         case AddRow():
@@ -109,7 +111,7 @@ def row_after(write: RowWrite | SettleRow, before: Row | None, table: Table, exp
     return _put_or_delete(write, before, table)
 
 
-def is_empty(row: Row | None) -> bool:
+def is_empty(row: Attributes | None) -> bool:
     """Whether a row is there and nothing contributes to it."""
     return row is not None and row.get(CONTRIBUTORS) == NOTHING
 
@@ -140,7 +142,7 @@ def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> St
     return item
 
 
-def _add(write: AddRow, before: Row | None, table: Table) -> Row | Reason:
+def _add(write: AddRow, before: Attributes | None, table: Table) -> Attributes | Reason:
     if not takes(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
     row = dict(before) if before else key_attributes(table, write.key)
@@ -161,13 +163,13 @@ def _add(write: AddRow, before: Row | None, table: Table) -> Row | Reason:
     return row
 
 
-def _settle(write: SettleRow, before: Row | None) -> Row | Reason:
+def _settle(write: SettleRow, before: Attributes | None) -> Attributes | Reason:
     if before is None or not settles(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
     return settled(write, before)
 
 
-def _put_or_delete(write: PutRow | DeleteRow, before: Row | None, table: Table) -> Row | Reason | None:
+def _put_or_delete(write: PutRow | DeleteRow, before: Attributes | None, table: Table) -> Attributes | Reason | None:
     if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
         return Reason(CONDITION, decode({"M": before}))
     if isinstance(write, DeleteRow):
@@ -175,7 +177,7 @@ def _put_or_delete(write: PutRow | DeleteRow, before: Row | None, table: Table) 
     return {**key_attributes(table, write.key), **encode(write.attributes)["M"]}
 
 
-def _guarded_put(write: GuardedPut, before: Row | None, table: Table, expires_at: int) -> Row | Reason:
+def _guarded_put(write: GuardedPut, before: Attributes | None, table: Table, expires_at: int) -> Attributes | Reason:
     if before is not None and not row_is_older(before, write):
         return Reason(CONDITION, decode({"M": before}))
     row = key_attributes(table, write.key) | {VERSION: {"S": write.version}}

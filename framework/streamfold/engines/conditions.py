@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
-from streamfold.records.values import WIDE, decode_number, encode
-from streamfold.routes.aggregates import Number
+from streamfold.records.values import WIDE, Number, decode_number, encode
 from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, SettleRow
 
 

@@ -10,13 +10,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from streamfold.derivations.attributes.stored import stored_key
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
-from streamfold.engines.expressions import Action, Expression, Requests, state_attributes
+from streamfold.engines.expressions import ActionRequest, Expression, Requests, state_attributes
 from streamfold.engines.statements import (
     BUSY,
     DUPLICATE,
     STATEMENTS_MAX,
     UNSTORABLE,
-    Answer,
+    Answered,
     Statement,
     code,
     forgetting,
@@ -34,12 +34,12 @@ from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,
     AbsentSource,
+    GuardedWrite,
     PutRow,
     Reason,
     Refused,
     RowKey,
     StateKey,
-    Write,
 )
 
 BATCH_GET_KEYS_MAX = 100
@@ -96,7 +96,7 @@ class DynamoEngine:
             self._others[region] = self._regional(region)
         return self._others[region]
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         try:
             actions = [self.requests.action(write, expires_at) for write in writes]
         except HandlerError:
@@ -107,7 +107,7 @@ class DynamoEngine:
             return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
         return self.send(actions)
 
-    def send(self, actions: Sequence[Action]) -> Refused | None:
+    def send(self, actions: Sequence[ActionRequest]) -> Refused | None:
         """Carries out actions in one transaction."""
         return self._sent(len(actions), self.client.transact_write_items, {"TransactItems": actions})
 
@@ -118,7 +118,7 @@ class DynamoEngine:
         except ClientError as error:
             return self._refused(error, actions)
 
-    def _unstorable(self, write: Write, expires_at: int) -> Reason | None:
+    def _unstorable(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         try:
             self.requests.action(write, expires_at)
         except HandlerError as error:
@@ -136,7 +136,7 @@ class DynamoEngine:
         answers = self._execute(statements)
         return unstorable + [key for key in statements if key not in answers or not self._is_there(answers[key])]
 
-    def _is_there(self, answer: Answer) -> bool:
+    def _is_there(self, answer: Answered) -> bool:
         """Whether a row is there after its insertion, that or an earlier one. Raises where no row would be."""
         why = code(answer)
         if why in (*BUSY, *UNSTORABLE):
@@ -156,12 +156,12 @@ class DynamoEngine:
             raise EngineUnavailable(f"{len(left)} of {len(statements)} empty rows could not be removed: they are busy.")
         return [key for key, answer in answers.items() if "Item" in answer]
 
-    def _execute(self, statements: Mapping[RowKey, Statement]) -> dict[RowKey, Answer]:
+    def _execute(self, statements: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
         """What was answered last to each statement; nothing to those that were not sent, or not for certain.
 
         A busy row is tried again; once one stays so, what follows is tried once, so that pauses do not add up.
         """
-        answers: dict[RowKey, Answer] = {}
+        answers: dict[RowKey, Answered] = {}
 
         def attempt(keys: list[RowKey]) -> list[RowKey]:
             answers.update(zip(keys, self._answers([statements[key] for key in keys]), strict=True))
@@ -178,10 +178,10 @@ class DynamoEngine:
                 break
         return answers
 
-    def _answers(self, statements: list[Statement]) -> list[Answer]:
+    def _answers(self, statements: list[Statement]) -> list[Answered]:
         """A call that is refused as a whole says not which statement is to blame: one by one only that one fails."""
         try:
-            answers: list[Answer] = self._ask(self.client.batch_execute_statement, Statements=statements)["Responses"]
+            answers: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)["Responses"]
             return answers
         except ClientError as error:
             (reason,) = self._refused(error, 1).reasons
@@ -190,7 +190,7 @@ class DynamoEngine:
             return [{"Error": {"Code": reason.code, "Message": reason.message}}] * len(statements)
         return [answer for statement in statements for answer in self._answers([statement])]
 
-    def _forbidden(self, answer: Answer) -> EngineError:
+    def _forbidden(self, answer: Answered) -> EngineError:
         if code(answer) == "ResourceNotFound":
             return self._missing()
         why = code(answer) or ""

@@ -13,7 +13,7 @@ from weakref import finalize
 
 from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
-    Row,
+    Attributes,
     is_empty,
     item_too_large,
     refused_as_a_whole,
@@ -39,6 +39,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     DeleteRow,
     Guard,
+    GuardedWrite,
     PutRow,
     Reason,
     Refused,
@@ -49,7 +50,6 @@ from streamfold.writes.guarded import (
     StateKey,
     StateWrite,
     SwapState,
-    Write,
 )
 
 HIGHEST = "\U0010ffff"
@@ -83,7 +83,7 @@ class EmbeddedEngine:
     def close(self) -> None:
         self._connection.close()
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         if refused := refused_as_a_whole(writes, self.actions_max):
             return refused
         return self._transact(writes, expires_at)
@@ -230,7 +230,7 @@ class EmbeddedEngine:
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
 
-    def _transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         with self._transaction():
             reasons = tuple(self._try(write, expires_at) for write in writes)
             if any(reasons):
@@ -238,13 +238,13 @@ class EmbeddedEngine:
                 return Refused(reasons)
         return None
 
-    def _try(self, write: Write, expires_at: int) -> Reason | None:
+    def _try(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         try:
             return self._write(write, expires_at)
         except HandlerError as error:
             return Reason(VALIDATION, None, str(error))
 
-    def _write(self, write: Write, expires_at: int) -> Reason | None:
+    def _write(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         if isinstance(write, StateWrite):
             found = self._state(write.key) if isinstance(write, Guard | SwapState) else None
             item = state_after(write, found, expires_at)
@@ -282,13 +282,13 @@ class EmbeddedEngine:
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
         return self._one(query, (table,)) is not None
 
-    def _row(self, key: RowKey) -> Row | None:
+    def _row(self, key: RowKey) -> Attributes | None:
         found = self._one(
             "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?", (key[0], sortable(key[1]), sortable(key[2]))
         )
         return loaded(self.path, found[0]) if found and found[0] else None
 
-    def _store(self, key: RowKey, before: Row | None, after: Row | None) -> Reason | None:
+    def _store(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> Reason | None:
         place = (key[0], sortable(key[1]), sortable(key[2]))
         if after is None:
             self._connection.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)

@@ -14,6 +14,7 @@ from streamfold.writes.guarded import (
     DeleteSource,
     DeleteState,
     GuardedPut,
+    GuardedWrite,
     LedgerPart,
     LedgerWrite,
     PutRow,
@@ -24,10 +25,9 @@ from streamfold.writes.guarded import (
     StateWrite,
     SwapState,
     UpdateSource,
-    Write,
 )
 
-Action = dict[str, dict[str, Any]]
+ActionRequest = dict[str, dict[str, Any]]
 """One action of a transaction: ``{"Update": {...}}``."""
 COMPARED_MAX = 150
 """Attributes of an image that are compared: an expression has 300 operators and 4 KB at most (Developer Guide,
@@ -66,7 +66,7 @@ class Requests:
         self.tables = tables
         self.state_table = state_table
 
-    def action(self, write: Write, expires_at: int) -> Action:
+    def action(self, write: GuardedWrite, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write."""
         if isinstance(write, StateWrite):
             return self._state_action(write, expires_at)
@@ -88,7 +88,7 @@ class Requests:
             case UpdateSource():
                 return {"Update": self._update_source(write)}
 
-    def _state_action(self, write: StateWrite, expires_at: int) -> Action:
+    def _state_action(self, write: StateWrite, expires_at: int) -> ActionRequest:
         match write:
             case LedgerWrite():
                 return {"Update": self._ledger(write, expires_at)}

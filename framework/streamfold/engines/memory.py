@@ -11,7 +11,7 @@ from typing import Any
 
 from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.applied import (
-    Row,
+    Attributes,
     is_empty,
     item_too_large,
     letters,
@@ -34,6 +34,7 @@ from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     VALIDATION,
     DeleteSource,
+    GuardedWrite,
     PutRow,
     Reason,
     Refused,
@@ -44,12 +45,11 @@ from streamfold.writes.guarded import (
     StateKey,
     StateWrite,
     UpdateSource,
-    Write,
 )
 
-Place = RowKey | StateKey
+PlaceKey = RowKey | StateKey
 NONE: tuple[str, StoredItem | None] = ("", None)
-Found = dict[Place, dict[str, Any] | None]
+FoundItems = dict[PlaceKey, dict[str, Any] | None]
 
 
 class MemoryEngine:
@@ -71,9 +71,9 @@ class MemoryEngine:
         self.tables = {table.name: table for table in (*tables, STATE)}
         self.wanted = wanted
         self.actions_max = actions_max
-        self.rows: dict[RowKey, Row] = {}
+        self.rows: dict[RowKey, Attributes] = {}
         self.state: dict[StateKey, dict[str, Any]] = {}
-        self.touched: set[Place] | None = None
+        self.touched: set[PlaceKey] | None = None
         self.source_tables: set[str] = set()
         self._places: dict[str, list[str]] = {}
         self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
@@ -82,7 +82,7 @@ class MemoryEngine:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         return refused_as_a_whole(writes, self.actions_max) or self._transact(writes, expires_at)
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
@@ -182,8 +182,8 @@ class MemoryEngine:
             if (item := self.rows.get(key) or self._sources[key][1]) is not None:
                 yield item
 
-    def _transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
-        done: Found = {}
+    def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
+        done: FoundItems = {}
         reasons = tuple(self._try(write, expires_at, done) for write in writes)
         if any(reasons):
             return Refused(reasons)
@@ -193,7 +193,7 @@ class MemoryEngine:
                 self._write_source(write)
         return None
 
-    def _try(self, write: Write, expires_at: int, done: Found) -> Reason | None:
+    def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
         """Notes what a write leaves in ``done``, or says why it is refused."""
         if isinstance(write, SourceWrite):
             return source_refusal(write, self._sources.get(write.key, NONE)[1] or self.rows.get(write.key))
@@ -221,7 +221,7 @@ class MemoryEngine:
         if self.wanted is not None and self.wanted(write.key):
             self._stream.add(change)
 
-    def _apply(self, done: Found) -> None:
+    def _apply(self, done: FoundItems) -> None:
         for key, after in done.items():
             if isinstance(key, StateKey):
                 self._apply_state(key, after)
@@ -246,7 +246,7 @@ class MemoryEngine:
             insort(self._places.setdefault(key.pk, []), key.sk)
         self.state[key] = after
 
-    def _emit(self, key: RowKey, before: Row | None, after: Row | None) -> None:
+    def _emit(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> None:
         change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
         if change is not None:
             self._stream.add(change)

@@ -17,7 +17,7 @@ DUPLICATE = "DuplicateItem"
 """The code of an ``INSERT`` whose row is there."""
 
 Statement = Mapping[str, Any]
-Answer = Mapping[str, Any]
+Answered = Mapping[str, Any]
 
 
 def insertion(requests: Requests, row: PutRow) -> Statement:
@@ -51,7 +51,7 @@ def forgetting(requests: Requests, key: StateKey, texts: Mapping[str, str]) -> S
     }
 
 
-def code(answer: Answer) -> str | None:
+def code(answer: Answered) -> str | None:
     """The code of a statement's error; None for one that was carried out."""
     found: str | None = answer.get("Error", {}).get("Code")
     return found

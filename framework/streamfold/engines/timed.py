@@ -7,8 +7,8 @@ from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.run import World
-from streamfold.writes.guarded import PutRow, Refused, RowKey, StateKey, Write
+from streamfold.run import Run
+from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
 
 
 class Timed:
@@ -18,11 +18,11 @@ class Timed:
     the commit can forget to look at the time, and none loses what the stages before it did.
     """
 
-    def __init__(self, engine: Engine, world: World) -> None:
+    def __init__(self, engine: Engine, world: Run) -> None:
         self.engine = engine
         self.begin = world.begin
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         self.begin()
         return self.engine.transact(writes, expires_at)
 

@@ -41,7 +41,7 @@ class StreamRange(NamedTuple):
         return self.stream_arn.split(":")[2:3] == ["kinesis"]
 
 
-class Form(NamedTuple):
+class DocumentForm(NamedTuple):
     """What a document says of a failed batch: forms of a stream's ARN, a sequence number and a shard's id."""
 
     arn: re.Pattern[str]
@@ -51,13 +51,13 @@ class Form(NamedTuple):
 
 FORMS = {
     # DynamoDB Streams API, StreamRecord and Shard
-    "DDBStreamBatchInfo": Form(
+    "DDBStreamBatchInfo": DocumentForm(
         re.compile(r"arn:[^:]*:dynamodb:.+"),
         re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}"),
         re.compile(r".{28,65}"),
     ),
     # Kinesis API, StreamARN, SequenceNumber and ShardId
-    "KinesisBatchInfo": Form(
+    "KinesisBatchInfo": DocumentForm(
         re.compile(r"arn:aws[^:]*:kinesis:.*:[0-9]{12}:stream/\S+"),
         re.compile(r"0|[1-9][0-9]{0,128}"),
         re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
@@ -72,7 +72,7 @@ class Delivered(NamedTuple):
     records: list[RawRecord]
 
 
-Left = Parked | Delivered | StreamRange
+LeftDocument = Parked | Delivered | StreamRange
 """What is left of a failure."""
 
 
@@ -85,7 +85,7 @@ def documents_of(value: Any) -> list[Document]:
     return documents
 
 
-def left_of(document: Document) -> Left:
+def left_of(document: Document) -> LeftDocument:
     """What a document holds. Raises ``RecordError`` with what was expected."""
     if document.get("Type") == NOTIFICATION and "Message" in document:
         (document,) = documents_of([_parsed("Message", document["Message"])])
@@ -106,7 +106,7 @@ def _parsed(name: str, text: Any) -> Any:
         raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
 
 
-def _range(name: str, form: Form, batch: Document) -> StreamRange:
+def _range(name: str, form: DocumentForm, batch: Document) -> StreamRange:
     told = {part: batch.get(part) for part in RANGE}
     found = StreamRange(*map(str, told.values()))
     numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))

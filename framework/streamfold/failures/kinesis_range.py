@@ -7,9 +7,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from streamfold.failures.documents import StreamRange
-from streamfold.failures.stream_range import Fetched, Page, fetched, gone, shard_gone
+from streamfold.failures.stream_range import Fetched, NumberedRecords, fetched, gone, shard_gone
 from streamfold.records.kinesis import SOURCE
-from streamfold.replay.stream import NOT_FOUND, Client, Record, error_code
+from streamfold.replay.stream import NOT_FOUND, Client, StreamRecord, error_code
 
 KEEPS = "a stream of Kinesis keeps them for 24 hours, unless its retention period was raised"
 """Developer Guide of Kinesis Data Streams, kinesis-extended-retention."""
@@ -37,7 +37,7 @@ def fetch(kinesis: Client, part: StreamRange) -> Fetched:
     return Fetched([], gone(part, shard_gone(part), KEEPS))
 
 
-def _pages(kinesis: Client, part: StreamRange, iterator: str | None) -> Iterator[Page]:
+def _pages(kinesis: Client, part: StreamRange, iterator: str | None) -> Iterator[NumberedRecords]:
     """The pages from an iterator on, to the end of the shard: an empty page ends it only at the tip of the stream."""
     while iterator is not None:
         page = kinesis.get_records(StreamARN=part.stream_arn, ShardIterator=iterator)
@@ -46,7 +46,7 @@ def _pages(kinesis: Client, part: StreamRange, iterator: str | None) -> Iterator
         iterator = None if is_at_tip else page.get("NextShardIterator")
 
 
-def lambda_record(record: Mapping[str, Any], part: StreamRange) -> Record:
+def lambda_record(record: Mapping[str, Any], part: StreamRange) -> StreamRecord:
     """The Lambda form of a record that boto3's ``get_records`` returned (Lambda Developer Guide, with-kinesis)."""
     return {
         "kinesis": {

@@ -14,9 +14,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from streamfold.errors import PlaceError, SettingsError
 from streamfold.failures.documents import EXPECTED, Document, documents_of
 from streamfold.parking import Clients, make_client
-from streamfold.replay.files import DOCUMENT_BYTES_MAX, BadLine, Form, RecordedFiles, read_bytes
+from streamfold.replay.files import DOCUMENT_BYTES_MAX, BadLine, FileForm, RecordedFiles, read_bytes
 
-DOCUMENTS = Form(documents_of, EXPECTED)
+DOCUMENTS = FileForm(documents_of, EXPECTED)
 MESSAGES_MAX = 10
 """Messages of one call (SQS API Reference, ReceiveMessage, DeleteMessageBatch)."""
 WAIT_SECONDS = 2
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
     receipt: str | None = None
 
 
-class Place(Protocol):
+class WaitingPlace(Protocol):
     """Where documents wait. Reading raises ``PlaceError``."""
 
     def __iter__(self) -> Iterator[Waiting]: ...
@@ -143,7 +143,7 @@ class SqsPlace:
         self._left = {}
 
 
-def open_place(name: str, clients: Clients | None = None) -> Place:
+def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
     """The place of this name. Raises ``SettingsError`` for text that names none."""
     make = clients or make_client
     if name.startswith("s3://"):

@@ -18,7 +18,7 @@ from streamfold.batch.report import Report
 from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
-from streamfold.failures.documents import Delivered, Left, StreamRange, left_of
+from streamfold.failures.documents import Delivered, LeftDocument, StreamRange, left_of
 from streamfold.failures.places import Waiting
 from streamfold.failures.repair import Repair, Repaired, routes_of
 from streamfold.failures.stream_range import Fetched
@@ -29,7 +29,7 @@ from streamfold.records.envelope import Origins, RawRecord, Seen
 from streamfold.replay.replay import PutSources, newest_sources
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
-from streamfold.run import World
+from streamfold.run import Run
 
 What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
 """What became of a record for a handler:
@@ -84,7 +84,7 @@ class Redrive:
 
     app: App
     engine: Engine
-    world: World
+    world: Run
     origins: Origins
     fetch: Fetch
     dry_run: bool = False
@@ -108,7 +108,7 @@ class Redrive:
             return
         yield from self._redriven(waiting.place, left)
 
-    def _redriven(self, place: str, left: Left) -> Iterator[Redriven]:
+    def _redriven(self, place: str, left: LeftDocument) -> Iterator[Redriven]:
         if isinstance(left, Parked):
             yield from self._parked(place, left)
             return

@@ -16,7 +16,7 @@ from streamfold.batch.known_forms import keep_kinds
 from streamfold.batch.planning import explained
 from streamfold.batch.process import check_application
 from streamfold.commit.plan import without_row
-from streamfold.commit.recompute import Named, settle
+from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import expires_at, pause_seconds
 from streamfold.derivations.attributes.stored import is_truth
@@ -32,8 +32,8 @@ from streamfold.ledger.reads import filled
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Fields, Route
-from streamfold.run import World
-from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, LedgerWrite, Refused, RowKey, Write
+from streamfold.run import Run
+from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
 ROUNDS_MAX = 8
 """Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
@@ -56,7 +56,7 @@ class Repaired(NamedTuple):
     conflicts: tuple[Unprocessable, ...] = ()
 
 
-class Work(NamedTuple):
+class RepairWork(NamedTuple):
     """One handler's part of one item, as it is to be led to what the source says."""
 
     item: ItemKey
@@ -82,7 +82,7 @@ class Repair:
 
     app: App
     engine: Engine
-    world: World
+    world: Run
     dry_run: bool = False
     timed: Timed = field(init=False)
 
@@ -107,10 +107,10 @@ class Repair:
         for route, fields in ledger_routes(self.app, item):
             if handlers is None or route.name in handlers:
                 with localcontext(EXACT):
-                    found.append(self._part(Work(item, route, fields, version), changes))
+                    found.append(self._part(RepairWork(item, route, fields, version), changes))
         return found
 
-    def _part(self, work: Work, changes: Iterable[Change]) -> Repaired:
+    def _part(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
         try:
             return self._carried_out(work, changes)
         except Exception as error:
@@ -118,7 +118,7 @@ class Repair:
                 raise
             return Repaired(work.item, work.route.name, error=explained(work.route, error))
 
-    def _carried_out(self, work: Work, changes: Iterable[Change]) -> Repaired:
+    def _carried_out(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
         written, removed, named = 0, 0, _named(self.app.name, work, changes)
         odd = OddRows()
         if not self.dry_run:
@@ -171,7 +171,7 @@ class Repair:
         if text := part.left or odd.left:
             self.timed.forget({transition.guard.key: {part.handler: text}})
 
-    def _planned(self, work: Work, named: Named, odd: OddRows) -> tuple[bool, Transition]:
+    def _planned(self, work: RepairWork, named: NamedRows, odd: OddRows) -> tuple[bool, Transition]:
         """The step to what the source says; whether the ledger stood at the version already.
 
         ``named`` takes the rows that the ledger item names.
@@ -188,7 +188,7 @@ class Repair:
         odd.left = stored.left if stored else ""
         return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
 
-    def _decide(self, writes: Sequence[Write], refused: Refused, number: int, odd: OddRows) -> None:
+    def _decide(self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows) -> None:
         """Returns where another round may help, after a pause if others are in the way. Raises where none does."""
         failing = [
             (write, reason)
@@ -232,7 +232,7 @@ def routes_of(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
     return [(route, fields) for route, fields in found.values() if route.ledger or not is_derived]
 
 
-def _writes(transition: Transition, odd: OddRows) -> list[Write]:
+def _writes(transition: Transition, odd: OddRows) -> list[GuardedWrite]:
     effects = transition.effects
     for key, there in odd.gone.items():
         effects = without_row(effects, key, there=there)
@@ -240,13 +240,13 @@ def _writes(transition: Transition, odd: OddRows) -> list[Write]:
     return [transition.guard, *moving]
 
 
-def _lowered(writes: Iterable[Write]) -> set[RowKey]:
+def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
     return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
 
 
-def _named(application: str, work: Work, changes: Iterable[Change]) -> Named:
+def _named(application: str, work: RepairWork, changes: Iterable[Change]) -> NamedRows:
     """The rows that the images of records name: an attempt that died may have left them empty or unsettled."""
-    named = Named()
+    named = NamedRows()
     for change in changes:
         for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
             try:

@@ -7,21 +7,29 @@ from typing import NamedTuple
 from botocore.exceptions import ClientError
 
 from streamfold.failures.documents import StreamRange
-from streamfold.replay.stream import EMPTY_PAGES_MAX, NOT_FOUND, TRIMMED, Client, Record, error_code, lambda_record
+from streamfold.replay.stream import (
+    EMPTY_PAGES_MAX,
+    NOT_FOUND,
+    TRIMMED,
+    Client,
+    StreamRecord,
+    error_code,
+    lambda_record,
+)
 
 PAGES_MAX = 10_000
 """Pages that are read for one range. A batch has 10,000 records at most (Lambda API Reference,
 CreateEventSourceMapping); those that the mapping filtered out lie between them."""
 
 KEEPS = "a stream keeps them for 24 hours"
-Page = list[tuple[int, Record]]
+NumberedRecords = list[tuple[int, StreamRecord]]
 """Records that came together, as Lambda delivers them, each with its sequence number."""
 
 
 class Fetched(NamedTuple):
     """The records of a range that are left, oldest first; ``gone`` says what is missing, None when nothing is."""
 
-    records: list[Record]
+    records: list[StreamRecord]
     gone: str | None = None
 
 
@@ -50,7 +58,7 @@ def _read(streams: Client, part: StreamRange, start: dict[str, str]) -> Fetched:
     return fetched(part, _pages(streams, part, answer["ShardIterator"]), KEEPS)
 
 
-def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator[Page]:
+def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator[NumberedRecords]:
     empty_pages = 0
     while iterator is not None and empty_pages < EMPTY_PAGES_MAX:
         page = streams.get_records(ShardIterator=iterator)
@@ -60,10 +68,10 @@ def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator
         iterator = page.get("NextShardIterator")
 
 
-def fetched(part: StreamRange, pages: Iterable[Page], keeps: str) -> Fetched:
+def fetched(part: StreamRange, pages: Iterable[NumberedRecords], keeps: str) -> Fetched:
     """What is left of a range, from the pages of its shard; these are read as far as the range goes."""
     first, last = int(part.first), int(part.last)
-    found: Page = []
+    found: NumberedRecords = []
     for page in islice(pages, PAGES_MAX):
         found += [(number, record) for number, record in page if first <= number <= last]
         if any(number >= last for number, _ in page):

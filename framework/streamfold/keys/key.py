@@ -31,7 +31,7 @@ class NearMiss(NamedTuple):
     value: str
 
 
-class Part:
+class KeyPart:
     """One part (partition or sort) of a template, compiled."""
 
     __slots__ = ("atoms", "attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
@@ -126,8 +126,8 @@ class Key:
         _check_types(partition, sort, self.table)
         if (sort is None) != (self.table.sort is None):
             raise DeclarationError(_sort_message(partition, sort, self.table))
-        self.partition = Part(partition, self.table.delimiter, PARTITION_BYTES_MAX)
-        self.sort = None if sort is None else Part(sort, self.table.delimiter, SORT_BYTES_MAX)
+        self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
+        self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
             if self.types[field.name].spec != field.spec:
@@ -142,7 +142,7 @@ class Key:
         self.wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[KeyPart, ...]:
         return (self.partition,) if self.sort is None else (self.partition, self.sort)
 
     def key(self, /, **fields: Any) -> dict[str, KeyValue]:
@@ -291,7 +291,7 @@ def _check_types(partition: object, sort: object, table: object) -> None:
         raise DeclarationError(f'Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table("shop").')
 
 
-def _holds(part: Part, name: str) -> bool:
+def _holds(part: KeyPart, name: str) -> bool:
     return any(field.name == name for field in part.fields)
 
 
@@ -361,7 +361,7 @@ def _ambiguous(pieces: tuple[str | Field, ...], delimiter: str) -> bool:
     return any(isinstance(piece, str) and delimiter not in piece for piece in between)
 
 
-def _prefix(part: Part, fields: Mapping[str, Any]) -> tuple[Any, bool]:
+def _prefix(part: KeyPart, fields: Mapping[str, Any]) -> tuple[Any, bool]:
     """The beginning of a part as far as the fields are known, and whether that is all of it."""
     if part.attribute_type != "S":
         name = part.fields[0].name

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from streamfold.errors import damaged
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
-from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, Held, HeldByName, Mark, all_held, moved, taken
+from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, HeldByName, HeldEntries, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
 from streamfold.records.change import ItemKey, item_name
-from streamfold.records.values import CANONICAL, WIDE, decode, number_text
-from streamfold.routes.aggregates import Number
+from streamfold.records.values import CANONICAL, WIDE, Number, decode, number_text
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import (
     NO_VALUES,
@@ -28,7 +27,7 @@ from streamfold.writes.guarded import (
 )
 
 
-class Part(NamedTuple):
+class RowPart(NamedTuple):
     """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest.
 
     ``ordered``: its entries below the row, by attribute. ``names``: the plain attributes, also where only the stored
@@ -46,7 +45,7 @@ LEFT_STAMP_LETTERS = 8
 """Letters of the step's stamp before what it left: whoever forgets late what another step left forgets nothing of it.
 """
 
-Contribution = dict[RowKey, Part]
+Contribution = dict[RowKey, RowPart]
 """All that one item contributes through one handler, by row."""
 
 
@@ -63,7 +62,7 @@ def stored_text(rows: Contribution) -> str:
     return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
 
 
-def _stored_row(key: RowKey, part: Part) -> str:
+def _stored_row(key: RowKey, part: RowPart) -> str:
     names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
     digest = f',"{part.digest}"' if part.digest or part.ordered or part.names else ""
@@ -100,7 +99,7 @@ def _rows(text: str) -> Contribution:
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         key = (table, _untagged(partition), _untagged(sort))
         entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
-        rows[key] = Part(
+        rows[key] = RowPart(
             {name: decode({"N": text}) for name, text in amounts.items()},
             None,
             rest[0] if rest else "",
@@ -112,7 +111,7 @@ def _rows(text: str) -> Contribution:
 
 def _held(stored: dict[str, Any]) -> HeldByName:
     return {
-        name: Held(ordering, {order: Entry(digest) for order, digest in entries.items()})
+        name: HeldEntries(ordering, {order: Entry(digest) for order, digest in entries.items()})
         for name, (ordering, entries) in stored.items()
     }
 
@@ -123,7 +122,7 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
-NO_PART = Part({}, None, "")
+NO_PART = RowPart({}, None, "")
 NO_ROWS: frozenset[RowKey] = frozenset()
 
 
@@ -158,7 +157,7 @@ def difference(
     return writes
 
 
-def _differs(previous: Part, part: Part) -> bool:
+def _differs(previous: RowPart, part: RowPart) -> bool:
     """Whether a row is to be written; the digest of a part with plain attributes tells all of it."""
     if part.plain is not None:
         return previous.digest != part.digest
@@ -213,11 +212,11 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
     left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
     for key, part in before.items():
         if ordered := taken(part.ordered, _ordered(after, key)) if part.ordered else NOTHING:
-            left[key] = Part({}, None, "", ordered)
+            left[key] = RowPart({}, None, "", ordered)
     if not left:
         return None
     for key, part in left_rows(known).items():
-        left[key] = Part({}, None, "", all_held(part.ordered, _ordered(left, key)))
+        left[key] = RowPart({}, None, "", all_held(part.ordered, _ordered(left, key)))
     return stored_text(left)
 
 
@@ -244,7 +243,7 @@ def _is_whole(route: Route, key: RowKey) -> bool:
     return target is None or target.whole
 
 
-def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: Part) -> PutRow:
+def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
     owner = owner_of(application, route, _target_of(route, key), item)
     return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 
@@ -259,7 +258,7 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _add(key: RowKey, previous: Part | None, part: Part | None) -> AddRow:
+def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
     """The addition that leads a row from one part of it to another; None where there is none."""
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
@@ -274,7 +273,7 @@ def _add(key: RowKey, previous: Part | None, part: Part | None) -> AddRow:
     )
 
 
-def _removed(was: Part, now: Part, plain: Mapping[str, Any]) -> tuple[str, ...]:
+def _removed(was: RowPart, now: RowPart, plain: Mapping[str, Any]) -> tuple[str, ...]:
     """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
     for name in plain:  # also those that were not ordered: a row that the item left, and nobody settled, still says so

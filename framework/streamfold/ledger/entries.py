@@ -40,7 +40,7 @@ class Entry:
     content: str | None = field(default=None, compare=False)
 
 
-class Held(NamedTuple):
+class HeldEntries(NamedTuple):
     """The entries of one source for one attribute of a row, by the text that orders them."""
 
     ordering: str
@@ -50,7 +50,7 @@ class Held(NamedTuple):
 PLAIN_ENTRY = ""
 """Stands for the name of an attribute where entries hold all plain attributes of a row."""
 
-HeldByName = Mapping[str, Held]
+HeldByName = Mapping[str, HeldEntries]
 NOTHING: HeldByName = MappingProxyType({})
 
 
@@ -63,24 +63,24 @@ class Mark(NamedTuple):
     stamp: str
 
 
-def held(value: Ordered, *, spread: bool = False) -> Held:
+def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
     """The one entry of a yielded value; ``spread``: of a row that is spread over shards."""
     content = value.content
     told = FORMS[value.ordering.form].by_value
     ordering = value.ordering.spread() if spread else value.ordering
-    return Held(str(ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
+    return HeldEntries(str(ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
 
 
-def joined(one: Held, other: Held) -> Held | None:
+def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
     """The entries of two rows of one key from one source; None where they do not fit each other."""
     if one.ordering != other.ordering:
         return None
     if any(one.entries[order] != entry for order, entry in other.entries.items() if order in one.entries):
         return None
-    return Held(one.ordering, {**one.entries, **other.entries})
+    return HeldEntries(one.ordering, {**one.entries, **other.entries})
 
 
-def alone(found: Held) -> Any:
+def alone(found: HeldEntries) -> Any:
     """What a row of one source makes of its entries."""
     ordering = Ordering.of(found.ordering)
     form = FORMS[ordering.form]
@@ -132,12 +132,12 @@ def taken(before: HeldByName, after: HeldByName) -> HeldByName:
 
     If any of them was shown, that one was.
     """
-    found: dict[str, Held] = {}
+    found: dict[str, HeldEntries] = {}
     for name, old in before.items():
         new = after[name].entries if name in after else {}
         if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
             first = max(gone) if FORMS[Ordering.of(old.ordering).form].descending else min(gone)
-            found[name] = Held(old.ordering, {first: old.entries[first]})
+            found[name] = HeldEntries(old.ordering, {first: old.entries[first]})
     return found
 
 
@@ -145,7 +145,7 @@ def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
     """The entries of both, by attribute; the second says how they are ordered."""
     found = {**one, **other}
     for name in one.keys() & other.keys():
-        found[name] = Held(other[name].ordering, {**one[name].entries, **other[name].entries})
+        found[name] = HeldEntries(other[name].ordering, {**one[name].entries, **other[name].entries})
     return found
 
 
@@ -165,6 +165,6 @@ def _place(order: str, source: str) -> str:
     return order + BEHIND + source
 
 
-def _changed(before: Held | None, after: Held | None) -> set[str]:
+def _changed(before: HeldEntries | None, after: HeldEntries | None) -> set[str]:
     old, new = before.entries if before else {}, after.entries if after else {}
     return {order for order in {*old, *new} if old.get(order) != new.get(order)}

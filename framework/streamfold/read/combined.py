@@ -15,11 +15,11 @@ from streamfold.ledger.entries import PLAIN_ENTRY
 from streamfold.records.values import EXACT, hidden
 from streamfold.routes.ordered import FORMS, PLAIN, Form, Ordering, order_text
 
-Row = Mapping[str, Any]
+ShardRow = Mapping[str, Any]
 Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
 
 
-def together(shards: Sequence[Row], keys: Iterable[str], combine: Combine) -> dict[str, Any]:
+def together(shards: Sequence[ShardRow], keys: Iterable[str], combine: Combine) -> dict[str, Any]:
     """All attributes of a row but for its key, from its shards. ``combine`` says of some what to do with their values.
 
     Raises ``TypeError`` for an attribute that the shards alone do not tell.
@@ -33,7 +33,7 @@ def together(shards: Sequence[Row], keys: Iterable[str], combine: Combine) -> di
     }
 
 
-def one(shards: Sequence[Row], name: str) -> Any:
+def one(shards: Sequence[ShardRow], name: str) -> Any:
     """One attribute of a row, from its shards. Raises ``TypeError`` where they do not tell it."""
     if _is_won(shards, name):
         return _winner(shards)[name]
@@ -52,13 +52,13 @@ def one(shards: Sequence[Row], name: str) -> Any:
     return _ordered(name, having, found[0].form, min(ordering.most for ordering in found))
 
 
-def _ordering(row: Row, name: str) -> Ordering | None:
+def _ordering(row: ShardRow, name: str) -> Ordering | None:
     """How a row says that one of its attributes is made; None for what is added up."""
     text, _, _ = str(row.get(EDGE + name, "")).partition(" ")
     return Ordering.of(text) if text else None
 
 
-def _ordered(name: str, shards: Sequence[Row], text: str, most: int) -> Any:
+def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any:
     form = FORMS[text]
     if form.made is len:
         raise TypeError(
@@ -96,18 +96,18 @@ def _bytes(value: Any) -> Any:
     return getattr(value, "value", value)
 
 
-def _first(shards: Sequence[Row], edge: str, form: Form) -> Row:
+def _first(shards: Sequence[ShardRow], edge: str, form: Form) -> ShardRow:
     """The shard whose one entry counts first of all."""
     best = max if form.descending else min
     return best(shards, key=lambda row: str(row[edge]).partition(" ")[2])
 
 
-def _is_won(shards: Sequence[Row], name: str) -> bool:
+def _is_won(shards: Sequence[ShardRow], name: str) -> bool:
     """Whether an attribute is one of the plain attributes of which one source has all, ``Row(wins=...)``."""
     return any(name in row.get(PLAIN_NAMES, ()) for row in shards)
 
 
-def _winner(shards: Sequence[Row]) -> dict[str, Any]:
+def _winner(shards: Sequence[ShardRow]) -> dict[str, Any]:
     """The plain attributes of the source that wins."""
     having = [row for row in shards if EDGE + PLAIN_ENTRY in row]
     if not having:

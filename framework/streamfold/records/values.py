@@ -41,6 +41,7 @@ LEGACY_REPLICATION_PREFIX = "aws:rep:"
 
 HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
 
+Number = int | Decimal
 Item: TypeAlias = Mapping[str, Any]
 """An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 AttributeValue = Mapping[str, Any]

@@ -48,14 +48,14 @@ class BadLine(NamedTuple):
     why: str
 
 
-class Form(NamedTuple):
+class FileForm(NamedTuple):
     """What the JSON values of a file are taken for: ``take`` gives the objects of one, or raises ``RecordError``."""
 
     take: Callable[[Any], Sequence[RawRecord]]
     expected: str
 
 
-RECORDS = Form(records_of, EXPECTED)
+RECORDS = FileForm(records_of, EXPECTED)
 
 
 def check_files(paths: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ def check_files(paths: Sequence[str]) -> None:
 class RecordedFiles:
     """Reads the records of recorded files; ``position_bytes`` tells how far, of ``size_bytes`` (None when unknown)."""
 
-    def __init__(self, paths: Sequence[str], form: Form = RECORDS) -> None:
+    def __init__(self, paths: Sequence[str], form: FileForm = RECORDS) -> None:
         self.paths = paths
         self.form = form
         self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
@@ -127,13 +127,13 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine
             yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_bytes(name: str, content: bytes, form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def read_bytes(name: str, content: bytes, form: FileForm) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     """Reads what would be a file of this name."""
     stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
     return _read(name, cast("IO[bytes]", stream), form)
 
 
-def _read(name: str, stream: IO[bytes], form: Form) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def _read(name: str, stream: IO[bytes], form: FileForm) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
@@ -168,7 +168,7 @@ def _is_open(line: bytes) -> bool:
 
 
 def _read_document(
-    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine], form: Form
+    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine], form: FileForm
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     taken, size = [first], len(first[1])
     for line in lines:
@@ -198,7 +198,7 @@ def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
         before = number
 
 
-def _records(line: Line, text: bytes, form: Form) -> list[tuple[Line, RawRecord] | BadLine]:
+def _records(line: Line, text: bytes, form: FileForm) -> list[tuple[Line, RawRecord] | BadLine]:
     try:
         event: Any = json.loads(text.rstrip().decode())
         if HALF_SURROGATE in text:

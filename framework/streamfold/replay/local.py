@@ -19,7 +19,7 @@ from streamfold.errors import SettingsError
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.replay import newest_sources
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import EMBEDDED, Settings
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Ran(NamedTuple):
         return self.report.failures + self.chains.failures
 
 
-def run(app: "App", event: Any, engine: Engine, world: World) -> Ran:
+def run(app: "App", event: Any, engine: Engine, world: Run) -> Ran:
     """Processes an event, and runs chains to their end where the engine keeps a stream of its own."""
     origins = Origins(app.source_tables, world.settings, world.warn)
     changes, malformed = read_changes(records_of(event), origins)
@@ -87,10 +87,10 @@ def _open(app: "App", settings: Settings) -> EmbeddedEngine:
     return EmbeddedEngine(app.tables.values(), path, app.chains)
 
 
-def _world(settings: Settings) -> World:
+def _world(settings: Settings) -> Run:
     """The world of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
-    return World(settings, warn=log.warning, parking=parking)
+    return Run(settings, warn=log.warning, parking=parking)
 
 
 def _noted(report: Report) -> Iterator[str]:

@@ -15,15 +15,15 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.files import BadLine, Line
-from streamfold.run import World
+from streamfold.run import Run
 
 BATCH_RECORDS = 1000
 """Records in a batch, if not said otherwise: large batches touch each item and row once."""
 FAILURES_KEPT_MAX = 100
 """Failures and bad lines that are kept in full; all are counted."""
 
-Source = tuple[ItemKey, RawImage | None, str]
-PutSources = Callable[[Iterable[Source]], None]
+SourceImage = tuple[ItemKey, RawImage | None, str]
+PutSources = Callable[[Iterable[SourceImage]], None]
 
 
 class FailedRecord(NamedTuple):
@@ -68,7 +68,7 @@ class Replay:
         self,
         app: App,
         engine: Engine,
-        world: World,
+        world: Run,
         origins: Origins,
         *,
         batch_records: int = BATCH_RECORDS,
@@ -192,7 +192,7 @@ def _stop_if_unreachable(report: Report) -> None:
             raise failure.error
 
 
-def newest_sources(changes: Iterable[Change]) -> Iterator[Source]:
+def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
     """The newest image of every item whose new image the records carry; None where it was removed."""
     newest: dict[ItemKey, Change] = {}
     for change in changes:

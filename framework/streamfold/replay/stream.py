@@ -37,7 +37,7 @@ NOT_FOUND = "ResourceNotFoundException"
 
 Client = Any
 """A low-level boto3 client: boto3 ships no types of its own."""
-Record = dict[str, Any]
+StreamRecord = dict[str, Any]
 """A stream record in the form in which Lambda delivers it."""
 
 
@@ -45,7 +45,7 @@ class StreamError(StreamfoldError):
     """Raised when a table has no stream to read, or a cursor or recording does not belong to that stream."""
 
 
-class Cursor(TypedDict):
+class ShardCursor(TypedDict):
     """How far a stream was read: per shard the last sequence number, or ``"finished"``. Plain JSON.
 
     ``{"stream_arn": "arn:...", "shards": {"shardId-1": "finished", "shardId-2": "4711"}}``; a shard that is not named
@@ -56,14 +56,14 @@ class Cursor(TypedDict):
     shards: dict[str, str]
 
 
-class Page(NamedTuple):
+class ShardPage(NamedTuple):
     """Records that came together, and the cursor behind them. No records where only the cursor moved."""
 
-    records: list[Record]
-    cursor: Cursor
+    records: list[StreamRecord]
+    cursor: ShardCursor
 
 
-class Shard(NamedTuple):
+class SourceShard(NamedTuple):
     """What DescribeStream says about a shard. Only an open shard can get more records."""
 
     shard_id: str
@@ -71,7 +71,7 @@ class Shard(NamedTuple):
     is_open: bool
 
 
-def lambda_record(record: Mapping[str, Any], stream_arn: str) -> Record:
+def lambda_record(record: Mapping[str, Any], stream_arn: str) -> StreamRecord:
     """The Lambda form of a record that boto3's ``get_records`` returned.
 
     Times become epoch seconds (float), binary values base64 text at any depth, the identity's names lower-case;
@@ -132,7 +132,7 @@ class StreamReader:
             )
         return str(table["LatestStreamArn"])
 
-    def pages(self, cursor: Cursor | None = None, *, follow: bool = False) -> Iterator[Page]:
+    def pages(self, cursor: ShardCursor | None = None, *, follow: bool = False) -> Iterator[ShardPage]:
         """Yields what the stream holds behind ``cursor`` (None: all of it), page by page.
 
         Ends when every shard is drained. With ``follow`` it goes on until ``stop`` is called or the stream has been
@@ -140,7 +140,7 @@ class StreamReader:
         """
         return self._walk(_Walk(self._streams, self._same_stream(cursor), self.trimmed_shards), follow=follow)
 
-    def _walk(self, walk: "_Walk", *, follow: bool) -> Iterator[Page]:
+    def _walk(self, walk: "_Walk", *, follow: bool) -> Iterator[ShardPage]:
         while not self._stopped.is_set():
             for page in walk.round():
                 yield page
@@ -153,7 +153,7 @@ class StreamReader:
             self._stopped.wait(self._pause_seconds)
             walk.look_again()
 
-    def _same_stream(self, cursor: Cursor | None) -> Cursor:
+    def _same_stream(self, cursor: ShardCursor | None) -> ShardCursor:
         arn = self.stream_arn()
         if cursor is None:
             return {"stream_arn": arn, "shards": {}}
@@ -169,10 +169,10 @@ class StreamReader:
 class _Walk:
     """One reading of a stream: where each shard stands, with the iterator in use."""
 
-    def __init__(self, streams: Client, cursor: Cursor, trimmed_shards: list[str]) -> None:
+    def __init__(self, streams: Client, cursor: ShardCursor, trimmed_shards: list[str]) -> None:
         self._streams = streams
         self._arn = cursor["stream_arn"]
-        self._shards: list[Shard] = []
+        self._shards: list[SourceShard] = []
         self._positions = dict(cursor["shards"])
         self._iterators: dict[str, str] = {}
         self._empty_pages: Counter[str] = Counter()
@@ -180,14 +180,14 @@ class _Walk:
         self._is_disabled = False
         self._list_shards()
 
-    def round(self) -> Iterator[Page]:
+    def round(self) -> Iterator[ShardPage]:
         """Reads one page of each shard that may be read now: no busy shard keeps the others waiting."""
         shards = self._unread()
         for shard in shards:
             before = self._positions.get(shard.shard_id)
             records = self._read(shard.shard_id)
             if records or before != self._positions.get(shard.shard_id):
-                yield Page(records, {"stream_arn": self._arn, "shards": dict(self._positions)})
+                yield ShardPage(records, {"stream_arn": self._arn, "shards": dict(self._positions)})
         if any(self._is_finished(shard.shard_id) for shard in shards):
             self._list_shards()
 
@@ -205,7 +205,7 @@ class _Walk:
         """Lets every drained shard be asked once more."""
         self._empty_pages = Counter(dict.fromkeys(self._empty_pages, EMPTY_PAGES_MAX - 1))
 
-    def _unread(self) -> list[Shard]:
+    def _unread(self) -> list[SourceShard]:
         listed = {shard.shard_id for shard in self._shards}
         return [
             shard
@@ -220,7 +220,7 @@ class _Walk:
         return shard_id is not None and self._positions.get(shard_id) == FINISHED
 
     def _list_shards(self) -> None:
-        shards: list[Shard] = []
+        shards: list[SourceShard] = []
         start: dict[str, str] = {}
         while True:
             page = self._streams.describe_stream(StreamArn=self._arn, **start)["StreamDescription"]
@@ -238,7 +238,7 @@ class _Walk:
                 self._report_trimmed(shard_id)
             del self._positions[shard_id]
 
-    def _read(self, shard_id: str) -> list[Record]:
+    def _read(self, shard_id: str) -> list[StreamRecord]:
         page = self._get_records(shard_id)
         records = [lambda_record(record, self._arn) for record in page["Records"]]
         self._empty_pages[shard_id] = 0 if records else self._empty_pages[shard_id] + 1
@@ -287,9 +287,9 @@ class _Walk:
             log.warning("Shard %s lost records before they were read: a stream keeps them for 24 hours.", shard_id)
 
 
-def _shard(described: Mapping[str, Any]) -> Shard:
+def _shard(described: Mapping[str, Any]) -> SourceShard:
     is_open = "EndingSequenceNumber" not in described.get("SequenceNumberRange", {})
-    return Shard(described["ShardId"], described.get("ParentShardId"), is_open)
+    return SourceShard(described["ShardId"], described.get("ParentShardId"), is_open)
 
 
 def error_code(error: ClientError) -> str:
@@ -297,7 +297,7 @@ def error_code(error: ClientError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedStream:
     """What one call of ``record_stream`` added to its file. ``events`` counts records by INSERT, MODIFY and REMOVE."""
 
     records: int
@@ -311,8 +311,8 @@ def record_stream(
     out_path: Path,
     *,
     follow: bool = False,
-    on_page: Callable[[Sequence[Record]], None] | None = None,
-) -> Recorded:
+    on_page: Callable[[Sequence[StreamRecord]], None] | None = None,
+) -> RecordedStream:
     """Appends the stream's records to ``out_path`` as JSON Lines, each once, however often it is killed and resumed.
 
     ``OUT.cursor`` beside it says how far the stream was read and how long OUT was then: a page is on disk before the
@@ -337,10 +337,10 @@ def record_stream(
             pages += 1
             if on_page is not None:
                 on_page(page.records)
-    return Recorded(events.total(), pages, dict(events), tuple(reader.trimmed_shards))
+    return RecordedStream(events.total(), pages, dict(events), tuple(reader.trimmed_shards))
 
 
-def _resume(out_path: Path, cursor_path: Path) -> tuple[int, Cursor | None]:
+def _resume(out_path: Path, cursor_path: Path) -> tuple[int, ShardCursor | None]:
     """The length in bytes up to which OUT is vouched for, and the cursor behind it."""
     size_bytes = out_path.stat().st_size if out_path.exists() else 0
     if not cursor_path.exists():
@@ -363,7 +363,7 @@ def _resume(out_path: Path, cursor_path: Path) -> tuple[int, Cursor | None]:
     return length_bytes, cursor
 
 
-def _append(out: IO[bytes], records: Sequence[Record]) -> int:
+def _append(out: IO[bytes], records: Sequence[StreamRecord]) -> int:
     """Appends lines and returns their length in bytes, once they are on disk."""
     lines = b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
     out.write(lines)
@@ -372,7 +372,7 @@ def _append(out: IO[bytes], records: Sequence[Record]) -> int:
     return len(lines)
 
 
-def _replace(cursor_path: Path, length_bytes: int, cursor: Cursor | None) -> None:
+def _replace(cursor_path: Path, length_bytes: int, cursor: ShardCursor | None) -> None:
     new_path = cursor_path.with_name(cursor_path.name + ".new")
     with new_path.open("w", encoding="utf-8") as new:
         json.dump({"length_bytes": length_bytes, "cursor": cursor}, new)

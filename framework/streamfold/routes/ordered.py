@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import HandlerError, plain, shown, told
 from streamfold.records.sortable import sortable
-from streamfold.records.values import UNESCAPED, decode, encode
-from streamfold.routes.aggregates import Aggregate, Amounts, Number
+from streamfold.records.values import UNESCAPED, Number, decode, encode
+from streamfold.routes.aggregates import Aggregate, Amounts
 
 TOP_MAX = 100
 """Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and

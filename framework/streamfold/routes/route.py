@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.derivations.attributes.stored import Truth
 from streamfold.derivations.audit.options import ALL, Recorded
 from streamfold.derivations.index.claims import Unique
-from streamfold.keys.key import Key, KeyValue, NearMiss, Part
+from streamfold.keys.key import Key, KeyPart, KeyValue, NearMiss
 from streamfold.records.change import EVENTS, Change, Event
 from streamfold.routes.policy import RETRY, Policy
 
@@ -124,7 +124,7 @@ class Route:
         return next((target for target in self.targets if target.key is key or target.key == key), None)
 
 
-class Entry(NamedTuple):
+class DispatchEntry(NamedTuple):
     """A source key with its routes, in the order of their declaration; ``bears``: those that derive attributes onto its
     items.
     """
@@ -134,30 +134,30 @@ class Entry(NamedTuple):
     bears: tuple[Route, ...] = ()
 
 
-NONE: list["Entry"] = []
+NONE: list["DispatchEntry"] = []
 
-Found = list[tuple[Entry, dict[str, Any]]]
+FoundEntries = list[tuple[DispatchEntry, dict[str, Any]]]
 Segments = tuple[str | None, str | None]
 
 
 class Dispatch:
     """From key values to entries, by the first segment of partition and sort key: fifty keys cost what one does."""
 
-    def __init__(self, entries: Iterable[Entry], delimiter: str) -> None:
+    def __init__(self, entries: Iterable[DispatchEntry], delimiter: str) -> None:
         self.delimiter = delimiter
-        self.entries: dict[Segments, list[Entry]] = {}
+        self.entries: dict[Segments, list[DispatchEntry]] = {}
         for entry in entries:
             sort = None if entry.key.sort is None else self._template_segment(entry.key.sort)
             self.entries.setdefault((self._template_segment(entry.key.partition), sort), []).append(entry)
         self._open_partition = any(segments[0] is None for segments in self.entries)
 
-    def find(self, partition: KeyValue, sort: KeyValue | None) -> Found:
+    def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
         candidates = self.candidates(partition, sort)
         matches = [(entry, entry.key.match_values(partition, sort)) for entry in candidates]
         return [(entry, values) for entry, values in matches if values is not None]
 
-    def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[Entry]:
+    def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
         """The entries that the first segments leave."""
         entries, delimiter = self.entries, self.delimiter
         first = second = None
@@ -181,7 +181,7 @@ class Dispatch:
         misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
 
-    def _template_segment(self, part: Part) -> str | None:
+    def _template_segment(self, part: KeyPart) -> str | None:
         text = part.pieces[0]
         if not isinstance(text, str):
             return None
@@ -191,12 +191,12 @@ class Dispatch:
         return text if len(part.pieces) == 1 else None
 
 
-def entries_of(routes: Sequence[Route], table_name: str) -> list[Entry]:
+def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
     """The source keys of one table with their routes, and the keys of items that bear attributes."""
     bearing = [(route.writes[0], route) for route in routes if route.kind == "attributes"]
     keys = dict.fromkeys([*(key for route in routes for key in route.sources), *(key for key, _ in bearing)])
     return [
-        Entry(
+        DispatchEntry(
             key,
             tuple(route for route in routes if key in route.sources),
             tuple(route for borne, route in bearing if borne == key),

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Item: TypeAlias = Mapping[str, Any]
+ItemImage: TypeAlias = Mapping[str, Any]
 """An item: attribute names and Python values, key attributes included."""
-Key: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
+KeyOfItem: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
 """An item's key: ``{"PK": "ORDER#1", "SK": "METADATA"}`` or ``("ORDER#1", "METADATA")``."""
 
 
@@ -19,14 +19,14 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class _ActionOnKey(_Action):
-    key: Key
+    key: KeyOfItem
 
 
 @dataclass(frozen=True, slots=True)
 class PutItem(_Action):
     """Puts an item in the place of the one with its key."""
 
-    item: Item
+    item: ItemImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ class CheckItem(_ActionOnKey):
     exists: bool = field(default=True, kw_only=True)
 
 
-Action: TypeAlias = PutItem | UpdateItem | DeleteItem | CheckItem
+TableAction: TypeAlias = PutItem | UpdateItem | DeleteItem | CheckItem

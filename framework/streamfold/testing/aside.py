@@ -7,7 +7,7 @@ from streamfold.errors import ParkingError
 from streamfold.parking import Parked
 from streamfold.records.change import Change
 
-Named = tuple[str, str, str]
+NamedObject = tuple[str, str, str]
 """A change by its table, its item's name and its version."""
 
 
@@ -21,7 +21,7 @@ class Aside:
     def __init__(self, app: App) -> None:
         self.parked: list[Change] = []
         self._conflicts = {route.name for route in app.routes if route.parks_conflicts}
-        self._delivered: dict[Named, Change] = {}
+        self._delivered: dict[NamedObject, Change] = {}
 
     def delivered(self, changes: Iterable[Change]) -> None:
         """Notes the changes of an invocation, of which some may be parked."""

@@ -22,12 +22,12 @@ from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.elsewhere import PROCESSES, Elsewhere
 from streamfold.testing.errors import TwinError
-from streamfold.testing.examples import Taken, taken
+from streamfold.testing.examples import TakenExample, taken
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
 from streamfold.testing.names import chosen
-from streamfold.testing.oracle import Rows, expected_all
+from streamfold.testing.oracle import ExpectedRows, expected_all
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
 from streamfold.testing.writers import drawn_pace
@@ -44,7 +44,7 @@ EXAMPLES = 20
 DIFFERENCES_SHOWN_MAX = 10
 
 NOTHING: Script = MappingProxyType({})
-Source = Literal["stream", "kinesis"]
+HistorySource = Literal["stream", "kinesis"]
 
 
 class Scenario(NamedTuple):
@@ -126,7 +126,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     changes: int = CHANGES,
     seed: int = 0,
     faults: Collection[str] | None = None,
-    source: Source = "stream",
+    source: HistorySource = "stream",
     processes: int = PROCESSES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Proof:
@@ -146,7 +146,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     """
     only = chosen(faults)
     begin, remembered = time.perf_counter(), Remembered(app)
-    shapes, left_out = Taken([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
+    shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
@@ -260,7 +260,7 @@ def _driver(
     return Driver(handlers, shards, choices, scenario.actions, tell, pace=scenario.pace)
 
 
-def difference_of(driver: Driver, expected: Rows | None = None) -> str | None:
+def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str | None:
     """Runs the driver; what is wrong with the rows that it leads to, or with what held on the way, in words.
 
     ``expected`` is what an oracle said before; where handlers write to items it can be told after the run only.

@@ -13,7 +13,7 @@ Script = Mapping[int, str]
 """What is chosen at which point; nothing at all others."""
 
 
-class Taken(NamedTuple):
+class TakenChoice(NamedTuple):
     """A deviation that was chosen: the number of its point, what kind of point that was, and the option."""
 
     number: int
@@ -26,14 +26,14 @@ class Choices:
 
     def __init__(self) -> None:
         self.number = 0
-        self.taken: list[Taken] = []
+        self.taken: list[TakenChoice] = []
 
     def choose(self, point: str, options: Sequence[str]) -> str | None:
         """One of the options, or None for the undisturbed way."""
         self.number += 1
         option = self._choice(point, options)
         if option is not None:
-            self.taken.append(Taken(self.number, point, option))
+            self.taken.append(TakenChoice(self.number, point, option))
         return option
 
     @property

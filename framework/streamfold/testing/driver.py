@@ -20,7 +20,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
@@ -31,9 +31,9 @@ from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import Rows, archived_items, expected_all, identity, stored_rows
+from streamfold.testing.oracle import ExpectedRows, archived_items, expected_all, identity, stored_rows
 from streamfold.testing.store import PLACE, Contents, ProofStore
-from streamfold.testing.writers import Lane, Writers, changes_items
+from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 if TYPE_CHECKING:
     from streamfold.app import App
@@ -105,13 +105,13 @@ class Driver:
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
-        self._running: list[Lane | None] = []
+        self._running: list[WriterLane | None] = []
         self._batch: list[Change] = []
         self._repairs_failed: list[Repaired] = []
         self._overtaken: int | None = None
         self._acknowledged: dict[str, int] = {}
 
-    def run(self) -> Rows:
+    def run(self) -> ExpectedRows:
         """Delivers everything, sets everything right, and returns the rows."""
         self.handlers.mend()
         while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
@@ -127,7 +127,7 @@ class Driver:
         """The changes that a run leads to, each once: as they were given, or as the tables of the run tell of them."""
         return [each.change for each in self.writers.store.told] if self.writers else self.given
 
-    def expected(self) -> Rows:
+    def expected(self) -> ExpectedRows:
         """What the run has to lead to, told after it.
 
         Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
@@ -145,7 +145,7 @@ class Driver:
         except InvariantBroken as broken:
             self._broken = self._broken or broken
 
-    def _invoke(self, lane: Lane) -> None:
+    def _invoke(self, lane: WriterLane) -> None:
         lane.invocations += 1
         how = self.choices.choose("delivery", DELIVERY)
         if how == "repair" and lane.position < len(lane.changes):
@@ -176,7 +176,7 @@ class Driver:
         if self.writers is None:
             self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
 
-    def _deliver(self, lane: Lane, batch: list[Change], how: str | None) -> int:
+    def _deliver(self, lane: WriterLane, batch: list[Change], how: str | None) -> int:
         """Delivers a batch, and returns how many of its records are through."""
         first = lane.position + 1
         self.tell(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
@@ -224,10 +224,10 @@ class Driver:
             if change.sequence not in failed:
                 self._acknowledged.setdefault(change.version_text, place)
 
-    def _world(self, calls: int | None = None) -> World:
+    def _world(self, calls: int | None = None) -> Run:
         """The world of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
-        return World(
+        return Run(
             replace(self.settings, handlers_off=tuple(self.handlers.off)),
             clock=lambda: NOW,
             pause=lambda _: None,
@@ -242,7 +242,7 @@ class Driver:
         if not 0 < len(self._running) <= INSIDE_MAX:
             return
         others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
-        first = len(self._running) == 1 and isinstance(self._running[0], Lane)
+        first = len(self._running) == 1 and isinstance(self._running[0], WriterLane)
         waiting = self.writers.waiting if self.writers else []
         possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
         option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
@@ -274,7 +274,7 @@ class Driver:
         self._running.pop()
         self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
 
-    def _give_up(self, lane: Lane) -> None:
+    def _give_up(self, lane: WriterLane) -> None:
         self.tell(f"{lane.name}: record {lane.position + 1} is given up")
         lane.given_up.append(lane.changes[lane.position])
         lane.position += 1
@@ -303,7 +303,7 @@ class Driver:
             self._process(changes)
         self._deliver_what_follows()
 
-    def _deliver_rest(self, lane: Lane) -> None:
+    def _deliver_rest(self, lane: WriterLane) -> None:
         self._process(lane.rest())
 
     def _deliver_what_follows(self) -> None:
@@ -343,10 +343,10 @@ class Driver:
                 raise HandlerFails(str(failure)) from failure.error
 
 
-def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Lane]:
+def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[WriterLane]:
     """A lane for each shard that has changes, which arrived as they are, or wait until the application writes them."""
-    lanes = [Lane(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
-    lanes += [Lane(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
+    lanes = [WriterLane(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
+    lanes += [WriterLane(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
     return lanes
 
 

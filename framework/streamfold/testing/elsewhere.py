@@ -32,8 +32,8 @@ HASHES = (
 )
 MEMORY = "a new process gives another thing: it remembers other calls, or what it goes by differs between processes"
 
-Place = tuple[str, str]
-Answer = list[list[str] | None]
+ElsewherePlace = tuple[str, str]
+ElsewhereAnswer = list[list[str] | None]
 """What each call yields, as texts in their order; None where it raises."""
 
 
@@ -80,7 +80,7 @@ class Elsewhere:
 
         Raises ``NotDeterministic`` for a handler that gives two things.
         """
-        answers: list[Answer] = []
+        answers: list[ElsewhereAnswer] = []
         for process in self._begun:
             try:
                 if process.running.wait(SECONDS_MAX):
@@ -93,7 +93,7 @@ class Elsewhere:
             self._compare(answers)
         return (LEFT_OUT + self.why_not,) if self.why_not else ()
 
-    def _compare(self, answers: list[Answer]) -> None:
+    def _compare(self, answers: list[ElsewhereAnswer]) -> None:
         calls = calls_on(self.app, self.changes)
         here = [_yielded(call) for call in calls]
         for number, call in enumerate(calls):
@@ -108,7 +108,7 @@ class Elsewhere:
         return ":".join(self.place or ())
 
 
-def place_of(app: App) -> Place | None:
+def place_of(app: App) -> ElsewherePlace | None:
     """The module and the name by which another process finds an application; None where there is none.
 
     A module that imports it from another, as tests do, is named only where no other has it.

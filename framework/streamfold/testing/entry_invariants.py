@@ -13,7 +13,7 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 ENTRIES_MAX = 1000
 """More than any history puts below a row."""
-Place = tuple[str, str]
+EntryPlace = tuple[str, str]
 """The partition of entries below a row, and the text that orders one of them."""
 
 
@@ -23,8 +23,8 @@ class EntryInvariants:
     def __init__(self, application: str, engine: MemoryEngine) -> None:
         self.application = application
         self.engine = engine
-        self.named: dict[StateKey, list[Place]] = {}
-        self.expected: Counter[Place] = Counter()
+        self.named: dict[StateKey, list[EntryPlace]] = {}
+        self.expected: Counter[EntryPlace] = Counter()
 
     def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
         """What is wrong below the rows that were touched; ``texts`` are the contributions of touched ledger items."""
@@ -43,7 +43,7 @@ class EntryInvariants:
                 return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"
         return None
 
-    def _places(self, by_handler: Mapping[str, str]) -> Iterator[Place]:
+    def _places(self, by_handler: Mapping[str, str]) -> Iterator[EntryPlace]:
         for handler, text in by_handler.items():
             for table, partition, sort, _, *rest in json.loads(text):
                 row = (table, key_value(partition), key_value(sort))

@@ -19,21 +19,21 @@ from streamfold.testing.histories import Shape, Write, changes_of
 Attributes = Mapping[str, Any]
 
 
-class Taken(NamedTuple):
+class TakenExample(NamedTuple):
     """The shapes without items on which a handler raises, and a line for each key of which some were left out."""
 
     shapes: list[Shape]
     left_out: tuple[str, ...]
 
 
-def taken(app: App, shapes: Iterable[Shape]) -> Taken:
+def taken(app: App, shapes: Iterable[Shape]) -> TakenExample:
     """What is left of the shapes. Raises ``HandlerFails`` for an item that was given, or where none is left of a key.
 
     Handlers are called, and what they yield is looked at, as in production, but without a store.
     """
     twin = with_functions(app, _own_function)
     found = [_taken(twin, shape) for shape in shapes]
-    return Taken([shape for shape, _ in found], tuple(line for _, line in found if line))
+    return TakenExample([shape for shape, _ in found], tuple(line for _, line in found if line))
 
 
 def _own_function(route: Route) -> Any:

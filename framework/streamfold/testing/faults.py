@@ -11,7 +11,7 @@ from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.writes.guarded import CONFLICT, VALIDATION, PutRow, Reason, Refused, RowKey, StateKey, Write
+from streamfold.writes.guarded import CONFLICT, VALIDATION, GuardedWrite, PutRow, Reason, Refused, RowKey, StateKey
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
 """What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
@@ -76,7 +76,7 @@ class FaultyEngine:
         self.late: list[Late] = []
         self.before: dict[StateKey, dict[str, Any] | None] = {}
 
-    def transact(self, writes: Sequence[Write], expires_at: int) -> Refused | None:
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         return cast("Refused | None", self._call("transact", writes, expires_at))
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
@@ -162,13 +162,13 @@ class FaultyEngine:
         self.tell(f"  {_described(late.name, late.arguments)}, believed dead, lands")
         self._carry_out(late.name, *late.arguments)
 
-    def _refused(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+    def _refused(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
         return Refused((*(None,) * (len(writes) - 1), Reason(VALIDATION, None, "a fault")))
 
-    def _conflict(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+    def _conflict(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
         return Refused((Reason(CONFLICT[0]), *(None,) * (len(writes) - 1)))
 
-    def _throttled(self, name: str, writes: Sequence[Write], expires_at: int) -> Refused:  # noqa: ARG002
+    def _throttled(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
         return Refused((Reason(CONFLICT[1]), *(None,) * (len(writes) - 1)))
 
     def _half_applied(self, name: str, rows: Sequence[Any]) -> list[RowKey]:

@@ -11,14 +11,14 @@ from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min
 Yielded = tuple[str, Any, dict[str, Any]]
 """One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""
 
-Place = tuple[int, Any]
+FoldPlace = tuple[int, Any]
 
 
 def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
     """The row of these sources."""
     row: dict[str, Any] = {}
     given: dict[str, list[tuple[str, Aggregate]]] = defaultdict(list)
-    winners: dict[tuple[Place, str], dict[str, Any]] = {}
+    winners: dict[tuple[FoldPlace, str], dict[str, Any]] = {}
     for source, wins, values in yielded:
         plain = {name: value for name, value in values.items() if not isinstance(value, Aggregate)}
         if wins is None:
@@ -69,7 +69,7 @@ def _ordered(kind: Ordered, found: Sequence[tuple[str, Any]]) -> Any:
     return set(different[:most]) if kind.ordering.form == "set" else values[:most]
 
 
-def _place(value: Any) -> Place:
+def _place(value: Any) -> FoldPlace:
     """A value with its place among those of other types: bytes, then numbers, then texts."""
     plain = _plain(value)
     return (0 if isinstance(plain, bytes) else 2 if isinstance(plain, str) else 1), plain

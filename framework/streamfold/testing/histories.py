@@ -18,7 +18,7 @@ from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError
 from streamfold.testing.items import KeyType
 from streamfold.testing.kinesis import KinesisTwin
-from streamfold.testing.stream import Record
+from streamfold.testing.stream import TwinRecord
 from streamfold.testing.table import TableTwin
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
 }
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
 """What a drawn write does: six puts to two removals keep most items alive."""
-Known = Mapping[tuple[str, str], Sequence[Any]]
+KnownItems = Mapping[tuple[str, str], Sequence[Any]]
 """Values of fields, by name and type."""
 
 
@@ -81,7 +81,7 @@ def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
 def shape(
     key: Key,
     examples: Iterable[Mapping[str, Any]],
-    known: Known = MappingProxyType({}),
+    known: KnownItems = MappingProxyType({}),
 ) -> Shape:
     """The shape of a key's items after examples: attributes, and fields of the key by name if they matter.
 
@@ -123,7 +123,7 @@ def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: 
     return True
 
 
-def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: Known) -> list[Any]:
+def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: KnownItems) -> list[Any]:
     own = [example[field.name] for example in examples if field.name in example]
     given = list(dict.fromkeys(own or known.get((field.name, field.spec), ())))
     usual = TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
@@ -187,7 +187,7 @@ def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:
     return {name: part.attribute_type for name, part in parts if part.attribute_type != "S"}
 
 
-def carry_out(twin: TableTwin, write: Write) -> Record | None:
+def carry_out(twin: TableTwin, write: Write) -> TwinRecord | None:
     """Carries out one write on its table; its record, None where it changed nothing."""
     key = write.key.key(**write.fields)
     if write.item is not None:

@@ -21,7 +21,7 @@ from streamfold.records.values import decode_number, digest
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.writes.guarded import RowKey, StateKey
 
-Amounts = dict[str, Decimal | int]
+ContributedAmounts = dict[str, Decimal | int]
 
 
 class InvariantBroken(AssertionError):  # noqa: N818 - what it says
@@ -37,7 +37,7 @@ class Invariants:
         self.engine.touched = set()
         self.state: dict[StateKey, dict[str, Any]] = {}
         self.parts: dict[StateKey, list[tuple[RowKey, Mapping[str, str], str]]] = {}
-        self.expected: dict[RowKey, Amounts] = defaultdict(lambda: defaultdict(int))
+        self.expected: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))
         self.digests: dict[RowKey, str] = {}
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)

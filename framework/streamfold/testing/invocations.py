@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from streamfold.testing.clock import Clock
 from streamfold.testing.destinations import Condition
-from streamfold.testing.stream import Record
+from streamfold.testing.stream import TwinRecord
 
-Outcome = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
+Ended = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
 """How an invocation ended: all records through; some through; none through, by its response; the function raised; it
 ran out of time; it was never called."""
 Next = Literal["done", "rest", "halves", "again", "discarded"]
@@ -51,8 +51,8 @@ class Invocation:
     lane: int
     request_id: str
     attempt: int
-    records: tuple[Record, ...]
-    outcome: Outcome
+    records: tuple[TwinRecord, ...]
+    outcome: Ended
     then: Next
     response: Any = None
     error: BaseException | None = None
@@ -67,6 +67,6 @@ class Discarded:
     """Records that Lambda gave up, and whether the failure destination has them."""
 
     shard_id: str
-    records: tuple[Record, ...]
+    records: tuple[TwinRecord, ...]
     condition: Condition
     delivered: bool

@@ -17,7 +17,7 @@ from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.records.values import EXACT, Image, derived_by, encode, hidden, without_derived
 from streamfold.routes.route import Route
 from streamfold.testing.folds import folded_row
-from streamfold.testing.oracle import Fields, Rows, Values, called, folded_rows, placed, routes_for
+from streamfold.testing.oracle import ExpectedRows, Fields, Values, called, folded_rows, placed, routes_for
 from streamfold.testing.store import ProofStore, Told
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ItemsWrong(AssertionError):  # noqa: N818 - what it says
     """A handler removed an item that no declaration removes, or left one that goes with its parent."""
 
 
-def expected_items(app: App, told: Sequence[Told]) -> Rows:
+def expected_items(app: App, told: Sequence[Told]) -> ExpectedRows:
     """The source items at the end: each as the application wrote it last, and what is derived onto it."""
     newest = {change.item: change.new for change, *_ in told}
     there = {item for item, image in newest.items() if image}
@@ -45,7 +45,7 @@ def expected_items(app: App, told: Sequence[Told]) -> Rows:
         return {item: _shown(image.raw, derived.get(item, {}), names) for item, image in own.items()}
 
 
-def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> Rows:
+def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> ExpectedRows:
     """The source items of a store, in the same form."""
     names = attribute_names(app, [change for change, own, _ in told if own])
     return {item: _shown(without_derived(image), _borne(image), names) for item, image in store.sources()}

@@ -7,7 +7,7 @@ from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.records.values import ITEM_BYTES_MAX, RawImage, decode, encode, item_bytes
-from streamfold.testing.actions import Key
+from streamfold.testing.actions import KeyOfItem
 from streamfold.testing.errors import TwinError, WriteRefused
 
 UTF8_BYTES_MAX = 4
@@ -19,7 +19,7 @@ StoredKey = tuple[str | bytes, ...]
 """The contents of an item's encoded key: equal for equal keys."""
 
 
-class Stored(NamedTuple):
+class StoredImage(NamedTuple):
     """An item, encoded, with the sizes of key and item as DynamoDB counts them."""
 
     key: StoredKey
@@ -51,7 +51,7 @@ class KeySchema:
             (name, types.get(name, "S"), limit) for name, limit in zip(table.attributes, limits, strict=False)
         )
 
-    def stored(self, image: RawImage) -> Stored:
+    def stored(self, image: RawImage) -> StoredImage:
         """An encoded item, measured. Raises ``WriteRefused`` when its key is not one or it is larger than 400 KB."""
         key = self.key_of(image)
         size_bytes = item_bytes(image)
@@ -61,9 +61,9 @@ class KeySchema:
                 "(Developer Guide, ServiceQuotas)."
             )
         keys = {name: image[name] for name, _, _ in self._keys}
-        return Stored(key, keys, image, item_bytes(keys), size_bytes)
+        return StoredImage(key, keys, image, item_bytes(keys), size_bytes)
 
-    def key_image(self, key: Key) -> RawImage:
+    def key_image(self, key: KeyOfItem) -> RawImage:
         """A key given as a mapping or a tuple, encoded. Raises ``WriteRefused`` when it is not of this table."""
         names = self._table.attributes
         by_name = key

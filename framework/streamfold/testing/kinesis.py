@@ -12,7 +12,7 @@ from streamfold.records.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, S
 from streamfold.testing.choices import Choices
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import TwinError
-from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Record, Shard
+from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Shard, TwinRecord
 
 FIRST = 49_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000
 """Sequence numbers of Kinesis have 56 digits, and gaps."""
@@ -47,7 +47,7 @@ class KinesisTwin:
         self._time = 0
         self._number = 0
 
-    def append(self, record: Record) -> Record:
+    def append(self, record: TwinRecord) -> TwinRecord:
         """The record of Kinesis for one of a DynamoDB stream. Raises ``TwinError`` where that lacks an image."""
         body = record["dynamodb"]
         if body["StreamViewType"] != "NEW_AND_OLD_IMAGES":
@@ -74,18 +74,18 @@ class KinesisTwin:
             }
         )
 
-    def again(self, record: Record) -> Record:
+    def again(self, record: TwinRecord) -> TwinRecord:
         """A second notice of the change that a record of this stream tells of: another event id and number."""
         return self._wrapped(json.loads(b64decode(record["kinesis"]["data"])))
 
-    def _wrapped(self, data: Record) -> Record:
+    def _wrapped(self, data: TwinRecord) -> TwinRecord:
         self._number += 1
         record = _record(data, FIRST + self._number * STEP, self.arn)
         self.shards[0].records.append(record)
         return record
 
 
-def piped(record: Record) -> Record:
+def piped(record: TwinRecord) -> TwinRecord:
     """A record as a pipe sends it: without the object ``kinesis`` around what it holds (EventBridge User Guide,
     eb-pipes-kinesis).
     """
@@ -117,7 +117,7 @@ def _second_notice(change: Change) -> Change:
     return notice
 
 
-def _record(data: Record, number: int, arn: str) -> Record:
+def _record(data: TwinRecord, number: int, arn: str) -> TwinRecord:
     event_id = str(UUID(bytes=blake2b(b"%d" % number, digest_size=UUID_BYTES).digest()))
     text = json.dumps({"awsRegion": data["awsRegion"], "eventID": event_id, **_without_id(data)}, ensure_ascii=False)
     return {

@@ -12,7 +12,7 @@ from zlib import crc32
 from streamfold.testing.filters import Filters
 from streamfold.testing.forms import created_at, filtered_form, lane_key, number_text, sequence_number
 from streamfold.testing.mapping_settings import MappingSettings
-from streamfold.testing.stream import RETENTION_SECONDS, Record, Shard
+from streamfold.testing.stream import RETENTION_SECONDS, Shard, TwinRecord
 
 POLLED = "PolledEventCount"
 FILTERED_OUT = "FilteredOutEventCount"
@@ -24,14 +24,14 @@ ENVELOPE_BYTES = len('{"Records":[]}')
 class Polled(NamedTuple):
     """A record on its way to the function: its sequence number, when it was created, and its JSON text."""
 
-    record: Record
+    record: TwinRecord
     sequence: int
     created: float
     text: str
 
 
 @dataclass(slots=True)
-class Batch:
+class LaneBatch:
     """Records that are delivered together, until they succeed, are split or are given up.
 
     ``attempts`` counts invocations; only a batch with the same records has the same ``request_id``.
@@ -54,7 +54,7 @@ class Batch:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class StreamLane:
     """The records of some items of a shard, of which one batch at a time is in flight.
 
     ``batches`` is a stack: its last is the next, its others are what splitting left for later.
@@ -65,7 +65,7 @@ class Lane:
     waiting: deque[Polled] = field(default_factory=deque)
     waiting_bytes: int = 0
     waiting_since: float = 0.0
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[LaneBatch] = field(default_factory=list)
     turn: int = 0
 
     def add(self, polled: Polled, now: float) -> None:
@@ -83,13 +83,13 @@ class Lane:
         full = len(self.waiting) >= settings.batch_size or self.waiting_bytes >= EVENT_BYTES_MAX
         return self.waiting_since + (0 if full else settings.window_seconds)
 
-    def batch(self, size: int, now: float, new_id: Callable[[], str]) -> Batch:
+    def batch(self, size: int, now: float, new_id: Callable[[], str]) -> LaneBatch:
         """The batch in flight, or a new one of at most ``size`` records and Lambda's size of an event."""
         if not self.batches:
             records = [self.waiting.popleft() for _ in range(self._fitting(size))]
             self.waiting_bytes -= sum(size_bytes(polled.text) for polled in records)
             self.waiting_since = now
-            self.batches.append(Batch(records, new_id()))
+            self.batches.append(LaneBatch(records, new_id()))
         return self.batches[-1]
 
     def _fitting(self, size: int) -> int:
@@ -119,7 +119,7 @@ class Reader:
     def __init__(self, shard: Shard, lanes: int) -> None:
         self.shard = shard
         self.position = -1
-        self.lanes = [Lane(shard.id, number) for number in range(lanes)]
+        self.lanes = [StreamLane(shard.id, number) for number in range(lanes)]
 
     def skip(self) -> None:
         """Leaves out what the shard holds by now: LATEST."""
@@ -173,7 +173,7 @@ class Reader:
         """Whether some of what was polled is not through."""
         return any(lane.batches or lane.waiting for lane in self.lanes)
 
-    def _lane(self, record: Record) -> Lane:
+    def _lane(self, record: TwinRecord) -> StreamLane:
         """An item's records share a lane."""
         if len(self.lanes) == 1:
             return self.lanes[0]
@@ -184,4 +184,4 @@ def size_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-TEXT: Callable[[Record], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+TEXT: Callable[[TwinRecord], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

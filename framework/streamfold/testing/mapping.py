@@ -17,12 +17,12 @@ from streamfold.testing.clock import Clock
 from streamfold.testing.destinations import Condition, Destination, FailedBatch
 from streamfold.testing.errors import TwinError
 from streamfold.testing.filters import Filters
-from streamfold.testing.invocations import Context, Died, Discarded, Invocation, Next, Outcome, Throttled
+from streamfold.testing.invocations import Context, Died, Discarded, Ended, Invocation, Next, Throttled
 from streamfold.testing.kinesis import KinesisTwin
-from streamfold.testing.lanes import Batch, Lane, Reader
+from streamfold.testing.lanes import LaneBatch, Reader, StreamLane
 from streamfold.testing.mapping_settings import FOREVER, MappingSettings
 from streamfold.testing.responses import first_failed
-from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Record, StreamTwin
+from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, StreamTwin, TwinRecord
 
 BACKOFF_SECONDS = 0.2
 """Wait before the first retry of a batch; it doubles with each. On AWS first retries came after 0.2 to 0.4 seconds."""
@@ -158,10 +158,10 @@ class MappingTwin:
             if self._readable(reader):
                 self.expired += reader.poll(self._filters, self.clock.now, self.metrics)
 
-    def _lanes(self) -> Iterator[Lane]:
+    def _lanes(self) -> Iterator[StreamLane]:
         return (lane for reader in self._readers.values() for lane in reader.lanes)
 
-    def _next_lane(self) -> Lane | None:
+    def _next_lane(self) -> StreamLane | None:
         self._poll()
         waiting = [(due, lane) for lane in self._lanes() if (due := lane.due(self.settings)) is not None]
         if not waiting:
@@ -177,7 +177,7 @@ class MappingTwin:
 
     # --- one invocation -----------------------------------------------------------------------------------------------
 
-    def _invoke(self, lane: Lane, batch: Batch) -> Invocation:
+    def _invoke(self, lane: StreamLane, batch: LaneBatch) -> Invocation:
         self._turn += 1
         lane.turn = self._turn
         started = self.clock.now
@@ -192,13 +192,13 @@ class MappingTwin:
         self.metrics[INVOKED] += len(records)
         timed_out = self.clock.now - started > self._timeout_seconds
         failed = 0 if error is not None or timed_out else self._first_failed(response, batch)
-        outcome: Outcome = "timeout" if timed_out else "error" if error is not None else OUTCOMES.get(failed, "partial")
+        outcome: Ended = "timeout" if timed_out else "error" if error is not None else OUTCOMES.get(failed, "partial")
         if failed is not None:
             self.metrics[FAILED_INVOKE] += len(records)
         then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
         return self._told(lane, batch, records, outcome, then, response, error)
 
-    def _call(self, batch: Batch, context: Context) -> tuple[Any, BaseException | None]:
+    def _call(self, batch: LaneBatch, context: Context) -> tuple[Any, BaseException | None]:
         try:
             response = self.function(json.loads(batch.event), context)
             json.dumps(response, default=float)  # what is no JSON is an error too; Lambda's runtime takes Decimals
@@ -206,11 +206,11 @@ class MappingTwin:
             return None, error
         return response, None
 
-    def _first_failed(self, response: Any, batch: Batch) -> int | None:
+    def _first_failed(self, response: Any, batch: LaneBatch) -> int | None:
         """Responses are read only where the mapping says so (Developer Guide, services-ddb-batchfailurereporting)."""
         return first_failed(response, batch.sequences) if self.settings.report_item_failures else None
 
-    def _settle(self, lane: Lane, batch: Batch, failed: int | None, *, unhandled: bool) -> Next:
+    def _settle(self, lane: StreamLane, batch: LaneBatch, failed: int | None, *, unhandled: bool) -> Next:
         """What becomes of a batch. The part from the checkpoint on, and each half, is a batch of its own: with a new
         request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
         services-dynamodb-errors). The left half is finished before the right one begins.
@@ -221,12 +221,12 @@ class MappingTwin:
             lane.batches.pop()
             return "done"
         if failed:
-            lane.batches[-1] = Batch(batch.records[failed:], self._new_id())
+            lane.batches[-1] = LaneBatch(batch.records[failed:], self._new_id())
             return "rest"
         if self.settings.bisect and len(batch.records) > 1:
             middle = len(batch.records) // 2
             halves = (batch.records[middle:], batch.records[:middle])
-            lane.batches[-1:] = [Batch(half, self._new_id()) for half in halves]
+            lane.batches[-1:] = [LaneBatch(half, self._new_id()) for half in halves]
             return "halves"
         if FOREVER < self.settings.retries_max < batch.attempts:
             lane.batches.pop()
@@ -235,16 +235,16 @@ class MappingTwin:
         self._wait(batch)
         return "again"
 
-    def _wait(self, batch: Batch) -> None:
+    def _wait(self, batch: LaneBatch) -> None:
         batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
         batch.due = self.clock.now + batch.wait_seconds
 
     def _told(
         self,
-        lane: Lane,
-        batch: Batch,
-        records: tuple[Record, ...],
-        outcome: Outcome,
+        lane: StreamLane,
+        batch: LaneBatch,
+        records: tuple[TwinRecord, ...],
+        outcome: Ended,
         then: Next,
         response: Any,
         error: BaseException | None,
@@ -255,7 +255,7 @@ class MappingTwin:
 
     # --- records that are given up ------------------------------------------------------------------------------------
 
-    def _drop_old(self, lane: Lane, batch: Batch) -> int:
+    def _drop_old(self, lane: StreamLane, batch: LaneBatch) -> int:
         """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps;
         those behind them are a new batch. Returns how many.
         """
@@ -266,17 +266,19 @@ class MappingTwin:
             self.expired += count
         if count:
             rest = batch.records[count:]
-            lane.batches[-1:] = [Batch(rest, self._new_id())] if rest else []
+            lane.batches[-1:] = [LaneBatch(rest, self._new_id())] if rest else []
         return count
 
-    def _older(self, batch: Batch, seconds: int) -> int:
+    def _older(self, batch: LaneBatch, seconds: int) -> int:
         horizon = self.clock.now - seconds
         records = batch.records
         return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))
 
-    def _discard(self, lane: Lane, batch: Batch, count: int, condition: Condition, *, unhandled: bool = False) -> None:
+    def _discard(
+        self, lane: StreamLane, batch: LaneBatch, count: int, condition: Condition, *, unhandled: bool = False
+    ) -> None:
         """Hands records to the destination. One that fails loses them, for good (seen on AWS)."""
-        given_up = Batch(batch.records[:count], batch.request_id, batch.attempts)
+        given_up = LaneBatch(batch.records[:count], batch.request_id, batch.attempts)
         delivered = False
         if self.destination is not None:
             try:
@@ -288,7 +290,9 @@ class MappingTwin:
         records = tuple(polled.record for polled in given_up.records)
         self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
 
-    def _failed_batch(self, lane: Lane, batch: Batch, condition: Condition, *, unhandled: bool) -> FailedBatch:
+    def _failed_batch(
+        self, lane: StreamLane, batch: LaneBatch, condition: Condition, *, unhandled: bool
+    ) -> FailedBatch:
         first, last = batch.records[0], batch.records[-1]
         return FailedBatch(
             condition=condition,
@@ -309,4 +313,4 @@ class MappingTwin:
         )
 
 
-OUTCOMES: Mapping[int | None, Outcome] = {None: "success", 0: "failure"}
+OUTCOMES: Mapping[int | None, Ended] = {None: "success", 0: "failure"}

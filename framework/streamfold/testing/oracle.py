@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Fields = Mapping[str, Any]
 Values = dict[str, Any]
-Rows = dict[RowKey, dict[str, Any]]
+ExpectedRows = dict[RowKey, dict[str, Any]]
 """Derived rows by key: attribute names to DynamoDB attribute values, without key attributes and numbers that are 0."""
 
 
-def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
+def expected_rows(app: App, changes: Iterable[Change]) -> ExpectedRows:
     """The rows after these changes, each of which counts once however often it is given."""
     items: dict[ItemKey, Mapping[str, Any]] = {}
     rows: dict[RowKey, Values] = {}
@@ -47,7 +47,7 @@ def expected_rows(app: App, changes: Iterable[Change]) -> Rows:
     return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
 
 
-def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
+def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> ExpectedRows:
     """The derived rows among stored items, as their readers see them, in the same form."""
     rows = {}
     for key, item in items:
@@ -57,14 +57,14 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Rows:
     return rows
 
 
-def expected_all(app: App, changes: Sequence[Change]) -> Rows:
+def expected_all(app: App, changes: Sequence[Change]) -> ExpectedRows:
     """The rows after these changes, and what archives keep then, which stands beside them under keys of its own."""
     return expected_rows(app, changes) | _removed_items(app, changes)
 
 
-def _removed_items(app: App, changes: Iterable[Change]) -> Rows:
+def _removed_items(app: App, changes: Iterable[Change]) -> ExpectedRows:
     """The items that archives have to keep: each removed item as it was."""
-    kept: Rows = {}
+    kept: ExpectedRows = {}
     archives = any(route.kind == "archive" for route in app.routes)
     for change in changes if archives else ():
         for route, _ in routes_for(app, change.item, "archive") if change.event == "REMOVE" else ():
@@ -74,9 +74,9 @@ def _removed_items(app: App, changes: Iterable[Change]) -> Rows:
     return kept
 
 
-def archived_items(app: App, place: "ArchivePlace") -> Rows:
+def archived_items(app: App, place: "ArchivePlace") -> ExpectedRows:
     """What an archive keeps, as the reader gives it, in the same form; what it gives twice is there twice."""
-    found: Rows = {}
+    found: ExpectedRows = {}
     for route in app.routes:
         for kept in read_archive(place, route.name) if route.kind == "archive" else ():
             key = _kept_key(route.name, kept)

@@ -24,7 +24,7 @@ from streamfold.testing.writers import drawn_pace
 if TYPE_CHECKING:
     from streamfold.keys.key import Key
     from streamfold.records.change import ItemKey
-    from streamfold.testing.oracle import Rows
+    from streamfold.testing.oracle import ExpectedRows
 
 RECORDS_MAX = 100_000
 """Records of one proof: all are kept in memory, with a store of what they lead to beside them."""
@@ -46,7 +46,7 @@ class Placed(NamedTuple):
     change: Change
 
 
-Item = Sequence[Placed]
+PlacedItem = Sequence[Placed]
 """All changes of one item: what is left out together when a run is made short."""
 
 
@@ -80,7 +80,7 @@ class Recording:
         self.handlers = FaultyHandlers(app)
         self.items = _items(changes)
         self.shards = _shards(self.items)
-        self.expected: Rows = {}
+        self.expected: ExpectedRows = {}
         self.left_out: tuple[str, ...] = ()
         self.offered: set[str] = set()
 
@@ -131,7 +131,7 @@ class Recording:
     def shortest(self, run: Run) -> Shortest:
         """The shortest steps found on which a run that diverged still does."""
 
-        def again(items: Sequence[Item], script: Script) -> bool:
+        def again(items: Sequence[PlacedItem], script: Script) -> bool:
             return self._problem(items, script, run) is not None
 
         budget = Budget(max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records))))
@@ -146,7 +146,7 @@ class Recording:
         return found
 
     def _problem(
-        self, items: Sequence[Item], script: Script, run: Run, tell: Callable[[str], None] = lambda _: None
+        self, items: Sequence[PlacedItem], script: Script, run: Run, tell: Callable[[str], None] = lambda _: None
     ) -> str | None:
         return difference_of(self._driver(_shards(items), Scripted(script), run.actions, tell, run.pace))
 
@@ -176,14 +176,14 @@ def _is_of(key: "Key", item: "ItemKey") -> bool:
     return key.table.name == item[0] and key.match_values(*item[1:]) is not None
 
 
-def _items(changes: Iterable[Change]) -> list[Item]:
+def _items(changes: Iterable[Change]) -> list[PlacedItem]:
     items: dict[ItemKey, list[Placed]] = defaultdict(list)
     for place, change in enumerate(changes):
         items[change.item].append(Placed(place, change))
     return list(items.values())
 
 
-def _shards(items: Iterable[Item]) -> list[list[Change]]:
+def _shards(items: Iterable[PlacedItem]) -> list[list[Change]]:
     """Changes by table and a hash of the partition key that is the same everywhere, in the order of the recording."""
     shards: dict[tuple[str, int], list[Change]] = defaultdict(list)
     for _, change in sorted((placed for item in items for placed in item), key=lambda placed: placed.place):

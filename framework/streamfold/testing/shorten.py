@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from streamfold.testing.choices import Script
 
-Unit = TypeVar("Unit")
+Some = TypeVar("Some")
 RUNS_MAX = 2000
 """Runs that are spent on making one failure short."""
 
@@ -23,8 +23,8 @@ class Budget:
 
 
 def shortened(
-    fails: Callable[[Sequence[Unit], Script], bool], units: Sequence[Unit], script: Script, budget: Budget
-) -> tuple[Sequence[Unit], Script]:
+    fails: Callable[[Sequence[Some], Script], bool], units: Sequence[Some], script: Script, budget: Budget
+) -> tuple[Sequence[Some], Script]:
     """The fewest units and deviations that still fail, as far as leaving some out finds them."""
     kept, left = list(units), dict(script)
     before = None
@@ -36,12 +36,12 @@ def shortened(
 
 
 def _fails_with(
-    fails: Callable[[Sequence[Unit], Script], bool], units: Sequence[Unit], script: Script, numbers: Sequence[int]
+    fails: Callable[[Sequence[Some], Script], bool], units: Sequence[Some], script: Script, numbers: Sequence[int]
 ) -> bool:
     return fails(units, _only(script, numbers))
 
 
-def _fails_without(fails: Callable[[Sequence[Unit], Script], bool], script: Script, units: Sequence[Unit]) -> bool:
+def _fails_without(fails: Callable[[Sequence[Some], Script], bool], script: Script, units: Sequence[Some]) -> bool:
     return fails(units, script)
 
 
@@ -49,7 +49,7 @@ def _only(script: Script, numbers: Sequence[int]) -> dict[int, str]:
     return {number: script[number] for number in numbers}
 
 
-def _fewest(things: list[Unit], fails: Callable[[list[Unit]], bool], budget: Budget) -> list[Unit]:
+def _fewest(things: list[Some], fails: Callable[[list[Some]], bool], budget: Budget) -> list[Some]:
     """Leaves out halves, then quarters, and so on to single things."""
     size = max(1, len(things) // 2)
     while things:

@@ -13,7 +13,7 @@ from streamfold.records.change import HAS_NEW, HAS_OLD, TIME_TO_LIVE
 from streamfold.records.values import lambda_value
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import RecordsTrimmed, TwinError
-from streamfold.testing.items import Stored
+from streamfold.testing.items import StoredImage
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -31,7 +31,7 @@ TAIL_STEP = 2_654_435_761
 HASHES = 2**64
 CREATED = "ApproximateCreationDateTime"
 
-Record = dict[str, Any]
+TwinRecord = dict[str, Any]
 """A stream record in the form in which Lambda delivers it."""
 
 
@@ -50,7 +50,7 @@ class Shard:
     starting: str
     ending: str | None = None
     closed_at: float | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[TwinRecord] = field(default_factory=list)
     trimmed: int = 0  # the last sequence number that is gone
 
     @property
@@ -85,7 +85,7 @@ class StreamTwin:
         bounds = [HASHES * number // shards for number in range(shards + 1)]
         self._open(bounds, None)
 
-    def append(self, old: Stored | None, new: Stored | None, *, expired: bool = False) -> Record:
+    def append(self, old: StoredImage | None, new: StoredImage | None, *, expired: bool = False) -> TwinRecord:
         """Adds the record of a change from ``old`` to ``new``, of which one may be None.
 
         ``expired`` marks a deletion by time to live, which alone carries an identity (Developer Guide,
@@ -94,7 +94,7 @@ class StreamTwin:
         self._position += 1
         item = new or old
         assert item is not None
-        record: Record = {
+        record: TwinRecord = {
             "eventID": blake2b(b"%d/%d" % (self._salt, self._position), digest_size=16).hexdigest(),
             "eventName": "INSERT" if old is None else "REMOVE" if new is None else "MODIFY",
             "eventVersion": EVENT_VERSION,
@@ -108,7 +108,7 @@ class StreamTwin:
         (self._shard_of.get(item.key[0]) or self._find_shard(item.key[0])).records.append(record)
         return record
 
-    def _change(self, item: Stored, old: Stored | None, new: Stored | None) -> dict[str, Any]:
+    def _change(self, item: StoredImage, old: StoredImage | None, new: StoredImage | None) -> dict[str, Any]:
         """The body of a record. An image that is not there, or not in the view, is an absent key, never null; the time
         is rounded down to the second; the size is that of the keys and of both images (DynamoDB Streams API,
         StreamRecord).
@@ -137,7 +137,7 @@ class StreamTwin:
         known = ", ".join(shard.id for shard in self.shards)
         raise TwinError(f"Stream {self.arn} has no shard {shard_id!r}: expected one of {known or 'none; all trimmed'}.")
 
-    def records(self, shard_id: str, after: str | None = None, limit: int = RECORDS_MAX) -> list[Record]:
+    def records(self, shard_id: str, after: str | None = None, limit: int = RECORDS_MAX) -> list[TwinRecord]:
         """A page of a shard's records, from the oldest that is left or behind the sequence number ``after``.
 
         Raises ``RecordsTrimmed`` when records behind ``after`` are gone.

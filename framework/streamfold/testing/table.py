@@ -7,11 +7,11 @@ from typing import Any, get_args
 from streamfold.keys.table import MAIN, Table, ViewType
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.values import WIDE, AttributeValue, decode_number
-from streamfold.testing.actions import Action, CheckItem, DeleteItem, Item, Key, PutItem, UpdateItem
+from streamfold.testing.actions import CheckItem, DeleteItem, ItemImage, KeyOfItem, PutItem, TableAction, UpdateItem
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
-from streamfold.testing.items import KeySchema, KeyType, Stored, StoredKey, encoded, key_name
-from streamfold.testing.stream import Record, StreamTwin, label_after
+from streamfold.testing.items import KeySchema, KeyType, StoredImage, StoredKey, encoded, key_name
+from streamfold.testing.stream import StreamTwin, TwinRecord, label_after
 
 BATCH_MAX = 25
 """Puts and deletes of one call (API Reference, BatchWriteItem)."""
@@ -48,14 +48,14 @@ class TableTwin:
         self.real_name = real_name or table.name
         self.clock = clock or Clock()
         self.streams: list[StreamTwin] = []
-        self._items: dict[StoredKey, Stored] = {}
+        self._items: dict[StoredKey, StoredImage] = {}
         self._shards, self._seed = shards, seed
         self._schema = KeySchema(table, key_types or {})
         self._live: StreamTwin | None = None
         if stream:
             self.enable_stream(view)
 
-    def get(self, key: Key) -> dict[str, Any] | None:
+    def get(self, key: KeyOfItem) -> dict[str, Any] | None:
         """The item of this key, or None."""
         stored = self._items.get(self._schema.key_of(self._schema.key_image(key)))
         return None if stored is None else stored.plain()
@@ -97,7 +97,7 @@ class TableTwin:
 
     # --- writes -------------------------------------------------------------------------------------------------------
 
-    def put(self, item: Item, *, exists: bool | None = None) -> Record | None:
+    def put(self, item: ItemImage, *, exists: bool | None = None) -> TwinRecord | None:
         """Puts an item in the place of the one with its key (API Reference, PutItem)."""
         new = self._schema.stored(encoded(item, "Item"))
         self._require(new.key, exists)
@@ -105,13 +105,13 @@ class TableTwin:
 
     def update(
         self,
-        key: Key,
+        key: KeyOfItem,
         *,
         put: Mapping[str, Any] = NOTHING,
         add: Mapping[str, Any] = NOTHING,
         remove: Iterable[str] = (),
         exists: bool | None = None,
-    ) -> Record | None:
+    ) -> TwinRecord | None:
         """Changes attributes of an item, or makes one of its key and these (API Reference, UpdateItem).
 
         ``add`` takes numbers, and begins at 0 where the attribute is not there.
@@ -120,20 +120,20 @@ class TableTwin:
         self._require(new.key, exists)
         return self._write(new.key, new)
 
-    def delete(self, key: Key, *, exists: bool | None = None) -> Record | None:
+    def delete(self, key: KeyOfItem, *, exists: bool | None = None) -> TwinRecord | None:
         """Deletes an item; one that is not there leaves no record (API Reference, DeleteItem)."""
         stored_key = self._schema.key_of(self._schema.key_image(key))
         self._require(stored_key, exists)
         return self._write(stored_key, None)
 
-    def batch(self, puts: Iterable[Item] = (), deletes: Iterable[Key] = ()) -> list[Record]:
+    def batch(self, puts: Iterable[ItemImage] = (), deletes: Iterable[KeyOfItem] = ()) -> list[TwinRecord]:
         """Puts and deletes, 25 at most and each item once, else all are refused (API Reference, BatchWriteItem)."""
-        actions: list[Action] = [*map(PutItem, puts), *map(DeleteItem, deletes)]
+        actions: list[TableAction] = [*map(PutItem, puts), *map(DeleteItem, deletes)]
         if not 1 <= len(actions) <= BATCH_MAX:
             raise WriteRefused(f"A batch of {len(actions)} writes was refused: expected 1 to {BATCH_MAX}.")
         return self._write_all(self._each_once(actions))
 
-    def transact(self, *actions: Action) -> list[Record]:
+    def transact(self, *actions: TableAction) -> list[TwinRecord]:
         """All of the actions or none: 100 at most, 4 MB, each item once (API Reference, TransactWriteItems).
 
         Nothing in the records tells that they belong together (Developer Guide, transaction-apis). Raises
@@ -151,7 +151,7 @@ class TableTwin:
             raise TransactionCancelled(tuple("None" if held else "ConditionalCheckFailed" for held in holds))
         return self._write_all(writes)
 
-    def expire(self) -> list[Record]:
+    def expire(self) -> list[TwinRecord]:
         """Removes the items whose time to live has passed on the clock; their records carry the service's identity.
 
         The attribute has to be a number of epoch seconds, no further back than five years: others are ignored. On AWS
@@ -170,7 +170,7 @@ class TableTwin:
     def _has_passed(self, value: AttributeValue) -> bool:
         return "N" in value and 0 <= self.clock.now - float(value["N"]) <= EXPIRED_SECONDS_MAX
 
-    def _write(self, key: StoredKey, new: Stored | None, *, expired: bool = False) -> Record | None:
+    def _write(self, key: StoredKey, new: StoredImage | None, *, expired: bool = False) -> TwinRecord | None:
         old = self._items.get(key)
         if new is None:
             if old is None:
@@ -183,13 +183,13 @@ class TableTwin:
             self._items[key] = new
         return None if self._live is None else self._live.append(old, new, expired=expired)
 
-    def _write_all(self, writes: Mapping[StoredKey, Stored | None]) -> list[Record]:
+    def _write_all(self, writes: Mapping[StoredKey, StoredImage | None]) -> list[TwinRecord]:
         records = [self._write(key, new) for key, new in writes.items()]
         return [record for record in records if record is not None]
 
-    def _each_once(self, actions: Sequence[Action]) -> dict[StoredKey, Stored | None]:
+    def _each_once(self, actions: Sequence[TableAction]) -> dict[StoredKey, StoredImage | None]:
         """What becomes of each item. Nothing is written yet."""
-        writes: dict[StoredKey, Stored | None] = {}
+        writes: dict[StoredKey, StoredImage | None] = {}
         for action in actions:
             key, new = self._outcome(action)
             if key in writes:
@@ -200,7 +200,7 @@ class TableTwin:
             writes[key] = new
         return writes
 
-    def _outcome(self, action: Action) -> tuple[StoredKey, Stored | None]:
+    def _outcome(self, action: TableAction) -> tuple[StoredKey, StoredImage | None]:
         if isinstance(action, PutItem):
             new = self._schema.stored(encoded(action.item, "Item"))
             return new.key, new
@@ -227,7 +227,7 @@ class TableTwin:
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
-    def _updated(self, action: UpdateItem) -> Stored:
+    def _updated(self, action: UpdateItem) -> StoredImage:
         if isinstance(action.remove, str):
             raise TwinError(f"An update has remove={action.remove!r}; expected names, such as [{action.remove!r}].")
         keys = self._schema.key_image(action.key)

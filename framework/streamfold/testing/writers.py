@@ -40,7 +40,7 @@ def drawn_pace(app: App, random: Random) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class WriterLane:
     """One shard: its changes in order, the place up to which they are through, and those that were given up.
 
     ``waiting`` is what the application has not written yet, where records are made as it writes.
@@ -68,7 +68,7 @@ class Writers:
     """Carries out what the application writes, and gives the records of all writes to the lanes of their items."""
 
     def __init__(
-        self, store: ProofStore, lanes: Iterable[Lane], choices: Choices, tell: Callable[[str], None], pace: int
+        self, store: ProofStore, lanes: Iterable[WriterLane], choices: Choices, tell: Callable[[str], None], pace: int
     ) -> None:
         self.store = store
         self.lanes = list(lanes)
@@ -76,11 +76,11 @@ class Writers:
         self.tell = tell
         self.pace = pace
         self.store.take = self._take
-        self._lane_of: dict[ItemKey, Lane] = {}
+        self._lane_of: dict[ItemKey, WriterLane] = {}
         self._borne: dict[ItemKey, StoredItem] = {}
         self._newest: dict[ItemKey, str] = {}
 
-    def write(self, lane: Lane, count: int) -> None:
+    def write(self, lane: WriterLane, count: int) -> None:
         """Carries out so many of a lane's next writes."""
         begin = len(lane.changes)
         for _ in range(min(count, len(lane.waiting))):
@@ -92,7 +92,7 @@ class Writers:
         lane.changes[begin:] = arriving(lane.changes[begin:], self.choices)
 
     @property
-    def waiting(self) -> list[Lane]:
+    def waiting(self) -> list[WriterLane]:
         """The lanes to whose items something is still to be written."""
         return [lane for lane in self.lanes if lane.waiting]
 

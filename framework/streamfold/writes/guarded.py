@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.keys.key import KeyValue
-from streamfold.records.values import EXACT
-from streamfold.routes.aggregates import Number
+from streamfold.records.values import EXACT, Number
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""
@@ -145,7 +144,7 @@ class LedgerPart(NamedTuple):
     contribution, bear no fence, and nothing that it left may be unfinished: who does not read it would not finish it.
 
     ``left``: the rows and entries that it held and holds no more, as text; None where it leaves none. Whoever finishes
-    these rows then takes the text away (``Left``); until that is done no step may overwrite it unread.
+    these rows then takes the text away (``LeftBehind``); until that is done no step may overwrite it unread.
     """
 
     handler: str
@@ -174,7 +173,7 @@ class LedgerWrite(NamedTuple):
     fence: bool = False
 
 
-class Left(NamedTuple):
+class LeftBehind(NamedTuple):
     """What one handler's steps through a ledger item left behind, as text: known to be finished."""
 
     key: StateKey
@@ -262,7 +261,7 @@ class DeleteSource:
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | SwapState
-Write = StateWrite | RowWrite | SettleRow | SourceWrite
+GuardedWrite = StateWrite | RowWrite | SettleRow | SourceWrite
 
 
 class Reason(NamedTuple):

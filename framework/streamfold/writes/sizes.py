@@ -5,7 +5,7 @@ from typing import Any
 
 from streamfold.limits import BYTES_MAX
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
-from streamfold.writes.guarded import AddRow, DeleteSource, GuardedPut, LedgerWrite, PutRow, PutState, Write
+from streamfold.writes.guarded import AddRow, DeleteSource, GuardedPut, GuardedWrite, LedgerWrite, PutRow, PutState
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2
 """Sizes are estimated from text lengths, so chunks are cut well below the limit."""
@@ -17,7 +17,7 @@ ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
 """Size of the rows of one page, beside those two."""
 
 
-def estimated_bytes(write: Write) -> int:
+def estimated_bytes(write: GuardedWrite) -> int:
     """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
     if isinstance(write, AddRow):
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
@@ -34,7 +34,7 @@ def estimated_bytes(write: Write) -> int:
     return ACTION_BYTES
 
 
-def measured_bytes(write: Write) -> int:
+def measured_bytes(write: GuardedWrite) -> int:
     """The size of what a write stores, as DynamoDB counts an item; little more than that for what is small.
 
     Raises ``HandlerError`` for values that could not be stored.
@@ -44,7 +44,7 @@ def measured_bytes(write: Write) -> int:
     return ACTION_BYTES + item_bytes(encode(_stored(write))["M"])
 
 
-def _stored(write: Write) -> Mapping[str, Any]:
+def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
@@ -54,14 +54,14 @@ def _stored(write: Write) -> Mapping[str, Any]:
     return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut) else {}
 
 
-def too_large(writes: Sequence[Write]) -> bool:
+def too_large(writes: Sequence[GuardedWrite]) -> bool:
     """Whether writes are together larger than one transaction may be (API Reference, TransactWriteItems)."""
     if len(writes) <= SURELY_FIT or sum(map(estimated_bytes, writes)) <= BYTES_PLANNED_MAX:
         return False
     return sum(map(measured_bytes, writes)) > BYTES_MAX
 
 
-def fitting(rows: Sequence[Write], rows_max: int) -> int:
+def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
     """How many of the first rows one transaction takes beside a ledger item and its contribution; one at least."""
     count, size, taken = 0, 0, 0
     for row in rows[:rows_max]:
@@ -73,6 +73,6 @@ def fitting(rows: Sequence[Write], rows_max: int) -> int:
     return count
 
 
-def _entries(row: Write) -> int:
+def _entries(row: GuardedWrite) -> int:
     """The entries that are written beside a row."""
     return sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0

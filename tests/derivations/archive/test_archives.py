@@ -18,7 +18,7 @@ from streamfold.derivations.archive.places import Folder, open_place
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError
 from streamfold.read import archived
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.records import ARN, LABEL, item, record
 
@@ -46,7 +46,7 @@ def place(tmp_path):
 
 def play(app, place, *records, **more):
     """Processes records with a place that takes the declared one's."""
-    world = World(Settings(), archive=True, places={"s3://kept/archive": place}, **more)
+    world = Run(Settings(), archive=True, places={"s3://kept/archive": place}, **more)
     with closing(MemoryEngine(app.tables.values())) as engine:
         return process_event(app, list(records), engine, world)
 
@@ -177,21 +177,21 @@ def test_a_record_without_the_old_image_is_reported(app, place):
 
 def test_a_declared_bucket_is_left_alone_where_nothing_says_otherwise(app):
     with closing(MemoryEngine(app.tables.values())) as engine:
-        report = process_event(app, [removal(1), removal(2)], engine, World(Settings()))
+        report = process_event(app, [removal(1), removal(2)], engine, Run(Settings()))
     assert (report.failures, report.not_archived) == ([], {"archive": 2})
 
 
 def test_a_setting_names_another_place(app, tmp_path):
     place = f"file:{tmp_path}"
     with closing(MemoryEngine(app.tables.values())) as engine:
-        assert not process_event(app, [removal(1)], engine, World(Settings(archive=place))).failures
+        assert not process_event(app, [removal(1)], engine, Run(Settings(archive=place))).failures
     assert [kept.item["PK"] for kept in read_archive(place)] == ["SESSION#1"]
 
 
 def test_nothing_is_written_where_the_world_says_so(tmp_path):
     app = application(to=f"file:{tmp_path}")
     with closing(MemoryEngine(app.tables.values())) as engine:
-        report = process_event(app, [removal(1)], engine, World(Settings(), archive=False))
+        report = process_event(app, [removal(1)], engine, Run(Settings(), archive=False))
     assert (report.not_archived, list(tmp_path.iterdir())) == ({"archive": 1}, [])
 
 

@@ -9,7 +9,7 @@ from streamfold.batch.process import process_event
 from streamfold.derivations.attributes.bearing import Own, PutBack, due
 from streamfold.keys.table import DERIVED
 from streamfold.records.values import encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.derivations.attributes.test_write_back import Table
 from tests.helpers.records import item, record
@@ -86,7 +86,7 @@ class Readers:
         return self.process(app, batch, function)
 
     def process(self, app, batch, function=None):
-        world = World(Settings(function=function, older_code=True), pause=lambda _: None)
+        world = Run(Settings(function=function, older_code=True), pause=lambda _: None)
         return process_event(app, batch, self.table, world).failures
 
     def drain(self, **apps):

@@ -16,7 +16,7 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
 from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.routes.effects import Delete, Put
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from streamfold.testing.errors import HandlerFails
@@ -291,7 +291,7 @@ def test_a_version_costs_what_the_documents_say(latest, units):
     for number, text in enumerate(("x", "x" * 2500), 1):
         engine.calls.clear()
         changed = [record(None, item(f"DOC#{number}", revision=1, text=text), number)]
-        assert process_event(app, changed, engine, World(Settings())).failures == []
+        assert process_event(app, changed, engine, Run(Settings())).failures == []
         (call,) = engine.named("transact")
         found.append(call.write_units)
     assert tuple(found) == units
@@ -395,9 +395,9 @@ def test_the_route_has_group_policy_and_place_of_its_audit():
 def test_the_latest_may_be_added_later_and_not_left_out_again():
     engine = MemoryEngine(app_of().tables.values())
     for options in ({"latest": None}, {}):
-        process_event(app_of(**options), [], engine, World(Settings()))
+        process_event(app_of(**options), [], engine, Run(Settings()))
     with pytest.raises(ManifestError, match="Handler 'history_versions' changed its targets"):
-        process_event(app_of(latest=None), [], engine, World(Settings()))
+        process_event(app_of(latest=None), [], engine, Run(Settings()))
 
 
 # What a change cannot be kept for
@@ -428,7 +428,7 @@ def test_a_change_without_a_number_fails_alone_and_is_named():
     app = app_of()
     engine = MemoryEngine(app.tables.values())
     failures = process_event(
-        app, [record(None, item("DOC#1"), 1), record(None, item("DOC#2", revision=1), 2)], engine, World(Settings())
+        app, [record(None, item("DOC#1"), 1), record(None, item("DOC#2", revision=1), 2)], engine, Run(Settings())
     ).failures
     assert [(failure.sequence, failure.handler) for failure in failures] == [("1", "history_versions")]
     rows = stored(app, engine)
@@ -496,7 +496,7 @@ def check_any_order(history, random):
     records = records_of(history)
     engine = MemoryEngine(REDACTING.tables.values())
     for batch in in_any_order(records, random):
-        assert process_event(REDACTING, batch, engine, World(Settings())).failures == []
+        assert process_event(REDACTING, batch, engine, Run(Settings())).failures == []
     assert numbered(REDACTING, engine) == expected(records)
 
 

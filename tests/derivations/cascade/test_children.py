@@ -16,7 +16,7 @@ from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.ledger.item import cascade_key
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn
 from streamfold.testing.faults import FaultyEngine
@@ -93,11 +93,9 @@ def engine(app):
 def play(app, engine, *records, actions=10, **more):
     """Processes records in a world like that, and what comes of them in one that has time."""
     settings = Settings(chunk_actions=actions)
-    report = process_event(
-        app, list(records), engine, World(settings, clock=lambda: CLOCK, pause=lambda _: None, **more)
-    )
+    report = process_event(app, list(records), engine, Run(settings, clock=lambda: CLOCK, pause=lambda _: None, **more))
     engine.retry()
-    merge(report, run_chains(app, engine, World(settings, clock=lambda: CLOCK, cascade=more.get("cascade", True))))
+    merge(report, run_chains(app, engine, Run(settings, clock=lambda: CLOCK, cascade=more.get("cascade", True))))
     return report
 
 
@@ -336,7 +334,7 @@ def test_children_are_left_alone_where_the_world_says_so(app, engine):
 
 
 def test_a_plan_names_the_items_whose_children_go(app, engine):
-    plan, _ = plan_changes(app, [change(item("ORDER#1"), None, 5)], engine, World(Settings()))
+    plan, _ = plan_changes(app, [change(item("ORDER#1"), None, 5)], engine, Run(Settings()))
     assert list(map(str, plan.whole)) == ["remove the children of ORDER#1 / METADATA"]
 
 
@@ -395,7 +393,7 @@ class Faulty:
         self.left = left
 
     def deliver(self):
-        world = World(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
+        world = Run(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
         try:
             failures = process_event(self.app, [removal()], self.engine, world).failures
             self.engine.retry()

@@ -14,7 +14,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import check
 from streamfold.writes.guarded import CONFLICT, VALIDATION, AddRow, Reason, Refused
@@ -46,7 +46,7 @@ def engine(app):
 
 
 def play(app, engine, *records, **more):
-    world = World(Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
+    world = Run(Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
     return process_event(app, list(records), engine, world)
 
 
@@ -71,7 +71,7 @@ def test_a_copy_has_the_items_key_and_attributes_and_its_version(app, engine):
 
 def test_of_several_changes_of_an_item_only_the_newest_is_put(app, engine):
     plan, _ = plan_changes(
-        app, [change(None, order(total=1), 1), change(order(total=1), order(total=2), 2)], engine, World(Settings())
+        app, [change(None, order(total=1), 1), change(order(total=1), order(total=2), 2)], engine, Run(Settings())
     )
     (copy,) = plan.whole
     assert (copy.row.attributes, len(copy.changes)) == ({"total": 2}, 2)

@@ -16,7 +16,7 @@ from streamfold.failures.repair import Repair
 from streamfold.parking import FileParking
 from streamfold.records.values import encode
 from streamfold.routes.ordered import CLAIMANTS_MAX
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from streamfold.testing.histories import Write
@@ -62,7 +62,7 @@ class Users:
         return self.source.remove(f"USER#{user}", "PROFILE")
 
     def deliver(self, *records):
-        world = World(Settings(), pause=lambda seconds: None, parking=self.parking)
+        world = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
         self.report = process_event(self.app, list(records), self, world)
         return self.report.failures
 
@@ -269,7 +269,7 @@ def test_conflicts_are_those_of_the_index_whose_row_is_claimed_twice():
 
     app, source = App("users", routers=[router]), Source()
     records = [source.put(f"USER#{n}", "PROFILE", email="x", handle=str(n)) for n in range(2)]
-    report = process_event(app, records, MemoryEngine(app.tables.values()), World(Settings()))
+    report = process_event(app, records, MemoryEngine(app.tables.values()), Run(Settings()))
     assert report.conflicts == {"by_email": 2}
 
 
@@ -280,7 +280,7 @@ def repair_of(users, user, **options):
     """What a repair makes of a user who is in the table, and whose record may never have come."""
     source = users.source.items[f"USER#{user}", "PROFILE"]
     users.engine.put_sources([(("main", f"USER#{user}", "PROFILE"), encode(source)["M"], "1")])
-    world = World(Settings(), pause=lambda seconds: None)
+    world = Run(Settings(), pause=lambda seconds: None)
     (repaired,) = Repair(users.app, users, world, **options).item(("main", f"USER#{user}", "PROFILE"))
     return repaired
 
@@ -431,7 +431,7 @@ def test_an_index_that_is_unique_is_another_kind_to_the_state_and_has_a_guard_of
     users.deliver(users.put("0", at=1))
     router.index(USER, into=Key("EMAIL#{email}", "USER#{user}"), name="by_email")(by_email)
     with pytest.raises(ManifestError, match="its kind from 'unique index' to 'index'"):
-        process_event(App("users", routers=[router]), [], users.engine, World(Settings()))
+        process_event(App("users", routers=[router]), [], users.engine, Run(Settings()))
 
 
 @pytest.mark.parametrize(

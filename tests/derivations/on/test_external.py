@@ -9,7 +9,7 @@ from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 from tests.helpers.source import Source
@@ -36,7 +36,7 @@ class Mails:
         self.engine = EmbeddedEngine(self.app.tables.values())
 
     def deliver(self, *records, external=True, **settings):
-        world = World(Settings(**settings), external=external)
+        world = Run(Settings(**settings), external=external)
         return process_event(self.app, list(records), self.engine, world)
 
     def notes(self):

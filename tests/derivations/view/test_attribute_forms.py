@@ -11,7 +11,7 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.item import kinds_key
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -55,7 +55,7 @@ class State:
 
     def process(self, app, *changes):
         """What the handlers could not do with these changes, as a process of this application."""
-        report = process_event(app, list(changes), self.engine, World(Settings(), warn=self.warned.append))
+        report = process_event(app, list(changes), self.engine, Run(Settings(), warn=self.warned.append))
         return [str(failure.error) for failure in report.failures]
 
     def play(self, number, value):
@@ -172,7 +172,7 @@ def test_a_repair_notes_what_it_writes():
     state = State(one)
     record = state.play(1, 10)
     state.engine.put_sources([(("main", "GAME#chess", "PLAY#1"), record["dynamodb"]["NewImage"], "1")])
-    (repaired,) = Repair(one, state.engine, World(Settings())).item(("main", "GAME#chess", "PLAY#1"))
+    (repaired,) = Repair(one, state.engine, Run(Settings())).item(("main", "GAME#chess", "PLAY#1"))
     assert repaired.error is None
     assert "one attribute of a target has one kind" in state.process(other, state.play(2, 3))[0]
 

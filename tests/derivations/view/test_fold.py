@@ -9,7 +9,7 @@ import pytest
 from streamfold import Add, Average, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.derivations.view.fold import contribution, effects
 from streamfold.errors import HandlerError
-from streamfold.ledger.contribution import Part
+from streamfold.ledger.contribution import RowPart
 from streamfold.writes.guarded import AddRow, GuardedPut
 from tests.helpers.derived import (
     ALL,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("exact")
 
 
 def test_an_aggregate_is_contributed_as_an_amount_to_its_row():
-    assert {TOTAL_ROW: Part({"total": 5, "lines": 1}, None, "")} == contributed(Row(total=Sum(5), lines=Count()))
+    assert {TOTAL_ROW: RowPart({"total": 5, "lines": 1}, None, "")} == contributed(Row(total=Sum(5), lines=Count()))
 
 
 def test_an_average_is_contributed_as_a_sum_and_a_count():

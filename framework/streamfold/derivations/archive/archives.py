@@ -22,7 +22,7 @@ from streamfold.errors import EngineError, RecordError, SettingsError
 from streamfold.records.change import Change, item_name
 from streamfold.records.values import CANONICAL, decode
 from streamfold.routes.route import Route
-from streamfold.run import World
+from streamfold.run import Run
 
 SUFFIX = ".jsonl.gz"
 DATE = "date="
@@ -52,7 +52,7 @@ class Archives:
     (``World.archive``) and no setting names another place.
     """
 
-    def __init__(self, world: World, triage: Callable[[Failed], Failed | None]) -> None:
+    def __init__(self, world: Run, triage: Callable[[Failed], Failed | None]) -> None:
         self.world = world
         self.triage = triage
         self.failed: list[Failed] = []

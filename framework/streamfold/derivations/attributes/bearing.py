@@ -15,7 +15,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import AttributeValue, derived_by, derived_names, encode, same
 from streamfold.writes.guarded import UpdateSource
 
-Item = Mapping[str, Any]
+Bearing = Mapping[str, Any]
 Shown = Mapping[str, Mapping[str, Any]]
 """Values of attributes by name, by whose they are."""
 
@@ -52,7 +52,7 @@ def put_back(change: Change) -> list[PutBack]:
     ]
 
 
-def shown_by(truth: Item | None) -> dict[str, Any]:
+def shown_by(truth: Bearing | None) -> dict[str, Any]:
     """The attributes that a truth holds, as its item is to show them."""
     if not truth or truth.get(CONTRIBUTORS) == 0:
         return {}
@@ -67,7 +67,13 @@ class Due(NamedTuple):
 
 
 def due(
-    own: Own, item: ItemKey, stored: Item | None, shown: Shown, unmarked: Iterable[PutBack] = (), *, retire: bool = True
+    own: Own,
+    item: ItemKey,
+    stored: Bearing | None,
+    shown: Shown,
+    unmarked: Iterable[PutBack] = (),
+    *,
+    retire: bool = True,
 ) -> Due:
     """What brings an item's derived attributes up to date.
 
@@ -87,7 +93,7 @@ def due(
     return Due(_update(item, stored, values, removed), refused)
 
 
-def _update(item: ItemKey, stored: Item, values: Item, removed: tuple[str, ...]) -> UpdateSource | None:
+def _update(item: ItemKey, stored: Bearing, values: Bearing, removed: tuple[str, ...]) -> UpdateSource | None:
     """The update, on the condition that what it writes, and whose each attribute is, is still as it was read."""
     differing = {name: value for name, value in values.items() if name not in stored or not _equal(value, stored[name])}
     if not differing and not removed:
@@ -125,7 +131,7 @@ def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
     )
 
 
-def _is_still(own: Own, unmarked: PutBack, stored: Item, marks: Mapping[str, str]) -> bool:
+def _is_still(own: Own, unmarked: PutBack, stored: Bearing, marks: Mapping[str, str]) -> bool:
     """Whether an attribute is as the change left it that put it back unmarked, and nobody's by now."""
     name = unmarked.name
     if name not in stored or name in marks or not own.knows(unmarked.whose):

@@ -12,14 +12,14 @@ from itertools import islice
 from streamfold.app import App
 from streamfold.commit.outcome import Failed
 from streamfold.commit.recompute import Cause
-from streamfold.commit.sending import Throttled, pause_seconds, throttled
+from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
 from streamfold.derivations.attributes.stored import Truth
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, shown, told
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, RowKey, UpdateSource
 
 ROUNDS_MAX = 8
@@ -67,7 +67,7 @@ class Upkeep:
         bearer.unmarked = [each for change in changes for each in put_back(change)]
         bearer.retire |= bool(self.app.retired) and not all(map(_is_copy, changes))
 
-    def run(self, engine: Engine, world: World) -> list[Failed]:
+    def run(self, engine: Engine, world: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
         errors = keep_up(engine, self.app, self.bearers, world.wait)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
@@ -129,7 +129,7 @@ def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exc
                 again[item] = bearer
             elif found.refused is not None:
                 failed[item] = found.refused
-        except Throttled:
+        except TableThrottled:
             return again | dict(islice(bearers.items(), number, None)), True
         except (EngineError, HandlerError) as error:
             failed[item] = error
@@ -139,7 +139,7 @@ def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exc
 def _refused(engine: Engine, update: UpdateSource) -> bool:
     """Whether the item is not as it was read.
 
-    Raises ``HandlerError`` for what the store will never take, ``Throttled`` where the table is throttled.
+    Raises ``HandlerError`` for what the store will never take, ``TableThrottled`` where the table is throttled.
     """
     refused = engine.transact([update], 0)
     if refused is None:

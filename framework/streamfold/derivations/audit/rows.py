@@ -35,7 +35,7 @@ ACTOR_BYTES_MAX = 1024
 """An actor is a name; a larger value is left out, and the row says so."""
 SECONDS_A_DAY = 24 * 60 * 60
 
-Entry = dict[str, Any]
+ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
 
 
@@ -125,7 +125,7 @@ def _values(
     changed: Collection[str],
     unchanged: Collection[str] | None,
     value_bytes_max: int | None,
-) -> dict[str, dict[str, Entry]]:
+) -> dict[str, dict[str, ChangedAttribute]]:
     """The attributes that a change changed, and those that it left alone."""
     sides = (("old", change.old), ("new", change.new))
     found = {name: {side: image[name] for side, image in sides if name in image} for name in changed}
@@ -137,14 +137,14 @@ def _values(
     }
 
 
-def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> Entry:
+def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> ChangedAttribute:
     """What a row says of an attribute; without a limit all values as they are."""
     if name in recorded.redact:
         return {"redacted": list(values)}
     if value_bytes_max is None:
         return dict(values)
     large = {side: value for side, value in values.items() if not fits(value, value_bytes_max)}
-    entry: Entry = {side: value for side, value in values.items() if side not in large}
+    entry: ChangedAttribute = {side: value for side, value in values.items() if side not in large}
     if large:
         entry["large"] = _fingerprints(name, large)
     return entry

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, NotStarted, Tallies
 from streamfold.commit.plan import Removed
-from streamfold.commit.sending import Throttled, send
+from streamfold.commit.sending import TableThrottled, send
 from streamfold.derivations.cascade.declared import is_child, sort_prefix
 from streamfold.engines import Engine, Page
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
@@ -20,7 +20,7 @@ from streamfold.keys.key import Key
 from streamfold.ledger.item import cascade_key
 from streamfold.records.change import Change
 from streamfold.records.values import decode, encode, to_json
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
@@ -33,7 +33,7 @@ GUARDS = 2
 START = ""
 
 
-class Cursor(NamedTuple):
+class CascadeCursor(NamedTuple):
     """The place below a parent: the child's template and the last sort key of a page. ``revision`` 0: not begun."""
 
     revision: int = 0
@@ -42,7 +42,7 @@ class Cursor(NamedTuple):
     done: bool = False
 
     @classmethod
-    def of(cls, attributes: dict[str, Any] | None) -> "Cursor":
+    def of(cls, attributes: dict[str, Any] | None) -> "CascadeCursor":
         if not attributes:
             return cls()
         after = attributes.get("after")
@@ -66,7 +66,7 @@ class Children:
     """
 
     def __init__(
-        self, application: str, engine: Engine, world: World, actions: int, triage: Callable[[Failed], Failed | None]
+        self, application: str, engine: Engine, world: Run, actions: int, triage: Callable[[Failed], Failed | None]
     ) -> None:
         self.application = application
         self.engine = engine
@@ -78,7 +78,7 @@ class Children:
         self.kept: Counter[str] = Counter()
 
     def run(self, parents: Iterable[Removed]) -> None:
-        throttled: dict[str, Throttled] = {}
+        throttled: dict[str, TableThrottled] = {}
         for removed in parents:
             table = removed.changes[-1].table.name
             try:
@@ -87,7 +87,7 @@ class Children:
                 self._remove(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
-                if isinstance(error, Throttled):
+                if isinstance(error, TableThrottled):
                     throttled[table] = error
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
                 self.failed += [failed for failed in failures if failed is not None]
@@ -123,23 +123,23 @@ class Children:
             place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
             self._end(place, self._cursor(place))
 
-    def _end(self, place: StateKey, cursor: Cursor) -> None:
+    def _end(self, place: StateKey, cursor: CascadeCursor) -> None:
         if not cursor.done:  # refused where another invocation moved on: that one decides
-            send(self.engine, [Cursor(done=True).write(place, cursor.revision)], self.world)
+            send(self.engine, [CascadeCursor(done=True).write(place, cursor.revision)], self.world)
 
-    def _cursor(self, place: StateKey) -> Cursor:
-        return Cursor.of(self.engine.read_state([place], consistent=True).get(place))
+    def _cursor(self, place: StateKey) -> CascadeCursor:
+        return CascadeCursor.of(self.engine.read_state([place], consistent=True).get(place))
 
     def _send(self, removed: Removed, cursor: SwapState, children: list[DeleteSource]) -> Refused | None:
         return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.world)
 
-    def _keep(self, removed: Removed, place: StateKey, cursor: Cursor) -> None:
+    def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
         """The parent exists again: what is left of its children stays, whoever brings the record again."""
         self.kept[removed.route.name] += 1
         self._tallies(removed).unchanged += 1
         self._end(place, cursor)
 
-    def _page(self, removed: Removed, cursor: Cursor) -> tuple[list[DeleteSource], Cursor]:
+    def _page(self, removed: Removed, cursor: CascadeCursor) -> tuple[list[DeleteSource], CascadeCursor]:
         """The children behind a cursor that fit one transaction, and where the cursor is behind them."""
         templates = removed.route.children
         names = [key.template for key in templates]
@@ -149,11 +149,11 @@ class Children:
         page = self.engine.page(child.table, change.item[1], sort_prefix(child, removed.fields), after, self.limit)
         children, cut = self._fitting(removed, child, page)
         if cut is not None:
-            return children, Cursor(child=child.template, after=cut)
+            return children, CascadeCursor(child=child.template, after=cut)
         if page.after is not None:
-            return children, Cursor(child=child.template, after=page.after)
+            return children, CascadeCursor(child=child.template, after=page.after)
         last = index + 1 == len(templates)
-        return children, Cursor(done=True) if last else Cursor(child=names[index + 1])
+        return children, CascadeCursor(done=True) if last else CascadeCursor(child=names[index + 1])
 
     def _fitting(self, removed: Removed, child: Key, page: Page) -> tuple[list[DeleteSource], Any]:
         """The deletions of a page, and the last sort key of those if not all fit."""

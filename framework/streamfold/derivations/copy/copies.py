@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from streamfold.commit.outcome import Failed, NotStarted, Tallies
 from streamfold.commit.plan import Copied
 from streamfold.commit.refusals import is_stale, not_its_row
-from streamfold.commit.sending import Throttled, send
+from streamfold.commit.sending import TableThrottled, send
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, reason
 from streamfold.keys.table import VERSION
 from streamfold.records.change import Change
 from streamfold.records.values import LEGACY_REPLICATION_PREFIX
 from streamfold.routes.route import Route
-from streamfold.run import World
+from streamfold.run import Run
 from streamfold.writes.guarded import GuardedPut
 
 
@@ -51,7 +51,7 @@ class Copies:
     A table that is throttled takes no more of this batch: every further copy into it would wait and fail likewise.
     """
 
-    def __init__(self, engine: Engine, world: World, triage: Callable[[Failed], Failed | None]) -> None:
+    def __init__(self, engine: Engine, world: Run, triage: Callable[[Failed], Failed | None]) -> None:
         self.engine = engine
         self.world = world
         self.triage = triage
@@ -59,15 +59,15 @@ class Copies:
         self.tallies: dict[str, Tallies] = {}
 
     def run(self, copies: Iterable[Copied]) -> None:
-        throttled: dict[str, Throttled] = {}
+        throttled: dict[str, TableThrottled] = {}
         for copy in copies:
             table = copy.row.key[0]
             try:
                 if table in throttled:
                     raise throttled[table]
                 self._write(copy)
-            except (HandlerError, NotStarted, Throttled) as error:
-                if isinstance(error, Throttled):
+            except (HandlerError, NotStarted, TableThrottled) as error:
+                if isinstance(error, TableThrottled):
                     throttled[table] = error
                 self._fail(copy, error)
             except EngineError as error:  # another region may be away while all else goes on

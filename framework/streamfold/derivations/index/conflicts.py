@@ -34,10 +34,10 @@ def conflicts(engine: Engine, unsettled: "Unsettled", but: Collection[RowKey]) -
             yield from (Failed(change, route, _conflict(route, row)) for change, route in met)
 
 
-Claim = tuple[Change, "Route", list[StateKey]]
+RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
-def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[Claim]:
+def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the places that its claim may have."""
     newest = {change.item: (change, route) for change, route in causes if _claims_row(route, row)}
     places: dict[str, list[StateKey]] = {}
@@ -53,7 +53,7 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
-def _met(engine: Engine, moved: Moved, claims: Collection[Claim]) -> "list[Cause]":
+def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Cause]":
     """The changes of items that claim the row now, where another does too."""
     if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
         return []

@@ -22,7 +22,7 @@ from streamfold.errors import EngineError, EngineUnavailable, told
 from streamfold.ledger.item import external_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
-from streamfold.run import SECONDS_A_DAY, World
+from streamfold.run import SECONDS_A_DAY, Run
 from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
@@ -36,7 +36,7 @@ IN_PROGRESS_SECONDS = 60
 class ExternalCalls:
     """Calls external handlers, each change once as far as can be told."""
 
-    def __init__(self, application: str, engine: Engine, world: World) -> None:
+    def __init__(self, application: str, engine: Engine, world: Run) -> None:
         self.application = application
         self.engine = engine
         self.world = world

@@ -11,10 +11,9 @@ from streamfold.derivations.view.shards import SHARD, shard_of
 from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.keys.key import KeyValues
 from streamfold.keys.table import RESERVED_PREFIX
-from streamfold.ledger.contribution import Contribution, Part, source_of
+from streamfold.ledger.contribution import Contribution, RowPart, source_of
 from streamfold.records.change import Change
-from streamfold.records.values import HIDDEN, Image, digest, encode, number_text, without_derived
-from streamfold.routes.aggregates import Number
+from streamfold.records.values import HIDDEN, Image, Number, digest, encode, number_text, without_derived
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.routes.tenants import check_tenant
@@ -57,7 +56,7 @@ def _contributed(route: Route, image: Image, fields: Fields, noted: Noted) -> Co
     return rows
 
 
-def _row(route: Route, effect: Row, image: Image, fields: Fields, noted: Noted) -> tuple[RowKey, Part]:
+def _row(route: Route, effect: Row, image: Image, fields: Fields, noted: Noted) -> tuple[RowKey, RowPart]:
     """The key of one yielded row, and what it contributes there."""
     target, claim = _target(route, effect), None
     if route.unique is not None:

@@ -8,11 +8,11 @@ from streamfold.derivations.attributes.stored import MARK
 from streamfold.derivations.view.attribute_forms import RETIRED, follows, in_words, kind_of, known, shares
 from streamfold.derivations.view.expiry import postponed
 from streamfold.errors import HandlerError, shown, told
-from streamfold.ledger.contribution import Part
-from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, Held, HeldByName, alone, held, joined
+from streamfold.ledger.contribution import RowPart
+from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
 from streamfold.records.rounding import inexact_text
-from streamfold.records.values import digest, encode, number_text
-from streamfold.routes.aggregates import Aggregate, Average, Number
+from streamfold.records.values import Number, digest, encode, number_text
+from streamfold.routes.aggregates import Aggregate, Average
 from streamfold.routes.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, Moment, Ordered, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
@@ -28,7 +28,7 @@ def part_of(
     wins: Moment | None,
     claim: Moment | None = None,
     noted: Noted | None = None,
-) -> Part:
+) -> RowPart:
     """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have.
 
     ``claim``: by what the claim to a row of a unique index is ordered. ``noted`` takes what the target learns of its
@@ -44,7 +44,7 @@ def part_of(
     if claim is not None:
         one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), claim, plain, f"The claim of index {route.name!r}")
         _note(route, target, PLAIN_ENTRY, one, noted)
-        return Part({}, None, "", {PLAIN_ENTRY: held(one)})
+        return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
         one = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
@@ -54,15 +54,15 @@ def part_of(
         raise _not_whole(route, target, _told(route, next(iter(plain))))
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = not shared and (plain or route.kind == "index" or target.contested)
-    return Part(amounts, plain if whole else None, "", ordered)
+    return RowPart(amounts, plain if whole else None, "", ordered)
 
 
 def _divided(
     route: Route, target: Target, values: Mapping[str, Any]
-) -> tuple[dict[str, Number], dict[str, Held], dict[str, Any]]:
+) -> tuple[dict[str, Number], dict[str, HeldEntries], dict[str, Any]]:
     """What is added up, what is ordered, and the plain attributes."""
     amounts: dict[str, Number] = {}
-    ordered: dict[str, Held] = {}
+    ordered: dict[str, HeldEntries] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Ordered):
@@ -143,7 +143,7 @@ def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
     )
 
 
-def merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
+def merged(route: Route, key: RowKey, one: RowPart, other: RowPart) -> RowPart:
     """Two rows of one key from one call. Raises ``HandlerError`` for two values of one attribute."""
     amounts = dict(one.amounts)
     for name, amount in other.amounts.items():
@@ -157,10 +157,10 @@ def merged(route: Route, key: RowKey, one: Part, other: Part) -> Part:
         raise HandlerError(
             f"Handler {route.name!r} yielded row {shown(key[1:])} twice with different values of {shown(twice[0])}."
         )
-    return Part(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
+    return RowPart(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
 
 
-def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, Held]:
+def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, HeldEntries]:
     """The entries of both; ``differing`` takes the names of attributes whose entries do not fit each other."""
     ordered = dict(one)
     for name, mine in other.items():
@@ -172,7 +172,7 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
     return ordered
 
 
-def complete(route: Route, key: RowKey, part: Part) -> Part:
+def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
     """The part of a row once all of its rows are merged: a row put whole has its content, and the digest of it."""
     if part.plain is None:
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
@@ -182,7 +182,7 @@ def complete(route: Route, key: RowKey, part: Part) -> Part:
             )
         return part
     plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}
-    return Part(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
+    return RowPart(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
 
 
 def _plus(route: Route, one: Number, other: Number) -> Number:
