@@ -8,23 +8,22 @@ they tell of an item: never keys or other contents of items, at any level.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from streamfold.app import App
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Report
-from streamfold.derivations.whole_items import FOLDER, PLACES, is_place
+from streamfold.derivations import KINDS
+from streamfold.derivations.derivation import derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
-from streamfold.run import Run
+from streamfold.run import Learned, Run
 from streamfold.settings import Settings, undeclared_tables
-
-if TYPE_CHECKING:
-    from streamfold.derivations.archive.places import ArchivePlace
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
@@ -35,6 +34,9 @@ TOO_LITTLE_TIME = (
     "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
     "is processed: the function's timeout has to be longer, for example 60 seconds."
 )
+
+SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if said.log}
+"""What is logged of a count, by word."""
 
 log = logging.getLogger("streamfold")
 
@@ -53,8 +55,10 @@ class Function:
         self.origins = self._new_origins()
         self.warned: set[object] = set()
         self.parking = _parking(settings)
-        self.places: dict[str, ArchivePlace] = {}
-        _check_archives(app, settings)
+        self.opened: dict[str, Any] = {}
+        self.learned: Learned = WeakKeyDictionary()
+        for route in app.routes:
+            derivation(route).check_settings(route, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             self._warn(text)
@@ -68,8 +72,8 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        world = Run(self.settings, external=True, warn=self._warn, warned=self.warned, context=context)
-        world.parking, world.archive, world.places = self.parking, True, self.places
+        world = Run(self.settings, outside=True, warn=self._warn, warned=self.warned, context=context)
+        world.parking, world.opened, world.learned = self.parking, self.opened, self.learned
         if context is not None:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
@@ -159,19 +163,6 @@ def _parking(settings: Settings) -> Parking | None:
     return parking
 
 
-def _check_archives(app: App, settings: Settings) -> None:
-    """Refuses what is no place, and a folder as an archive, for the same reason."""
-    for route in app.routes:
-        place = settings.archive or route.place if route.kind == "archive" else None
-        if place is not None and not is_place(place):
-            raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")
-        if place is not None and place.startswith(FOLDER):
-            raise SettingsError(
-                f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "
-                "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
-            )
-
-
 def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
@@ -186,8 +177,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "failed": len({failure.sequence for failure in report.failures}),
             "known": report.known,
             "parked": sum(report.parked.values()),
-            "kept": sum(report.kept.values()),
-            "conflicts": sum(report.conflicts.values()),
+            **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
             "unrouted": sum(report.unrouted.values()),
         }
         log.info("batch processed", extra=counts)
@@ -205,12 +195,9 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             )
         for handler, parked in report.parked.items():
             log.error("records were parked", extra={"handler": handler, "parked": parked})
-        for handler, kept in report.kept.items():
-            log.warning(
-                "children were kept, because their parents exist again", extra={"handler": handler, "kept": kept}
-            )
-        for handler, conflicts in report.conflicts.items():
-            log.warning("unique rows are claimed twice", extra={"handler": handler, "conflicts": conflicts})
+        for word, text in SAID.items():
+            for handler, count in report.counts.get(word, {}).items():
+                log.warning(text, extra={"handler": handler, word: count})
         if metrics is not None:
             metrics(counts, report)
 

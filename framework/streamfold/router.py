@@ -7,14 +7,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
+from streamfold.derivations.attributes.kind import ATTRIBUTES
+from streamfold.derivations.attributes.stored import AttributesOptions
+from streamfold.derivations.audit.kind import AUDIT_ROWS
 from streamfold.derivations.audit.options import checked_recorded, default_target
-from streamfold.derivations.index.claims import SUFFIX, OnConflict, checked_unique, conflict_rows
+from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.index.claims import SUFFIX, OnConflict, Unique, checked_unique, conflict_rows
+from streamfold.derivations.index.kind import INDEX
+from streamfold.derivations.on.kind import ON, Filter
+from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
-from streamfold.derivations.whole_items import Lifecycle, source_keys
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
+from streamfold.router_whole_items import Lifecycle, source_keys
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.policy import OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Kind, Route
@@ -109,7 +116,9 @@ class Router(Lifecycle):
         as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` reads them as one.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
-        return self._ledger("view", sources, into, name, function, policy, shards)
+        return self._contributing(
+            VIEW, sources, into, name, function, policy, lambda *at: ViewOptions(checked_shards(shards, *at))
+        )
 
     @_with_targets
     def index(  # noqa: PLR0913 - as for ``on``
@@ -134,8 +143,19 @@ class Router(Lifecycle):
         a key: a row of it is there as long as the conflict. See docs/unique.md.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
-        declared = unique, by, on_conflict
-        return self._ledger("index", sources, into, name, function, policy, unique=declared)
+
+        def options(_: tuple[Key, ...], targets: tuple[Key, ...], at: str) -> Unique | None:
+            return checked_unique(unique, by, on_conflict, targets, at)
+
+        declare = self._contributing(INDEX, sources, into, name, function, policy, options)
+
+        def declare_both(handler: RowsHandler[P]) -> RowsHandler[P]:
+            declare(handler)
+            if unique and isinstance(on_conflict, Key):
+                self._add(_conflict_route(self.routes[-1], on_conflict))
+            return handler
+
+        return declare_both
 
     def audit(  # noqa: PLR0913 - as for ``on``
         self,
@@ -172,7 +192,7 @@ class Router(Lifecycle):
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
+        route = Route(name, AUDIT_ROWS, keys, targets, None, at, function, options=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:
             from streamfold.derivations.audit.numbered import (
@@ -232,18 +252,15 @@ class Router(Lifecycle):
             keys = source_keys(sources, "on", at, "@")
             route = Route(
                 name or _name(handler),
-                "on",
+                EXTERNAL if external else ON,
                 keys,
                 _no_targets(into, at) if external else _targets(into, at),
                 handler,
                 at,
                 function,
                 wanted_fields(handler, keys),
-                _events(events, at, expired=expired),
-                _names(changed, "changed", at),
-                expired,
-                external,
-                policy=checked_policy(policy, "@router.on", at),
+                Filter(_events(events, at, expired=expired), _names(changed, "changed", at), expired),
+                checked_policy(policy, "@router.on", at),
             )
             self._add(route)
             return handler
@@ -271,9 +288,9 @@ class Router(Lifecycle):
         policy = Policy(on_error, attempts_max, age_seconds_max)
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
-        return self._ledger("attributes", sources, (), name, function, policy, of=of)
+        return self._contributing(ATTRIBUTES, sources, (), name, function, policy, lambda *_: AttributesOptions(of))
 
-    def _ledger(  # noqa: PLR0913 - as for ``on``
+    def _contributing(
         self,
         kind: Kind,
         sources: tuple[Key, ...],
@@ -281,16 +298,15 @@ class Router(Lifecycle):
         name: str | None,
         group: str,
         policy: Policy,
-        shards: int | None = None,
-        *,
-        of: Key | None = None,
-        unique: tuple[Any, Any, Any] = (False, None, "report"),
+        options: Callable[[tuple[Key, ...], tuple[Key, ...], str], Any],
     ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+        """Declares a handler that contributes; ``options`` makes those of its kind of sources, targets and place."""
+
         def declare(handler: RowsHandler[P]) -> RowsHandler[P]:
             at = place(handler)
-            check_generator(handler, kind)
-            keys = source_keys(sources, kind, at, "@")
-            targets = () if kind == "attributes" else _targets(into, at)
+            check_generator(handler, kind.name)
+            keys = source_keys(sources, kind.name, at, "@")
+            targets = _targets(into, at) if into else ()
             route = Route(
                 name or _name(handler),
                 kind,
@@ -300,14 +316,10 @@ class Router(Lifecycle):
                 at,
                 group,
                 wanted_fields(handler, keys),
-                policy=checked_policy(policy, f"@router.{kind}", at),
-                shards=checked_shards(shards, keys, targets, at),
-                of=of,
-                unique=checked_unique(*unique, targets, at),
+                options(keys, targets, at),
+                checked_policy(policy, f"@router.{kind}", at),
             )
             self._add(route)
-            if route.unique is not None and isinstance(conflict := route.unique.on_conflict, Key):
-                self._add(_conflict_route(route, conflict))
             return handler
 
         return declare
@@ -326,7 +338,7 @@ def _conflict_route(route: Route, into: Key) -> Route:
     """The index of the conflicts of a unique index: it reads the rows of that."""
     (source,) = route.into
     function, at = conflict_rows(source, into), route.declared_at
-    return Route(route.name + SUFFIX, "index", (source,), (into,), function, at, group=route.group, policy=route.policy)
+    return Route(route.name + SUFFIX, INDEX, (source,), (into,), function, at, group=route.group, policy=route.policy)
 
 
 def _targets(into: Into, at: str) -> tuple[Key, ...]:

@@ -3,16 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from streamfold.commit.outcome import NotStarted
 from streamfold.parking import Parking
 from streamfold.settings import Settings
-
-if TYPE_CHECKING:
-    from streamfold.commit.plan import Removed
-    from streamfold.derivations.archive.places import ArchivePlace
-    from streamfold.records.change import ItemKey
 
 SECONDS_A_DAY = 24 * 60 * 60
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
@@ -20,33 +16,34 @@ WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 
 
+Learned = WeakKeyDictionary[Any, Any]
+"""What is known of a state, by engine and application (``batch.knowledge``)."""
+
+
 @dataclass(slots=True)
 class Run:
-    """What processing needs of the world: settings, clock, remaining time, and whether external handlers are called.
-
-    ``warn`` is told of what is odd but not wrong, each thing once. ``actions`` overrides the setting ``chunk_actions``
-    for a store without DynamoDB's limit. ``parking`` takes records that are given up, None where there is no place.
-    ``handlers`` are those that a redrive runs, of records that have a place already: none is parked. None: all.
-    ``archive``: removed items go to the buckets that are declared (True), only to a folder or where the setting says
-    (None), or nowhere. ``places`` are those that were opened, by what names them.
-    ``cascade``: children of removed items are removed; with ``later``, a dictionary, these items are only noted there.
-    """
+    """What processing needs of the world, and what it has learnt of it."""
 
     settings: Settings
-    external: bool = False
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
     seconds_left: Callable[[], float] = lambda: float("inf")
-    warn: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None  # is told of what is odd but not wrong, each thing once
     warned: set[object] = field(default_factory=set)
-    context: Any = None
-    actions: int | None = None
-    parking: Parking | None = None
-    handlers: frozenset[str] | None = None
-    archive: bool | None = None
-    places: "dict[str, ArchivePlace]" = field(default_factory=dict)
-    cascade: bool = True
-    later: "dict[tuple[str, ItemKey], Removed] | None" = None
+    learned: Learned = field(default_factory=WeakKeyDictionary)  # of states: lives as long as the process
+    context: Any = None  # of Lambda
+    actions: int | None = None  # instead of the setting ``chunk_actions``, for a store without DynamoDB's limit
+    parking: Parking | None = None  # takes records that are given up
+    handlers: frozenset[str] | None = None  # only these run, for a redrive: their records have a place, none is parked
+    outside: bool | None = None  # effects outside of the store are made: all (True), those in local folders, or none
+    opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by what names them
+    source_items: bool = True  # the store holds the application's own items, which handlers may remove
+    postponed: list[Any] | None = None  # takes what kinds finish last, for the end of a replay
+
+    @property
+    def actions_max(self) -> int:
+        """How many writes a transaction has, for this store."""
+        return self.actions or self.settings.chunk_actions
 
     def enough_time(self) -> bool:
         """Whether something new may be started."""

@@ -11,7 +11,7 @@ from streamfold.batch.manifest import ROUNDS_MAX, Manifest, check_manifest, read
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ManifestError
-from streamfold.ledger.item import manifest_key
+from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.run import Run
 from streamfold.settings import Settings

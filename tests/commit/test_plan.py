@@ -23,7 +23,8 @@ from streamfold.commit.plan import (
     without,
 )
 from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.item import LedgerItem, Step, claim_key, ledger_key
+from streamfold.ledger.item import LedgerItem, Step
+from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.limits import BYTES_MAX
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import AddRow, Claim, GuardedPut, LedgerWrite, PutRow

@@ -8,7 +8,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import ROUNDS_MAX, Repair
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.ledger.item import ledger_key
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode

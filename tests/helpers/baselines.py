@@ -16,7 +16,8 @@ from streamfold.batch.report import Failure
 from streamfold.derivations.view.fold import contribution
 from streamfold.failures.repair import ledger_routes
 from streamfold.ledger.contribution import difference
-from streamfold.ledger.item import BEFORE_ALL, claim_key
+from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of

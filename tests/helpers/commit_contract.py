@@ -13,7 +13,7 @@ from streamfold.batch.process import process_event
 from streamfold.commit.outcome import Held, NotStarted
 from streamfold.commit.sending import TableThrottled
 from streamfold.errors import EngineUnavailable, HandlerError, RowTaken
-from streamfold.ledger.item import ledger_key
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
 from streamfold.run import Run
 from streamfold.settings import Settings

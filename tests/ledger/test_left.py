@@ -9,7 +9,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
-from streamfold.ledger.item import ledger_key
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -12,7 +12,7 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.keys.table import MAIN
-from streamfold.ledger.item import ledger_key
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, Origin
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -4,19 +4,19 @@ end.
 
 from dataclasses import replace
 
-from streamfold.app import App
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.engines import OWN_VERSION, ChainEngine
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins
+from streamfold.routes.application import Application
 from streamfold.run import Run
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
 
 
-def run_chains(app: App, engine: ChainEngine, world: Run) -> Report:
+def run_chains(app: Application, engine: ChainEngine, world: Run) -> Report:
     """Processes what the engine's own stream holds until it holds no more.
 
     Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the

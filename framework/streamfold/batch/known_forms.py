@@ -6,22 +6,18 @@ There is one state item for each target, so that no handler takes the place of t
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from streamfold.derivations.view.attribute_forms import PLAIN, RETIRED, follows, joined, known, shares
+from streamfold.batch.knowledge import Knowledge, StoredForms
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, damaged, told
-from streamfold.keys.key import Key
-from streamfold.ledger.item import kinds_key
-from streamfold.records.envelope import Seen
-from streamfold.routes.route import Kinds, Target
+from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
+from streamfold.ledger.state_keys import forms_key
+from streamfold.routes.application import Application
+from streamfold.routes.route import Target
 from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
-
-if TYPE_CHECKING:
-    from streamfold.app import App
 
 ROUNDS_MAX = 8
 NAMES_MAX = 500
@@ -30,94 +26,68 @@ NAMES_BYTES_MAX = 32 * 1024
 it goes may have more. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
 
 
-def place_of(key: Key) -> str:
-    """A key as a state names it: its table and its templates."""
-    return f"{key.table.name}: {key.template}"
+def stored_forms(item: Mapping[str, Any]) -> StoredForms:
+    """The forms of a state item. Raises ``EngineError`` for one that is damaged."""
+    try:
+        return StoredForms(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
+    except (TypeError, ValueError):
+        raise damaged("What the state says of attributes") from None
 
 
-@dataclass(slots=True)
-class StoredForms:
-    """The state's item of a target: kinds by handler and name, as of a revision."""
-
-    kinds: Kinds = field(default_factory=dict)
-    revision: int = 0
-
-    @classmethod
-    def of(cls, item: Mapping[str, Any]) -> "StoredForms":
-        """The kinds of a state item. Raises ``EngineError`` for one that is damaged."""
-        try:
-            return cls(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
-        except (TypeError, ValueError):
-            raise damaged("What the state says of attributes") from None
-
-
-@dataclass(slots=True)
-class KnownState:
-    """What a process knows a state to hold: tables as they were seen, the manifest's revision, and kinds by target.
-
-    ``noted``: how many attributes the process itself had seen when it last noted them.
-    """
-
-    sources: dict[str, Seen] = field(default_factory=dict)
-    revision: int = 0
-    targets: dict[str, StoredForms] = field(default_factory=dict)
-    noted: int = 0
-
-
-def kinds_keys(app: "App") -> list[StateKey]:
+def forms_keys(app: Application) -> list[StateKey]:
     """The keys of the state's items of an application's targets."""
-    return [kinds_key(app.name, place) for place in _by_place(app)]
+    return [forms_key(app.name, place) for place in _by_place(app)]
 
 
-def learned(read: Mapping[StateKey, Mapping[str, Any]], app: "App", retired: Collection[str]) -> KnownState:
-    """What the state's items say, told to the targets of an application; ``retired`` are handlers that wrote them."""
-    found = KnownState()
+def learn(
+    knows: Knowledge, read: Mapping[StateKey, Mapping[str, Any]], app: Application, retired: Collection[str]
+) -> None:
+    """Takes what the state's items say; ``retired`` are handlers that wrote them."""
     for place, target in _by_place(app).items():
-        stored = found.targets[place] = StoredForms.of(read.get(kinds_key(app.name, place), {}))
-        for handler, kinds in stored.kinds.items():
-            told = dict.fromkeys(kinds, RETIRED) if handler in retired else kinds
-            _tell(target.shown.setdefault(handler, {}), told)
-    return found
+        stored = knows.targets[place] = stored_forms(read.get(forms_key(app.name, place), {}))
+        mine = knows.forms.of(target.key)
+        for handler, forms in stored.forms.items():
+            _tell(mine.setdefault(handler, {}), dict.fromkeys(forms, RETIRED) if handler in retired else forms)
 
 
-def keep_kinds(app: "App", engine: Engine, state: KnownState, world: Run) -> bool:
+def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> bool:
     """Notes in the state what is new, before it holds anything made so.
 
     Returns whether all goes with what others have noted meanwhile; what does not, its handler is now told. What the
     store does not take now is noted with a later batch.
     """
-    if _count(app) == state.noted:
+    if len(knows.forms) == knows.noted:
         return True
     fits = True
     try:
         for place, target in _by_place(app).items():
-            found = _found(app, target)
-            stored = state.targets.setdefault(place, StoredForms())
-            fits = not _keep(kinds_key(app.name, place), engine, stored, found, target.shown) and fits
-            _warn(place, stored, found, world)
+            found = _found(app, target, knows.forms)
+            stored = knows.targets.setdefault(place, StoredForms())
+            fits = not _keep(forms_key(app.name, place), engine, stored, found, knows.forms.of(target.key)) and fits
+            _warn(place, stored, found, run)
     except EngineUnavailable:
         return fits
-    state.noted = _count(app)
+    knows.noted = len(knows.forms)
     return fits
 
 
-def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: Kinds, shown: Kinds) -> bool:
+def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: FormsByHandler, shown: FormsByHandler) -> bool:
     """Notes what is found of a target; whether something clashes with what others noted, of which ``shown`` is told."""
     for _ in range(ROUNDS_MAX):
-        kinds, clashing = _merged(stored.kinds, found)
-        if kinds == stored.kinds or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
-            stored.revision += kinds != stored.kinds
-            stored.kinds = kinds
+        kinds, clashing = _merged(stored.forms, found)
+        if kinds == stored.forms or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
+            stored.revision += kinds != stored.forms
+            stored.forms = kinds
             for handler, name, other in clashing:
                 shown[handler].pop(name)
                 shown.setdefault(other, {})[name] = kinds[other][name]
             return bool(clashing)
-        read = StoredForms.of(engine.read_state([key], consistent=True).get(key, {}))
-        stored.kinds, stored.revision = read.kinds, read.revision
+        read = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+        stored.forms, stored.revision = read.forms, read.revision
     raise EngineUnavailable(f"State item {told(key)} was written by others {ROUNDS_MAX} times in a row.")
 
 
-def _merged(stored: Kinds, found: Kinds) -> tuple[Kinds, list[tuple[str, str, str]]]:
+def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:
     """What is stored with what is found, and what clashes: a handler, a name, and the handler that had it so before."""
     kinds = {handler: dict(names) for handler, names in stored.items()}
     clashing = []
@@ -134,7 +104,7 @@ def _merged(stored: Kinds, found: Kinds) -> tuple[Kinds, list[tuple[str, str, st
     return {handler: names for handler, names in kinds.items() if names}, clashing
 
 
-def _clash(kinds: Kinds, handler: str, name: str, kind: str) -> str | None:
+def _clash(kinds: FormsByHandler, handler: str, name: str, kind: str) -> str | None:
     """The handler, maybe the same, with which an attribute does not go together."""
     mine = kinds[handler]
     if name in mine:
@@ -147,11 +117,11 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def _warn(place: str, stored: StoredForms, found: Kinds, world: Run) -> None:
-    remembered = {name for names in stored.kinds.values() for name in names}
+def _warn(place: str, stored: StoredForms, found: FormsByHandler, run: Run) -> None:
+    remembered = {name for names in stored.forms.values() for name in names}
     for handler, names in found.items():
         if not names.keys() <= remembered:
-            world.warn_once(
+            run.warn_once(
                 ("kinds", place, handler),
                 f"Handler {handler!r} yields more attributes of {place} than the state remembers, {NAMES_MAX} with "
                 f"{NAMES_BYTES_MAX} bytes: that one of the others becomes another aggregate is refused only by a "
@@ -166,23 +136,16 @@ def _tell(mine: dict[str, str], kinds: Mapping[str, str]) -> None:
             mine[name] = kind
 
 
-def _count(app: "App") -> int:
-    return sum(len(names) for target in _targets(app) for names in target.shown.values())
+def _by_place(app: Application) -> Mapping[str, Target]:
+    targets = (target for route in app.routes if route.kind.contributes for target in route.targets)
+    return {target.key.place: target for target in targets}
 
 
-def _targets(app: "App") -> Iterator[Target]:
-    return (target for route in app.routes if route.ledger for target in route.targets)
-
-
-def _by_place(app: "App") -> Mapping[str, Target]:
-    return {place_of(target.key): target for target in _targets(app)}
-
-
-def _found(app: "App", target: Target) -> Kinds:
-    """What was seen of attributes that are not put whole: those of another kind would be mixed with what is stored."""
+def _found(app: Application, target: Target, forms: Forms) -> FormsByHandler:
+    """What was seen of attributes that are not put whole: those of another form would be mixed with what is stored."""
     declared = {route.name for route in app.routes}
     return {
-        handler: {name: known(kind) for name, kind in kinds.items() if kind != PLAIN or not target.whole}
-        for handler, kinds in target.shown.items()
+        handler: {name: known(form) for name, form in names.items() if form != PLAIN or not target.whole}
+        for handler, names in forms.of(target.key).items()
         if handler in declared
     }

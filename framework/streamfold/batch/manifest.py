@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from streamfold.batch.known_forms import KnownState, kinds_keys, learned, place_of
+from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.known_forms import forms_keys, learn
 from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
 from streamfold.engines import Engine
 from streamfold.errors import ManifestError, damaged
-from streamfold.ledger.item import manifest_key
+from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
-
-if TYPE_CHECKING:
-    from streamfold.app import App
 
 ROUNDS_MAX = 8
 APPLICATIONS_KEPT = 4
@@ -59,48 +58,49 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
 
 
 def check_manifest(
-    app: "App",
+    app: Application,
     engine: Engine,
-    world: Run,
-    known: KnownState | None,
+    run: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
-) -> KnownState:
-    """Compares the application with the state, unless ``known`` is of the same revision, and adds what is new to it.
+) -> Knowledge:
+    """Compares the application with the state, unless that is of the revision known, and adds what is new to it.
 
     ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
     gone or has another kind, group, source or target, and when a table is another or comes through another source and
     the epoch is not higher.
     """
-    key = manifest_key(app.name)
-    keys = [key] if known else [key, *kinds_keys(app)]
+    key, found = manifest_key(app.name), knowledge(run, app, engine)
+    keys = [key] if found.revision is not None else [key, *forms_keys(app)]
     for _ in range(ROUNDS_MAX):
         read = engine.read_state(keys, consistent=True)
         before = Manifest.of(read.get(key, {}))
-        if known and known.revision == before.revision and sources.items() <= known.sources.items():
-            return known
-        after = _after(app, world, before, sources)
-        found = known or learned(read, app, _gone(app, before))
+        if found.revision == before.revision and sources.items() <= found.sources.items():
+            return found
+        after = _after(app, run, before, sources)
+        if found.revision is None:
+            learn(found, read, app, _gone(app, before))
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
             attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}
             if not engine.swap_state(key, attributes, before.revision):
                 continue
-            _tell(app, world, before, after)
-        found.revision = before.revision + (after != before and write)
-        found.sources |= sources
+            _tell(app, run, before, after)
+        if write:
+            found.revision = before.revision + (after != before)
+            found.sources |= sources
         return found
     raise ManifestError(
         f"The manifest of {app.name!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
     )
 
 
-def _after(app: "App", world: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
+def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
     """The manifest as this application and its records make it. Raises ``ManifestError``."""
-    current, now = _entries(app.routes), _time(world)
-    older = world.settings.older_code
-    check_handlers(before.handlers, current, app.retired, older=older)
+    current, now = _entries(app.routes), _time(run)
+    older, kinds = run.settings.older_code, {route.name: route.kind for route in app.routes}
+    check_handlers(before.handlers, current, app.retired, kinds, older=older)
     lacking = is_lacking(before.handlers, current, app.retired)
     handlers = {name: dict(entry) for name, entry in before.handlers.items()}
     for name, entry in current.items():
@@ -113,17 +113,17 @@ def _after(app: "App", world: Run, before: Manifest, sources: Mapping[str, Seen]
         handlers[name].setdefault(RETIRED, now)
     for name in lacking:
         handlers[name].setdefault(PARTIAL, now)
-    tables = {name: table_entry(name, before.tables.get(name), seen, world.settings) for name, seen in sources.items()}
+    tables = {name: table_entry(name, before.tables.get(name), seen, run.settings) for name, seen in sources.items()}
     return Manifest(handlers, {**before.tables, **tables}, before.revision)
 
 
-def _gone(app: "App", found: Manifest) -> frozenset[str]:
+def _gone(app: Application, found: Manifest) -> frozenset[str]:
     """The handlers that are retired, now or before, and that the application does not have."""
     retired = app.retired | {name for name, entry in found.handlers.items() if RETIRED in entry}
     return frozenset(retired - {route.name for route in app.routes})
 
 
-def _tell(app: "App", world: Run, before: Manifest, after: Manifest) -> None:
+def _tell(app: Application, run: Run, before: Manifest, after: Manifest) -> None:
     """Warns of handlers that are partial from now on."""
     declared = {route.name for route in app.routes}
     for name, entry in after.handlers.items():
@@ -134,11 +134,11 @@ def _tell(app: "App", world: Run, before: Manifest, after: Manifest) -> None:
                 if name in declared and name not in before.handlers
                 else "code without it, or without a source of it, runs (STREAMFOLD_OLDER_CODE)"
             )
-            world.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
+            run.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
 
 
-def _time(world: Run) -> str:
-    return datetime.fromtimestamp(world.clock(), UTC).isoformat(timespec="seconds")
+def _time(run: Run) -> str:
+    return datetime.fromtimestamp(run.clock(), UTC).isoformat(timespec="seconds")
 
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)
@@ -148,12 +148,13 @@ def _entries(routes: tuple[Route, ...]) -> Mapping[str, ManifestEntry]:
 
 
 def _entry(route: Route) -> ManifestEntry:
-    entry: ManifestEntry = {
-        "kind": "external" if route.external else "unique index" if route.unique else route.kind,
+    return {
+        **route.kind.identity(route),
         "group": route.group,
-        "sources": [place_of(key) for key in route.sources],
-        "targets": [place_of(key) for key in route.writes],
-        "contested": [place_of(target.key) for target in route.targets if target.contested],
-        "owned": [place_of(target.key) for target in route.targets if target.owned],
+        "sources": [key.place for key in route.sources],
+        "targets": [key.place for key in route.writes],
+        "contested": [target.key.place for target in route.targets if target.contested],
+        "owned": [target.key.place for target in route.targets if target.owned],
+        "contributes": route.kind.contributes,
+        "shares": route.kind.shares_rows,
     }
-    return entry | ({"by": route.unique.by} if route.unique else {})

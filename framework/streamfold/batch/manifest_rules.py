@@ -3,23 +3,24 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from streamfold.batch.known_forms import StoredForms
+from streamfold.batch.knowledge import StoredForms
 from streamfold.errors import ManifestError
 from streamfold.records.envelope import Seen, described
+from streamfold.routes.route import Kind
 from streamfold.settings import Settings
 
 ManifestEntry = dict[str, Any]
 ByName = Mapping[str, ManifestEntry]
-ROW_KINDS = ("view", "index", "unique index", "attributes")
-"""Kinds of handlers whose contributions stay in rows when they are retired."""
 FRESH = "For a local state, replay --fresh starts anew."
 
 
-def check_handlers(before: ByName, now: ByName, retired: Collection[str], *, older: bool = False) -> None:
+def check_handlers(
+    before: ByName, now: ByName, retired: Collection[str], kinds: Mapping[str, Kind], *, older: bool = False
+) -> None:
     """Raises ``ManifestError`` where handlers do not fit the state; ``older`` code may lack handlers and sources."""
     for name, entry in before.items():
         if name in now:
-            _compare_entry(name, entry, now[name], older=older)
+            _compare_entry(name, kinds[name], entry, now[name], older=older)
         elif name not in retired and "retired" not in entry and not older:
             raise ManifestError(
                 f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the "
@@ -39,7 +40,7 @@ def is_lacking(before: ByName, now: ByName, retired: Collection[str]) -> list[st
     ]
 
 
-def _compare_entry(name: str, before: ManifestEntry, now: ManifestEntry, *, older: bool) -> None:
+def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEntry, *, older: bool) -> None:
     for what in ("kind", "group"):
         if before[what] != now[what]:
             raise _changed(name, what, before[what], now[what])
@@ -49,13 +50,14 @@ def _compare_entry(name: str, before: ManifestEntry, now: ManifestEntry, *, olde
     # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
     if not set(now["contested"]) <= set(before["contested"]):
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
-    if before.get("by") != now.get("by"):
-        raise ManifestError(
-            f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds "
-            "are in the order of the old one, and rows would show a winner that no version of the code names. Keep "
-            f"by={before['by']!r}, or give the index a new name and another target, and retire the old one, "
-            f'App(..., retired=["{name}"]). {FRESH}'
-        )
+    _compare_identity(name, kind, before, now)
+
+
+def _compare_identity(name: str, kind: Kind, before: ManifestEntry, now: ManifestEntry) -> None:
+    try:
+        kind.compare(name, before, now)
+    except ManifestError as error:
+        raise ManifestError(f"{error} {FRESH}") from None
 
 
 def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
@@ -71,18 +73,18 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
     """Raises ``ManifestError`` where a handler writes what a retired one has left: rows would show both as one."""
     for name in sorted(set(gone) & before.keys()):
         old = before[name]
-        for place in old["targets"] if old["kind"] in ROW_KINDS else ():
+        for place in old["targets"] if old["contributes"] else ():
             alone = not any(place in entry["targets"] for other, entry in before.items() if other != name)
             for other, new in now.items():
-                if new["kind"] in ROW_KINDS and place in new["targets"]:
+                if new["contributes"] and place in new["targets"]:
                     what = _both(name, other, kinds.get(place, StoredForms()))
-                    if "index" in old["kind"] + new["kind"] or (alone and place in old["owned"]) or what:
+                    if not (old["shares"] and new["shares"]) or (alone and place in old["owned"]) or what:
                         raise _taken_over(name, other, place, what)
 
 
 def _both(one: str, other: str, stored: StoredForms) -> list[str]:
     """The attributes of a target that two handlers have made."""
-    return sorted(stored.kinds.get(one, {}).keys() & stored.kinds.get(other, {}).keys())
+    return sorted(stored.forms.get(one, {}).keys() & stored.forms.get(other, {}).keys())
 
 
 def _taken_over(name: str, other: str, place: str, names: list[str]) -> ManifestError:

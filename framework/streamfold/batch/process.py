@@ -1,44 +1,45 @@
 """The batch loop that joins the rooms: changes are routed, derived, planned and committed. The world is passed in."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import localcontext
 from types import MappingProxyType
 from typing import Any
 
-from streamfold.app import App
-from streamfold.batch.known_forms import KnownState, keep_kinds
+from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
-from streamfold.batch.report import Failure, Report, add_failures, merge
+from streamfold.batch.report import Failure, Report, add_failures
 from streamfold.commit.committer import Committer, CommitWorld
-from streamfold.commit.outcome import Failed
-from streamfold.commit.plan import Archived, Copied, Plan, Removed
+from streamfold.commit.outcome import Outcome, add_counts
+from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.recompute import forget_left
 from streamfold.commit.sending import expires_at
 from streamfold.commit.triage import Triage
-from streamfold.derivations.attributes.write_back import Upkeep
-from streamfold.derivations.cascade.children import Children
-from streamfold.derivations.copy.copies import Copies
+from streamfold.derivations import in_order
+from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
+from streamfold.routes.application import Application
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
 from streamfold.settings import Settings
 
 
-def process_event(app: App, event: Any, engine: Engine, world: Run) -> Report:
+def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Report:
     """Processes an event.
 
     A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
     ``RecordError``, so that nothing is acknowledged unseen.
     """
-    origins = Origins(app.source_tables, world.settings, world.warn)
+    origins = Origins(app.source_tables, run.settings, run.warn)
     changes, failures = read_changes(records_of(event), origins)
-    report = process_changes(app, changes, engine, world, origins.sources)
+    report = process_changes(app, changes, engine, run, origins.sources)
     report.failures[:0] = failures
     return report
 
@@ -57,121 +58,106 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
 
 
 def process_changes(
-    app: App,
+    app: Application,
     changes: Sequence[Change],
     engine: Engine,
-    world: Run,
+    run: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
 ) -> Report:
-    """Processes the changes of a batch: routes, derives, plans and commits them, and returns what became of them.
+    """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
 
     ``sources`` are the tables as far as they were seen; the state's manifest holds them to it.
     """
     try:
-        known = check_application(app, engine, world, sources)
+        known = check_application(app, engine, run, sources)
     except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
         return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
     with localcontext(EXACT):
-        triage = Triage(app.name, engine, world)
-        batch = Batch(app, changes, engine, world, triage)
+        triage = Triage(app.name, engine, run)
+        batch = Batch(app, changes, engine, run, known, triage)
         plan = batch.plan()
-        if not keep_kinds(app, engine, known, world):
-            batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
+        if not keep_forms(app, engine, known, run):
+            batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
             plan = batch.plan()
-        timed = triage.engine = Timed(engine, world)
-        outcome = Committer(
-            timed,
-            CommitWorld(expires_at(world), batch.actions, world.wait),
-            batch.named,
-            batch.unsettled,
-            triage,
-            app.retired,
-        ).run(plan)
-        batch.failed += outcome.failed
-        batch.failed += _keep_up(app, batch, timed, world, triage)
-        forget_left(timed, batch.unsettled)
-        copies = Copies(timed, world, triage)
-        copies.run(each for each in plan.whole if isinstance(each, Copied))
-        batch.failed += copies.failed
-        batch.call_external()
+        timed = triage.engine = Timed(engine, run)
+        unsettled = batch.steps.unsettled
+        world = CommitWorld(expires_at(run), run.actions_max, run.wait)
+        outcome = Committer(timed, world, batch.steps.named, unsettled, triage, app.retired).run(plan)
+        outcome.failed[:0] = batch.failed
+        finishing = Finishing(app, timed, run, triage, unsettled)
+        outcome += finish(plan.deferred, batch.heard, finishing)
+    return _reported(batch, outcome, triage)
+
+
+def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finishing, *, last: bool = False) -> Outcome:
+    """What the kinds do after the commit, each in its turn: first those that contribute.
+
+    ``last``: what a replay postpones is finished too.
+    """
+    outcome, unsettled = Outcome(), finishing.unsettled
+    waiting: dict[Derivation, list[Deferred]] = {}
+    for each in deferred:
+        waiting.setdefault(derivation(each.route), []).append(each)
+    routes = finishing.application.routes
+    kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
+    for kind in (kind for kind in kinds if kind.contributes):
+        own = [work for work in heard if work.route.kind is kind]
+        found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=own))
+        unsettled.fail(found.failed)
+        found.failed = [failed for failed in map(finishing.triage, found.failed) if failed is not None]
+        outcome += found
+    forget_left(finishing.engine, unsettled)
+    for kind in (kind for kind in kinds if not kind.contributes):
+        if kind.finishes_last and finishing.run.postponed is not None and not last:
+            finishing.run.postponed += waiting[kind]
+        else:
+            outcome += kind.finish(waiting[kind], finishing)
+    return outcome
+
+
+def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
+    """Carries out what kinds finish last, at the end of a replay."""
+    postponed, run.postponed = run.postponed or [], []
+    triage = Triage(app.name, engine, run)
+    with localcontext(EXACT):
+        outcome = finish(postponed, (), Finishing(app, engine, run, triage), last=True)
+    report = Report()
+    _add(report, outcome, triage)
+    return report
+
+
+def _reported(batch: Batch, outcome: Outcome, triage: Triage) -> Report:
     report = batch.report
-    report.tallies = outcome.tallies | copies.tallies
-    report.parked, report.first_parked = triage.parked, triage.first
-    report.conflicts = outcome.conflicts
-    add_failures(report, batch.failed)
-    _archive([each for each in plan.whole if isinstance(each, Archived)], world, triage, report)
-    _cascade(app, [each for each in plan.whole if isinstance(each, Removed)], timed, world, report)
+    _add(report, outcome, triage)
     done = {id(change) for change in (*outcome.done, *batch.done)}
-    report.known = len(done - {id(change) for change in (*outcome.fresh, *(each.change for each in batch.failed))})
+    report.known = len(done - {id(change) for change in (*outcome.fresh, *(each.change for each in outcome.failed))})
     return report
 
 
-def _keep_up(app: App, batch: Batch, engine: Engine, world: Run, triage: Triage) -> list[Failed]:
-    """Copies derived attributes onto the items that bear them."""
-    if not any(route.kind == "attributes" for route in app.routes):
-        return []
-    upkeep = Upkeep(app)
-    upkeep.moved(batch.unsettled.truths)
-    for work in batch.work.values():
-        upkeep.changed(work.item, work.changes, work.bears)
-    failures = upkeep.run(engine, world)
-    batch.unsettled.fail(failures)
-    return [failed for failed in map(triage, failures) if failed is not None]
-
-
-def _archive(archived: Sequence[Archived], world: Run, triage: Triage, report: Report) -> None:
-    if archived:
-        from streamfold.derivations.archive.archives import Archives
-
-        archives = Archives(world, triage)
-        archives.run(archived)
-        report.tallies |= archives.tallies
-        report.not_archived.update(archives.skipped)
-        add_failures(report, archives.failed)
-
-
-def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: Run, report: Report) -> None:
-    if not world.cascade:
-        report.not_cascaded.update(each.route.name for each in removed)
-    elif world.later is not None:
-        for each in removed:
-            place = each.route.name, each.changes[-1].item
-            known = world.later.get(place)
-            world.later[place] = each._replace(changes=(*known.changes, *each.changes)) if known else each
-    elif removed:
-        merge(report, remove_children(app, removed, engine, world))
-
-
-def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world: Run) -> Report:
-    """Removes the children of items that are gone, and returns what became of them."""
-    triage = Triage(app.name, engine, world)
-    children = Children(app.name, engine, world, world.actions or world.settings.chunk_actions, triage)
-    children.run(removed)
-    report = Report(tallies=children.tallies, kept=children.kept, parked=triage.parked, first_parked=triage.first)
-    add_failures(report, children.failed)
-    return report
+def _add(report: Report, outcome: Outcome, triage: Triage) -> None:
+    report.tallies = outcome.tallies
+    report.parked, report.first_parked = triage.parked, triage.first
+    add_counts(report.counts, outcome.counts)
+    add_failures(report, outcome.failed)
 
 
 def check_application(
-    app: App,
+    app: Application,
     engine: Engine,
-    world: Run,
+    run: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
-) -> KnownState:
+) -> Knowledge:
     """Checks that the application fits the settings and the state and, with ``write``, notes it in the state.
 
     Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
     """
-    _check_handlers(app, world.settings)
-    known = check_manifest(app, engine, world, app.checked_engines.get(engine), sources, write=write)
-    if write:
-        app.checked_engines[engine] = known
-    return known
+    _check_handlers(app, run.settings)
+    return check_manifest(app, engine, run, sources, write=write)
 
 
-def _check_handlers(app: App, settings: Settings) -> None:
+def _check_handlers(app: Application, settings: Settings) -> None:
     """A group that no handler is of would acknowledge every record unprocessed; a wrong name would switch off none."""
     names, group = {route.name for route in app.routes}, settings.function
     for name in settings.handlers_off:
@@ -184,11 +170,11 @@ def _check_handlers(app: App, settings: Settings) -> None:
         )
 
 
-def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: Run) -> tuple[Plan, Report]:
+def plan_changes(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> tuple[Plan, Report]:
     """What would be written for a batch, without writing it (``replay --dry-run``)."""
-    _check_handlers(app, world.settings)
+    _check_handlers(app, run.settings)
     with localcontext(EXACT):
-        batch = Batch(app, changes, engine, world)
+        batch = Batch(app, changes, engine, run, knowledge(run, app, engine))
         plan = batch.plan()
     batch.report.known = len({id(change) for change in batch.done})
     add_failures(batch.report, batch.failed)

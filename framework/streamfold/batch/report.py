@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import NamedTuple
 
-from streamfold.commit.outcome import Failed, Held, Tallies
+from streamfold.commit.outcome import Counts, Failed, Held, Tallies, add_counts, add_tallies
 from streamfold.errors import NOT_TOLD, public, reason, shortened
 from streamfold.routes.route import Route
 
@@ -58,28 +58,22 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What became of a batch. ``known`` counts records that the state already held, ``unrouted`` by key prefix.
-
-    By handler: ``parked`` are records that were put aside, ``first_parked`` the first of them and why, ``off`` those
-    skipped because it is switched off, ``kept`` parents of a cascade that exist again, ``not_cascaded`` those whose
-    children this run leaves alone, ``not_archived`` removed items that it writes nowhere, ``conflicts`` items that
-    claim a unique row beside another.
-    """
+    """What became of a batch."""
 
     failures: list[Failure] = field(default_factory=list)
-    records: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)  # by handler, as all that follows
     failed: Counter[str] = field(default_factory=Counter)
     tallies: dict[str, Tallies] = field(default_factory=dict)
-    unrouted: Counter[str] = field(default_factory=Counter)
-    known: int = 0
-    external_skipped: Counter[str] = field(default_factory=Counter)
-    parked: Counter[str] = field(default_factory=Counter)
-    first_parked: dict[str, str] = field(default_factory=dict)
-    off: Counter[str] = field(default_factory=Counter)
-    kept: Counter[str] = field(default_factory=Counter)
-    not_cascaded: Counter[str] = field(default_factory=Counter)
-    not_archived: Counter[str] = field(default_factory=Counter)
-    conflicts: Counter[str] = field(default_factory=Counter)
+    parked: Counter[str] = field(default_factory=Counter)  # records that were put aside
+    first_parked: dict[str, str] = field(default_factory=dict)  # the first of them, and why
+    off: Counter[str] = field(default_factory=Counter)  # records that were skipped, because a handler is switched off
+    counts: Counts = field(default_factory=dict)  # of what kinds have words for, by word and handler
+    unrouted: Counter[str] = field(default_factory=Counter)  # records that no route wants, by key prefix
+    known: int = 0  # records that the state already held
+
+    def count(self, word: str, handler: str) -> None:
+        """Counts under a word of a kind."""
+        add_counts(self.counts, {word: Counter([handler])})
 
 
 def merge(report: Report, other: Report) -> None:
@@ -89,20 +83,12 @@ def merge(report: Report, other: Report) -> None:
     report.failed += other.failed
     for prefix, count in other.unrouted.items():
         report.unrouted[prefix if prefix in report.unrouted or len(report.unrouted) < PREFIXES_MAX else OTHERS] += count
-    report.external_skipped += other.external_skipped
     report.parked += other.parked
     report.first_parked = {**other.first_parked, **report.first_parked}
     report.off += other.off
-    report.kept += other.kept
-    report.not_cascaded += other.not_cascaded
-    report.not_archived += other.not_archived
-    report.conflicts += other.conflicts
     report.known += other.known
-    for name, tallies in other.tallies.items():
-        mine = report.tallies.setdefault(name, Tallies())
-        mine.written += tallies.written
-        mine.removed += tallies.removed
-        mine.unchanged += tallies.unchanged
+    add_counts(report.counts, other.counts)
+    add_tallies(report.tallies, other.tallies)
 
 
 def add_failures(report: Report, failed: Iterable[Failed]) -> None:

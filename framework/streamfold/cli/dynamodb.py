@@ -15,7 +15,7 @@ from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import ActionRequest, state_attributes
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import Table
-from streamfold.ledger.item import source_key
+from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import DECODERS, RawImage

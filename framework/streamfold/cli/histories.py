@@ -9,6 +9,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.rows import items_near
 from streamfold.derivations.audit.as_of import moment
+from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.audit.options import item_values, told, typed_values
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
@@ -56,7 +57,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
 
 def audits_of(app: App, handler: str | None) -> list[Route]:
     """The audits of an application, or the one of this name. Raises ``SettingsError`` where there is none."""
-    audits = [route for route in app.routes if route.kind == "audit"]
+    audits = audit_routes(app)
     if not audits:
         raise SettingsError(f"Application {app.name!r} has no audit: declare one, router.audit(ORDER).")
     chosen = [route for route in audits if handler in (None, route.name)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamfold.cli.rows import name_text, text
-from streamfold.commit.plan import Chunk, Copied, Plan, Whole
+from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.keys.table import MAIN
 from streamfold.records.values import hidden
 from streamfold.writes.guarded import (
@@ -29,7 +29,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
         yield from (f"  {line}" for line in chunk_lines(chunk))
     yield from (write_line(put.row) for put in plan.puts)
-    yield from map(whole_line, plan.whole)
+    yield from map(deferred_line, plan.deferred)
 
 
 def chunk_lines(chunk: Chunk) -> list[str]:
@@ -37,9 +37,10 @@ def chunk_lines(chunk: Chunk) -> list[str]:
     return list(map(write_line, chunk.writes))
 
 
-def whole_line(whole: Whole) -> str:
-    """What becomes of a whole item."""
-    return f"copy: {write_line(whole.row)}" if isinstance(whole, Copied) else str(whole)
+def deferred_line(deferred: Deferred) -> str:
+    """What is done after the transactions: a write of a row of its own, or something else."""
+    row = getattr(deferred, "row", None)
+    return str(deferred) if row is None else f"{deferred.route.kind}: {write_line(row)}"
 
 
 def write_line(write: GuardedWrite) -> str:

@@ -140,7 +140,7 @@ def _run(
     waiting = _Waiting(places)
     opened = _open(app, settings, origins, waiting, options, stack)
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
-    world = Run(settings, external=options.external, warn=warn, actions=actions)
+    world = Run(settings, outside=options.external or None, warn=warn, actions=actions)
     dry_run = not options.apply
     redrive = Redrive(
         app, opened.engine, world, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources

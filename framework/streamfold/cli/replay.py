@@ -38,6 +38,7 @@ from streamfold.cli.summary import (
     print_plan_json,
     print_summary,
 )
+from streamfold.derivations.derivation import derivation
 from streamfold.engines import Engine
 from streamfold.errors import RecordError, SettingsError, plain
 from streamfold.keys.table import MAIN
@@ -222,7 +223,7 @@ def _check_options(options: ReplayOptions) -> None:
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    world = Run(settings, external=options.external, archive=options.external or None, warn=warn, actions=actions)
+    world = Run(settings, outside=options.external or None, warn=warn, actions=actions)
     place = options.park or settings.park
     world.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)
@@ -262,8 +263,10 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
             remove_state(state)
         if not state:
             engine = open_memory(app)
-            cascades = any(route.kind == "cascade" for route in app.routes)  # nobody else reads source items here
-            return OpenedReplay(engine, engine.put_sources if cascades else None)
+            removes = any(
+                derivation(route).finishes_last for route in app.routes
+            )  # nobody else reads source items here
+            return OpenedReplay(engine, engine.put_sources if removes else None)
         kept = open_embedded(app, state)
         return OpenedReplay(kept, kept.put_sources)
     return _open_dynamodb(app, settings, origins, lines, options)

@@ -20,7 +20,7 @@ from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.records.values import decode_number
 from streamfold.routes.policy import RETRY
-from streamfold.routes.route import GROUP, Route
+from streamfold.routes.route import GROUP, SOURCE, Route
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
@@ -90,13 +90,14 @@ def command(
 
 
 def _described(route: Route) -> dict[str, Any]:
+    kind = route.kind
     return {
         "sources": [_place(key) for key in route.sources],
         "handler": route.name,
         "group": route.group,
-        "kind": "external" if route.external else route.kind,
-        "targets": [*map(_place, (*route.writes, *route.children)), *([route.place] if route.place else [])],
-        "guard": route.guard,
+        "kind": route.kind.name,
+        "targets": [*map(_place, dict.fromkeys((*route.writes, *kind.touches(route)))), *kind.outside_places(route)],
+        "guard": kind.guard(route),
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
     }
@@ -201,7 +202,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
         return
     matches = app.dispatch[table.name].find(*values)
     for entry, fields in matches:
-        names, place = [route.name for route in entry.routes], _place(entry.key)
+        names, place = [each.route.name for each in entry.listeners if each.role == SOURCE], _place(entry.key)
         plain = {name: value if isinstance(value, str | int) else str(value) for name, value in fields.items()}
         shown = " ".join(f"{name}={value}" for name, value in plain.items())
         yield {"template": place, "fields": plain, "handlers": names}, f"{place}  {shown}  -> {', '.join(names)}"

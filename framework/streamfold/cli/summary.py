@@ -10,9 +10,10 @@ from streamfold.app import App
 from streamfold.batch.report import Failure
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.grids import print_grid
-from streamfold.cli.plans import chunk_lines, plan_lines, whole_line, write_line
+from streamfold.cli.plans import chunk_lines, deferred_line, plan_lines, write_line
 from streamfold.cli.rows import print_items, samples
 from streamfold.commit.plan import Plan
+from streamfold.derivations import KINDS
 from streamfold.engines import Engine
 from streamfold.records.values import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
@@ -52,14 +53,10 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
                 "known": report.known,
                 "handlers": as_counts(summary, app),
                 "unrouted": dict(report.unrouted),
-                "external_skipped": dict(report.external_skipped),
                 "parked": dict(report.parked),
                 "first_parked": report.first_parked,
                 "off": dict(report.off),
-                "kept": dict(report.kept),
-                "not_cascaded": dict(report.not_cascaded),
-                "not_archived": dict(report.not_archived),
-                "conflicts": dict(report.conflicts),
+                **{word: dict(report.counts.get(word, {})) for kind in KINDS for word in kind.says},
                 "failures": [_failure(failed) for failed in summary.failures],
                 "failure_count": summary.failure_count,
                 "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -74,8 +71,8 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
 def print_plan_json(plan: Plan) -> None:
     """The plan of one batch, as one JSON object."""
     transactions = [chunk_lines(chunk) for chunk in plan.chunks]
-    puts, whole = [write_line(put.row) for put in plan.puts], list(map(whole_line, plan.whole))
-    click.echo(to_json({"transactions": transactions, "puts": puts, "whole": whole}))
+    puts, deferred = [write_line(put.row) for put in plan.puts], list(map(deferred_line, plan.deferred))
+    click.echo(to_json({"transactions": transactions, "puts": puts, "deferred": deferred}))
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:
@@ -145,24 +142,12 @@ def _print_unwanted(summary: Summary) -> None:
         )
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
         click.echo(f"{count} records of {prefix} are wanted by no route.")
-    for name, count in summary.report.external_skipped.items():
-        click.echo(f"External handler {name} was not called for {count} records; --external calls it.")
     for name, count in summary.report.off.items():
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
-    for name, count in summary.report.kept.items():
-        click.echo(f"Cascade {name} kept the children of {count} items, which exist again.")
-    for name, count in summary.report.conflicts.items():
-        click.echo(f"Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.")
-    for name, count in summary.report.not_archived.items():
-        click.echo(
-            f"Archive {name} did not take {count} removed items: a replay writes to its bucket only with --external; "
-            "STREAMFOLD_ARCHIVE=file:FOLDER names a folder."
-        )
-    for name, count in summary.report.not_cascaded.items():
-        click.echo(
-            f"Cascade {name} was not carried out for {count} removed items: the replay did not put source items into "
-            "this store; it does with --put-sources, on a loopback endpoint."
-        )
+    for kind in KINDS:
+        for word, said in kind.says.items():
+            for name, count in summary.report.counts.get(word, {}).items():
+                click.echo(said.text.format(name=name, count=count))
     for name, count in summary.report.parked.items():
         were = "record was" if count == 1 else "records were"
         why = f"{'' if count == 1 else 'The first: '}{summary.report.first_parked[name]}"

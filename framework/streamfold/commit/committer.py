@@ -24,9 +24,8 @@ from streamfold.commit.plan import (
 from streamfold.commit.recompute import NamedRows, Unsettled, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.commit.sending import CONFLICT_TRIES_MAX, pause_seconds, throttled
-from streamfold.derivations.index.conflicts import conflicts
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, Unprocessable, is_fatal, told
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, is_fatal, told
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.reads import filled
 from streamfold.limits import ACTIONS_MAX
@@ -142,12 +141,11 @@ class Committer:
             self.outcome.fresh.extend(unit.changes)
             self.written.update(effect.key for effect in unit.effects)
             for tally in unit.tallies:
-                total = self._tallies(tally.handler)
+                total = self.outcome.tally(tally.handler)
                 total.written += tally.written
                 total.removed += tally.removed
                 total.unchanged += not (tally.written or tally.removed)
-            if any(route.truth is not None for route in unit.routes):
-                self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
+            self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
                     self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)
@@ -350,7 +348,7 @@ class Committer:
     def _done(self, unit: Unit) -> None:
         self.outcome.done.extend(unit.changes)
         for route in unit.routes:
-            self._tallies(route.name).unchanged += 1
+            self.outcome.tally(route.name).unchanged += 1
 
     def _put_rows(self, puts: Sequence[KeyedPut]) -> None:
         if not puts:
@@ -368,7 +366,7 @@ class Committer:
             if put.row.key in unwritten:
                 self.outcome.failed.append(Failed(put.change, put.route, error))
             else:
-                self._tallies(put.route.name).written += 1
+                self.outcome.tally(put.route.name).written += 1
 
     def _remove_empty(self) -> None:
         rows = [key for key, contributors in self.unsettled.lowered.items() if contributors < 0]
@@ -381,7 +379,7 @@ class Committer:
             return
         for key in removed:
             for name in {route.name for _, route in self.unsettled.causes[key]}:
-                self._tallies(name).removed += 1
+                self.outcome.tally(name).removed += 1
 
     def _settle(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
@@ -389,15 +387,9 @@ class Committer:
         wrong = settle(self.engine, self.unsettled.moved, self.world.pause, shown)
         for key in shown - self.written:
             for name in {route.name for _, route in self.unsettled.causes[key]}:
-                self._tallies(name).written += 1
-        failed = [Failed(*cause, error) for key, error in wrong.items() for cause in self.unsettled.causes[key]]
-        for each in conflicts(self.engine, self.unsettled, wrong):
-            told = isinstance(each.error, Unprocessable)
-            if told:
-                self.outcome.conflicts[each.route.name] += 1
-            if not told or each.route.parks_conflicts:
-                failed.append(each)
-        self._report(failed)
+                self.outcome.tally(name).written += 1
+        self.unsettled.wrong = wrong.keys()
+        self._report(Failed(*cause, error) for key, error in wrong.items() for cause in self.unsettled.causes[key])
 
     def _report(self, failed: Iterable[Failed]) -> None:
         """Reports what failed after the commit, but for records that are parked."""

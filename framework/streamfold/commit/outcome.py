@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamfold.errors import EngineUnavailable, StreamfoldError
 from streamfold.records.change import Change
@@ -15,6 +15,10 @@ class NotStarted(EngineUnavailable):  # an outcome, not a mistake
 
 class Held(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
     """Not attempted, because an earlier change of the same item failed for this handler."""
+
+
+Counts = dict[str, Counter[str]]
+HELD = "An earlier change of the same item failed for this handler; the record comes again after it."
 
 
 class Failed(NamedTuple):
@@ -36,12 +40,41 @@ class Tallies:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a plan. ``done`` holds the changes that the state already had. ``conflicts`` counts, by handler,
-    items that claim a unique row beside another.
-    """
+    """What became of a plan, or of what a kind did after it; ``+=`` joins two."""
 
     failed: list[Failed] = field(default_factory=list)
-    tallies: dict[str, Tallies] = field(default_factory=dict)
-    done: list[Change] = field(default_factory=list)
+    tallies: dict[str, Tallies] = field(default_factory=dict)  # by handler
+    done: list[Change] = field(default_factory=list)  # changes that the state already had
     fresh: list[Change] = field(default_factory=list)
-    conflicts: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=dict)  # of what kinds have words for, by word and handler
+
+    def tally(self, handler: str) -> Tallies:
+        """The rows of a handler, to be counted up."""
+        return self.tallies.setdefault(handler, Tallies())
+
+    def count(self, word: str, handler: str, number: int = 1) -> None:
+        """Counts under a word of a kind (``Derivation.says``)."""
+        self.counts.setdefault(word, Counter())[handler] += number
+
+    def __iadd__(self, other: "Outcome") -> Self:
+        self.failed += other.failed
+        self.done += other.done
+        self.fresh += other.fresh
+        add_counts(self.counts, other.counts)
+        add_tallies(self.tallies, other.tallies)
+        return self
+
+
+def add_counts(counts: Counts, others: Counts) -> None:
+    """Adds counts to counts."""
+    for word, by_handler in others.items():
+        counts.setdefault(word, Counter()).update(by_handler)
+
+
+def add_tallies(tallies: dict[str, Tallies], others: dict[str, Tallies]) -> None:
+    """Adds tallies to tallies."""
+    for handler, other in others.items():
+        mine = tallies.setdefault(handler, Tallies())
+        mine.written += other.written
+        mine.removed += other.removed
+        mine.unchanged += other.unchanged

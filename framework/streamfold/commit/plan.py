@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamfold.ledger.contribution import NO_ROWS
 from streamfold.ledger.item import LedgerItem, Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import Route
 from streamfold.writes.guarded import (
     AddRow,
     Claim,
@@ -68,45 +68,22 @@ class KeyedPut(NamedTuple):
     row: PutRow
 
 
-class Copied(NamedTuple):
-    """A copy of an item as its newest change left it; ``changes`` are reported if it cannot be written."""
+class Deferred(Protocol):
+    """What a kind does after the commit. ``str()`` says it in a dry run."""
 
-    route: Route
-    changes: tuple[Change, ...]
-    row: GuardedPut
+    @property
+    def route(self) -> Route: ...
 
-
-class Removed(NamedTuple):
-    """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
-
-    route: Route
-    changes: tuple[Change, ...]
-    fields: Fields
-
-    def __str__(self) -> str:
-        return f"remove the children of {self.changes[-1].name}"
-
-
-class Archived(NamedTuple):
-    """A removed item, and the line that an archive keeps of it."""
-
-    route: Route
-    change: Change
-    line: str
-
-    def __str__(self) -> str:
-        return f"archive {self.change.name}"
-
-
-Whole = Copied | Removed | Archived
+    @property
+    def changes(self) -> tuple[Change, ...]: ...
 
 
 class Plan(NamedTuple):
-    """The writes of a batch: transactions in order, and keyed puts; and what becomes of whole items."""
+    """The writes of a batch: transactions in order, and keyed puts; and what its kinds do after these."""
 
     chunks: tuple[Chunk, ...]
     puts: tuple[KeyedPut, ...]
-    whole: tuple[Whole, ...] = ()
+    deferred: tuple[Deferred, ...] = ()
 
 
 def ledger_unit(
@@ -264,7 +241,7 @@ class _ChunkBuilder:
 
     def _is_of_another_shard(self, unit: Unit) -> bool:
         """A chunk keeps to one shard of a spread row: chunks of batches beside it then seldom meet it."""
-        if not any(route.shards for route in unit.routes):
+        if not any(route.kind.spread(route) for route in unit.routes):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 

@@ -9,7 +9,7 @@ Where nothing that moved lies among the entries that count (up to the row's edge
 and neither entries are read nor the row is written.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
 from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
-from streamfold.derivations.attributes.stored import is_truth
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
-from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
+from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP, is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.ledger.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
 from streamfold.ledger.item import LedgerItem
@@ -53,12 +52,12 @@ Touched = Mapping[RowKey, tuple[Moved, ...]]
 @dataclass(slots=True)
 class NamedRows:
     """The rows that an item names, and that an attempt that died may have left unfinished: counted rows that may stand
-    empty, rows whose entries moved, and truths that are to be copied onto their items.
+    empty, rows whose entries moved, and state_rows that are to be copied onto their items.
     """
 
     rows: set[RowKey] = field(default_factory=set)
     moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)
-    truths: set[RowKey] = field(default_factory=set)
+    state_rows: set[RowKey] = field(default_factory=set)
 
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Takes what the code makes of one image of an item."""
@@ -80,14 +79,14 @@ class NamedRows:
             self.take(key, places)
 
     def _take_all(self, parts: Contribution, moved: Touched) -> None:
-        self.truths.update(filter(is_truth, parts))
+        self.state_rows.update(filter(is_in_state, parts))
         for key, places in moved.items():
             self.take(key, places)
 
     def join(self, other: "NamedRows") -> None:
         """Takes all that another names."""
         self.rows |= other.rows
-        self.truths |= other.truths
+        self.state_rows |= other.state_rows
         for row, moved in other.moved.items():
             self.take(row, moved)
 
@@ -101,7 +100,7 @@ class Unsettled:
     """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it.
 
     ``moved``: entries that moved, by row. ``lowered``: by how much a row's count of contributors changed on balance.
-    ``truths``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
+    ``state_rows``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
     ``left``: what the ledger says was left behind, by item and handler; ``unfinished``: of whom something failed.
     """
 
@@ -109,14 +108,15 @@ class Unsettled:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}
         self.lowered: dict[RowKey, int] = {}
         self.causes: dict[RowKey, list[Cause]] = {}
-        self.truths: dict[RowKey, list[Cause]] = {}
+        self.state_rows: dict[RowKey, list[Cause]] = {}
         self.left: dict[ItemAndHandler, LeftBehind] = {}
         self.unfinished: set[ItemAndHandler] = set()
+        self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
 
     def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Takes those of the rows that are truths."""
-        for row in filter(is_truth, rows):
-            self.truths.setdefault(row, []).extend((change, route) for route in routes for change in changes)
+        """Takes those of the rows that are state_rows."""
+        for row in filter(is_in_state, rows):
+            self.state_rows.setdefault(row, []).extend((change, route) for route in routes for change in changes)
 
     def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Takes what moved below a row."""
@@ -136,7 +136,7 @@ class Unsettled:
                 self.lower(row, -1, routes, changes)
         for row, moved in named.moved.items():
             self.add(row, moved, routes, changes)
-        self.touch(named.truths, routes, changes)
+        self.touch(named.state_rows, routes, changes)
 
     def note(self, item: ItemKey, left: LeftBehind) -> None:
         """Takes what a ledger item says was left behind: it is taken away once all of it is finished."""

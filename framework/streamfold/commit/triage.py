@@ -7,6 +7,7 @@ is parked at once. A row that is still another item's is tried again at least: t
 
 from collections import Counter
 from datetime import UTC, datetime
+from decimal import DecimalException
 
 from streamfold.batch.report import Failure
 from streamfold.commit.outcome import Failed, Held
@@ -15,15 +16,18 @@ from streamfold.engines import Engine
 from streamfold.errors import (
     EngineError,
     EngineUnavailable,
+    HandlerError,
+    ImageError,
     ParkingError,
     RecordError,
     RowTaken,
+    StreamfoldError,
     SwitchedOff,
     Unprocessable,
     is_fatal,
     reason,
 )
-from streamfold.ledger.item import attempt_key
+from streamfold.ledger.state_keys import event_key
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.records.change import Change
 from streamfold.routes.policy import Policy
@@ -94,7 +98,7 @@ class Triage:
         """
         if policy.attempts_max is None:
             return None
-        key = attempt_key(self.application, route.name, change.item, change.identity_text)
+        key = event_key("attempt", self.application, route.name, change.item, change.identity_text)
         for _ in range(ROUNDS_MAX):
             before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
             if self.engine.swap_state(key, {"ttl": expires_at(self.world)}, before):
@@ -145,3 +149,16 @@ def _unparked(error: Exception, why: str) -> ParkingError:
     unparked = ParkingError(f"The record is to be parked ({what}), but {why} It is reported instead.")
     unparked.__cause__ = error
     return unparked
+
+
+def explained(route: Route, error: Exception) -> Exception:
+    """What a handler raised, as it is reported."""
+    if isinstance(error, RecordError) and not isinstance(error, ImageError):
+        unprocessable = Unprocessable(f"The record is malformed: {reason(error)}")
+        unprocessable.__cause__ = error
+        return unprocessable
+    if isinstance(error, DecimalException) and not isinstance(error, StreamfoldError):
+        return HandlerError(
+            f"Handler {route.name!r} led to a number that 38 digits cannot hold exactly ({type(error).__name__})."
+        )
+    return error

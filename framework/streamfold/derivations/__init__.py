@@ -1,1 +1,21 @@
-"""The kinds of derivation, a room for each."""
+"""The kinds of derivation, a room for each; this is the order in which they finish after a commit."""
+
+from collections.abc import Iterable
+
+from streamfold.derivations.archive.kind import ARCHIVE
+from streamfold.derivations.attributes.kind import ATTRIBUTES
+from streamfold.derivations.audit.kind import AUDIT_ROWS
+from streamfold.derivations.cascade.kind import CASCADE
+from streamfold.derivations.copy.kind import COPY
+from streamfold.derivations.derivation import Derivation
+from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.index.kind import INDEX
+from streamfold.derivations.on.kind import ON
+from streamfold.derivations.view.kind import VIEW
+
+KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE]
+
+
+def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:
+    """Kinds in the order in which they finish; one that is not in the list comes last, by its name."""
+    return sorted(kinds, key=lambda kind: (KINDS.index(kind) if kind in KINDS else len(KINDS), kind.name))

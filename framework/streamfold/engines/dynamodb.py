@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.derivations.attributes.stored import stored_key
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import ActionRequest, Expression, Requests, state_attributes
+from streamfold.engines.keys import stored_key
 from streamfold.engines.statements import (
     BUSY,
     DUPLICATE,

@@ -1,15 +1,34 @@
 """Keys of rows and state items as a store takes them."""
 
+from hashlib import sha256
 from typing import Any
 
-from streamfold.derivations.attributes.stored import stored_key
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.keys.table import Table
+from streamfold.keys.table import Table, is_in_state
 from streamfold.records.values import encode
 from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
 
 LETTER_BYTES_MAX = 4
 """Bytes of one letter in UTF-8 (RFC 3629, 3)."""
+
+
+def stored_key(row: RowKey) -> RowKey:
+    """The key under which a store keeps a row: its own, but where that of a row of the state table is too long.
+
+    The ledger knows such a row by its own key, ``attributes#APPLICATION#...`` and ``HANDLER#...``: it tells the item.
+    """
+    if not is_in_state(row):
+        return row
+    partition, sort = str(row[1]), str(row[2])
+    what, application, _ = partition.split("#", 2)
+    handler = sort.partition("#")[0]
+    # Neither can be the key of another row: a table's name would follow the one, "#" the other's handler.
+    short_partition = _short(partition, f"{what}#{application}#sha256:", PARTITION_BYTES_MAX)
+    return row[0], short_partition, _short(sort, f"{handler}:sha256:", SORT_BYTES_MAX)
+
+
+def _short(text: str, prefix: str, bytes_max: int) -> str:
+    return text if len(text.encode()) <= bytes_max else prefix + sha256(text.encode()).hexdigest()
 
 
 def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:

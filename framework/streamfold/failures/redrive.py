@@ -15,14 +15,15 @@ from streamfold.app import App
 from streamfold.batch.chains import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
+from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.documents import Delivered, LeftDocument, StreamRange, left_of
 from streamfold.failures.places import Waiting
-from streamfold.failures.repair import Repair, Repaired, routes_of
+from streamfold.failures.repair import Repair, Repaired
 from streamfold.failures.stream_range import Fetched
-from streamfold.ledger.item import claim_key
+from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
 from streamfold.records.change import BY_OURSELVES, Change, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
@@ -187,7 +188,7 @@ class Redrive:
     def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
         self._check()
         told = Redriven(place, "unwanted", change.name, change.sequence, handler)
-        routes = [route for route, _ in routes_of(self.app, change.item) if handler in (None, route.name)]
+        routes = [route for route, _ in self.app.sources(change.item) if handler in (None, route.name)]
         if not routes:
             yield told._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
         wanted = []
@@ -196,9 +197,9 @@ class Redrive:
                 yield told._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        yield from self._reconciled(told, change, [route.name for route in wanted if route.ledger])
+        yield from self._reconciled(told, change, [route.name for route in wanted if route.kind.contributes])
         for route in wanted:
-            if not route.ledger:
+            if not route.kind.contributes:
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
@@ -213,7 +214,7 @@ class Redrive:
             return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
         if settings.function is not None and route.group != settings.function:
             return f"The handler is of group {route.group!r}, and STREAMFOLD_FUNCTION is {settings.function!r}."
-        if route.external and not self.world.external:
+        if derivation(route).outside and not self.world.outside:
             return "The handler is external: --external calls it."
         return None
 
@@ -225,12 +226,13 @@ class Redrive:
             self.put_sources(newest_sources([change]))
         repair = Repair(self.app, self.engine, self.world, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
-        parking = {route.name for route in self.app.routes if route.parks_conflicts}
+        own = (route for route in self.app.routes if route.kind.contributes)
+        parking = {route.name for route in own if contributing(route).parks_conflicts(route)}
         return [_of_repair(told, repaired, parking) for repaired in found]
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler that is no ledger's."""
-        world = replace(self.world, handlers=frozenset([route.name]), archive=True)
+        world = replace(self.world, handlers=frozenset([route.name]), outside=True)
         if not self.dry_run:
             report = process_changes(self.app, [change], self.engine, world)
         else:
@@ -239,14 +241,15 @@ class Redrive:
                 return told._replace(what="known")
             plan, report = plan_changes(self.app, [change], self.engine, world)
             effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
-            told = told._replace(written=effects + len(plan.puts) + len(plan.whole))
+            told = told._replace(written=effects + len(plan.puts) + len(plan.deferred))
         for failure in report.failures:
             return told._replace(what="failed", why=failure.what)
         if report.known:
             return told._replace(what="known")
-        if report.kept:
-            return told._replace(what="stale", why="The parent exists again: its children are kept.")
-        if route.external and (own := change.as_written()) is not None and route.takes(own):
+        says = derivation(route).says
+        for why in (says[word].stale for word, counted in report.counts.items() if counted and says[word].stale):
+            return told._replace(what="stale", why=why)
+        if derivation(route).outside and (own := change.as_written()) is not None and route.takes(own):
             return told._replace(what="applied")
         return _tallied(told, report)
 

@@ -12,23 +12,23 @@ from decimal import localcontext
 from typing import NamedTuple
 
 from streamfold.app import App
-from streamfold.batch.known_forms import keep_kinds
-from streamfold.batch.planning import explained
+from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
 from streamfold.commit.plan import without_row
 from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import expires_at, pause_seconds
-from streamfold.derivations.attributes.stored import is_truth
-from streamfold.derivations.attributes.write_back import Bearer, keep_up, truths_of
-from streamfold.derivations.index.conflicts import claimed_twice
-from streamfold.derivations.view.fold import contribution
+from streamfold.commit.triage import explained
+from streamfold.derivations.derivation import Finishing, contributing, contribution
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
 from streamfold.ledger.contribution import Contribution
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
+from streamfold.ledger.forms import Forms
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, repaired
 from streamfold.ledger.reads import filled
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Fields, Route
@@ -85,9 +85,11 @@ class Repair:
     world: Run
     dry_run: bool = False
     timed: Timed = field(init=False)
+    knows: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
         self.timed = Timed(self.engine, self.world)
+        self.knows = knowledge(self.world, self.app, self.engine)
 
     def item(
         self,
@@ -104,8 +106,8 @@ class Repair:
         where the source cannot be read: nothing is then retracted.
         """
         found = []
-        for route, fields in ledger_routes(self.app, item):
-            if handlers is None or route.name in handlers:
+        for route, fields in self.app.sources(item):
+            if route.kind.contributes and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
                     found.append(self._part(RepairWork(item, route, fields, version), changes))
         return found
@@ -119,7 +121,7 @@ class Repair:
             return Repaired(work.item, work.route.name, error=explained(work.route, error))
 
     def _carried_out(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
-        written, removed, named = 0, 0, _named(self.app.name, work, changes)
+        written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
         odd = OddRows()
         if not self.dry_run:
             check_application(self.app, self.engine, self.world)
@@ -128,8 +130,8 @@ class Repair:
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
-                return self._with_conflicts(planned, work.route, after)
-            if not keep_kinds(self.app, self.engine, self.app.checked_engines[self.engine], self.world):
+                return self._finished(planned, work.route, after, NamedRows())
+            if not keep_forms(self.app, self.engine, self.knows, self.world):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, expires_at(self.world))
@@ -145,25 +147,19 @@ class Repair:
                 removed += self._remove_empty(named.rows - after.keys())
                 for error in settle(self.timed, named.moved, self.world.wait).values():
                     raise error
-                self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
-                self._forget_left(transition, odd)
                 done = Repaired(work.item, work.route.name, written, removed, known)
-                return self._with_conflicts(done, work.route, after)
+                done = self._finished(done, work.route, after, named)
+                self._forget_left(transition, odd)
+                return done
         raise EngineUnavailable(
             f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
         )
 
-    def _with_conflicts(self, done: Repaired, route: Route, after: Contribution) -> Repaired:
-        """What was repaired, with what the item meets where it claims the rows of a unique index."""
-        met = claimed_twice(self.timed, self.app.name, route, done.item, after)
+    def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
+        """What was repaired, finished by its kind, with what the item conflicts with."""
+        finishing = Finishing(self.app, self.timed, self.world, lambda failed: failed)
+        met = contributing(route).reconciled(route, done.item, after, named, finishing)
         return done._replace(conflicts=tuple(met))
-
-    def _keep_up(self, route: Route, truths: Iterable[RowKey]) -> None:
-        """Copies derived attributes onto the items that bear them."""
-        items = {route.truth.item(row) for row in truths if route.truth is not None}
-        bearers = {item: Bearer(truths_of(self.app, item), retire=True) for item in items}
-        for error in keep_up(self.timed, self.app, bearers, self.world.wait).values():
-            raise error
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
         """All that earlier steps and this one left behind is done."""
@@ -181,7 +177,7 @@ class Repair:
         found = filled(self.timed, key, found, {work.route.name})
         named.add_stored(self.app.name, work.route, work.item, found)
         source = self.timed.read_source(work.item)  # behind the ledger: see above
-        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields)
+        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.knows.forms)
         named.hold(self.app.name, work.route, work.item, after)
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
@@ -216,22 +212,6 @@ class Repair:
         return len(self.timed.remove_empty(sorted(rows, key=str))) if rows else 0
 
 
-def ledger_routes(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
-    """The views and indexes that read an item, each once, with the fields of its key."""
-    return [(route, fields) for route, fields in routes_of(app, item) if route.ledger]
-
-
-def routes_of(app: App, item: ItemKey) -> list[tuple[Route, Fields]]:
-    """The handlers that read an item, each once; of a derived row only views and indexes do."""
-    dispatch = app.dispatch.get(item[0])
-    found: dict[str, tuple[Route, Fields]] = {}
-    for entry, fields in dispatch.find(*item[1:]) if dispatch else ():
-        for route in entry.routes:
-            found.setdefault(route.name, (route, fields))
-    is_derived = bool(found) and app.derived(item)
-    return [(route, fields) for route, fields in found.values() if route.ledger or not is_derived]
-
-
 def _writes(transition: Transition, odd: OddRows) -> list[GuardedWrite]:
     effects = transition.effects
     for key, there in odd.gone.items():
@@ -244,13 +224,13 @@ def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
     return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
 
 
-def _named(application: str, work: RepairWork, changes: Iterable[Change]) -> NamedRows:
+def _named(application: str, work: RepairWork, changes: Iterable[Change], forms: Forms) -> NamedRows:
     """The rows that the images of records name: an attempt that died may have left them empty or unsettled."""
     named = NamedRows()
     for change in changes:
         for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
             try:
-                parts = contribution(work.route, image, work.fields)
+                parts = contribution(work.route, image, work.fields, forms)
             except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
                 continue
             named.add(application, work.route, work.item, parts)

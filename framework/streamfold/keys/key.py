@@ -255,6 +255,11 @@ class Key:
         """The template as one text, for messages and tables: ``ORDER#{order_id} / METADATA``."""
         return " / ".join(part.text for part in self.parts)
 
+    @property
+    def place(self) -> str:
+        """The key as a state names it: its table and its templates."""
+        return f"{self.table.name}: {self.template}"
+
     def _check_names(self, fields: Mapping[str, Any]) -> None:
         for name in fields:
             if name not in self.types:

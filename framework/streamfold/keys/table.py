@@ -93,3 +93,8 @@ MAIN = Table("main")
 """The table of every ``Key`` that names none: an application with only such keys takes any single table's records."""
 STATE = Table("streamfold.state", "pk", "sk", ttl="ttl")
 """The state table as a place of rows, which a handler's ``attributes`` are before they are copied onto their items."""
+
+
+def is_in_state(row: tuple[object, ...]) -> bool:
+    """Whether a row lies in the state table: its kind brings what it holds to where it is read."""
+    return row[0] == STATE.name

@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
 from streamfold.ledger.contribution import (
     LEFT_STAMP_LETTERS,
     NO_ROWS,
@@ -28,8 +27,8 @@ from streamfold.ledger.contribution import (
     stored_text,
 )
 from streamfold.ledger.entries import Mark
+from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
-from streamfold.records.values import number_text
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import (
     DeleteRow,
@@ -49,7 +48,6 @@ REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
 BEFORE_ALL = "0"
 """The version of what did not come through a stream: it sorts before the version of every record."""
-NO_SORT = "-"
 PAGE_ROWS = 98
 """Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
 
@@ -117,72 +115,6 @@ class Transition(NamedTuple):
     steps: tuple[Step, ...]
     tallies: tuple[Tally, ...]
     partial: bool = False
-
-
-def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
-    """The key of a source item's ledger item, never the same for two items."""
-    return _state_key(f"ledger#{application}#{group}", item, "")
-
-
-def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of a claim: one per handler and change."""
-    return _state_key(f"claim#{application}#{handler}", item, f"#{version}")
-
-
-def external_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of the note that an external handler was called for a change."""
-    return _state_key(f"external#{application}#{handler}", item, f"#{version}")
-
-
-def attempt_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of the count of attempts that a handler made at a change."""
-    return _state_key(f"attempt#{application}#{handler}", item, f"#{version}")
-
-
-def source_key(application: str, item: ItemKey) -> StateKey:
-    """The key of the note which version of a source item a rehearsal has put."""
-    return _state_key(f"source#{application}", item, "")
-
-
-def cascade_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of the place that a cascade has reached below one removed item."""
-    return _state_key(f"cascade#{application}#{handler}", item, f"#{version}")
-
-
-def part_key(key: StateKey, handler: str) -> StateKey:
-    """The key of the item that holds a handler's large contribution."""
-    return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
-
-
-def manifest_key(application: str) -> StateKey:
-    return StateKey(f"manifest#{application}", NO_SORT)
-
-
-def kinds_key(application: str, place: str) -> StateKey:
-    """The key of what is known of the attributes of a target, which is named by its table and templates."""
-    return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
-
-
-def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
-    table, partition, sort = item
-    pk = f"{prefix}#{table}#{_text(partition)}"
-    sk = NO_SORT if sort is None else _text(sort)
-    if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
-        pk = f"{prefix}#{table}#{_hashed(partition)}"
-    # 96 bytes are left for a version or a handler's name behind the sort key.
-    if len(sk) * 4 > SORT_BYTES_MAX - 96 and len(sk.encode()) > SORT_BYTES_MAX - 96 and sort is not None:
-        sk = _hashed(sort)
-    return StateKey(pk, sk + suffix)
-
-
-def _text(value: KeyValue) -> str:
-    if isinstance(value, str):
-        return f"S#{value}"
-    return f"B#{value.hex()}" if isinstance(value, bytes) else f"N#{number_text(value)}"
-
-
-def _hashed(value: KeyValue) -> str:
-    return f"H#{sha256(_text(value).encode()).hexdigest()}"
 
 
 def kept_text(text: str) -> str:

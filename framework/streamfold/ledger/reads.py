@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, told
-from streamfold.ledger.item import LedgerItem, elsewhere, kept_text, part_key
+from streamfold.ledger.item import LedgerItem, elsewhere, kept_text
+from streamfold.ledger.state_keys import part_key
 from streamfold.writes.guarded import StateKey
 
 READS_MAX = 3

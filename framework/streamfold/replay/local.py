@@ -7,28 +7,40 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Failure, Report
+from streamfold.derivations import KINDS
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.routes.application import Application
+from streamfold.run import Learned, Run
 from streamfold.settings import EMBEDDED, Settings
-
-if TYPE_CHECKING:
-    from streamfold.app import App
 
 FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""
 
 log = logging.getLogger("streamfold")
+
+
+@dataclass(slots=True)
+class Memory:
+    """What this process knows of an engine's state, and what it has warned about."""
+
+    warned: set[object] = field(default_factory=set)
+    learned: Learned = field(default_factory=WeakKeyDictionary)
+
+
+MEMORIES: WeakKeyDictionary[Engine, Memory] = WeakKeyDictionary()
 
 
 class Ran(NamedTuple):
@@ -42,7 +54,17 @@ class Ran(NamedTuple):
         return self.report.failures + self.chains.failures
 
 
-def run(app: "App", event: Any, engine: Engine, world: Run) -> Ran:
+def process(
+    app: Application, event: Any, engine: Engine, settings: Settings, *, external: bool = False
+) -> list[Failure]:
+    """Processes an event; what is learnt of the engine's state is remembered as long as the engine is there."""
+    memory = MEMORIES.setdefault(engine, Memory())
+    world = _world(settings)
+    world.outside, world.warned, world.learned = external or None, memory.warned, memory.learned
+    return run(app, event, engine, world).failures
+
+
+def run(app: Application, event: Any, engine: Engine, world: Run) -> Ran:
     """Processes an event, and runs chains to their end where the engine keeps a stream of its own."""
     origins = Origins(app.source_tables, world.settings, world.warn)
     changes, malformed = read_changes(records_of(event), origins)
@@ -58,7 +80,7 @@ def run(app: "App", event: Any, engine: Engine, world: Run) -> Ran:
     return Ran(report, run_chains(app, engine, world))
 
 
-def handle(app: "App", event: Any) -> dict[str, list[dict[str, str]]]:
+def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
     """Processes one invocation on the local state that the setting names, and returns the partial batch response.
 
     What fails is logged with its reason; a record of the state's own stream that fails comes again with the next event.
@@ -80,7 +102,7 @@ def handle(app: "App", event: Any) -> dict[str, list[dict[str, str]]]:
     return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
 
-def _open(app: "App", settings: Settings) -> EmbeddedEngine:
+def _open(app: Application, settings: Settings) -> EmbeddedEngine:
     path = Path(str(settings.engine).removeprefix(EMBEDDED))
     if not path.parent.is_dir():
         raise SettingsError(f"STREAMFOLD_ENGINE={settings.engine!r}: there is no folder {path.parent}; make it first.")
@@ -97,9 +119,7 @@ def _noted(report: Report) -> Iterator[str]:
     """What a person should know of a batch beside its failures."""
     for handler, count in report.parked.items():
         yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
-    for handler, count in report.external_skipped.items():
-        yield f"External handler {handler} was not called for {count} records: that is for a deployed function."
-    for handler, count in report.conflicts.items():
-        yield f"Index {handler} met {count} claims of rows that another item claims too."
-    for handler, count in report.not_archived.items():
-        yield f"Archive {handler} did not take {count} removed items: STREAMFOLD_ARCHIVE=file:FOLDER names a folder."
+    for kind in KINDS:
+        for word, said in kind.says.items():
+            for handler, count in report.counts.get(word, {}).items():
+                yield said.text.format(name=handler, count=count)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
-from streamfold.batch.process import plan_changes, process_changes, remove_children
+from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Failure, Report, merge
-from streamfold.commit.plan import Copied, Plan
+from streamfold.commit.plan import Plan
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
@@ -90,7 +90,8 @@ class Replay:
     def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
         batch: list[tuple[Line, Change]] = []
-        self.world.cascade, self.world.later = self.put_sources is not None, {}
+        self.world.source_items = self.put_sources is not None
+        self.world.postponed = [] if self.world.source_items else None
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry()
         for entry in self._changes(lines):
@@ -100,7 +101,7 @@ class Replay:
                 batch = []
         if batch:
             self._process(batch)
-        self._cascade()
+        self._finish()
         return self.summary
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
@@ -138,8 +139,8 @@ class Replay:
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.world)
             self.summary.transactions += len(plan.chunks)
-            copies = sum(isinstance(each, Copied) for each in plan.whole)
-            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + copies
+            rows = sum(hasattr(each, "row") for each in plan.deferred)
+            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + rows
             self.dry_run(plan)
         else:
             if self.put_sources:
@@ -149,16 +150,15 @@ class Replay:
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         self._chain()
 
-    def _cascade(self) -> None:
-        """Removes the children of items that the records removed, and of those children, until there are none.
+    def _finish(self) -> None:
+        """Carries out what was postponed, and what follows of it, until there is nothing left.
 
         It comes behind the last record, because a recording holds what a cascade did while it was made.
         """
         for _ in range(len(self.app.routes)):
-            removed, self.world.later = self.world.later, {}
-            if not removed:
+            if not self.world.postponed:
                 break
-            self.note(remove_children(self.app, removed.values(), self.engine, self.world), {})
+            self.note(finish_postponed(self.app, self.engine, self.world), {})
             self._chain()
 
     def _chain(self) -> None:

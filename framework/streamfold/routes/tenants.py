@@ -50,18 +50,9 @@ def _keys(route: Route) -> Iterator[tuple[str, Key]]:
     yield from (("writes", key) for key in route.writes)
 
 
-def _audit_template(route: Route, tenant: str) -> str:
-    """A partition for history rows that overlaps none of the application's, which begin with the field, or do not."""
-    source, field = route.sources[0], f"{{{tenant}}}"
-    parts = [field, "AUDIT"] if source.partition.text.startswith(str(source.types[tenant])) else ["AUDIT", field]
-    return source.table.delimiter.join([*parts, "{item:rest}"])
-
-
 def _missing(route: Route, what: str, key: Key, tenant: str) -> str:
     why = "whose its items are could not be told" if what == "reads" else "rows of all tenants would meet there"
-    remedy = f"Put {{{tenant}}} into the template."
-    if route.kind == "audit" and what == "writes":
-        remedy = f'Give the audit a target: into=Key("{_audit_template(route, tenant)}", "{{version:rest}}").'
+    remedy = route.kind.tenant_remedy(route, tenant) if what == "writes" else f"Put {{{tenant}}} into the template."
     return (
         f"The application has tenant={tenant!r}, and {route.kind} {route.name!r} ({route.declared_at}) {what} {key!r} "
         f"({key.declared_at}), which has no field {{{tenant}}}: {why}. {remedy}"

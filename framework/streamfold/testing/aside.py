@@ -6,6 +6,7 @@ from streamfold.app import App
 from streamfold.errors import ParkingError
 from streamfold.parking import Parked
 from streamfold.records.change import Change
+from streamfold.testing.handlers import parking_conflicts
 
 NamedObject = tuple[str, str, str]
 """A change by its table, its item's name and its version."""
@@ -20,7 +21,7 @@ class Aside:
 
     def __init__(self, app: App) -> None:
         self.parked: list[Change] = []
-        self._conflicts = {route.name for route in app.routes if route.parks_conflicts}
+        self._conflicts = parking_conflicts(app)
         self._delivered: dict[NamedObject, Change] = {}
 
     def delivered(self, changes: Iterable[Change]) -> None:

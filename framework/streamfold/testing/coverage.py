@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from streamfold.app import App
+from streamfold.derivations.derivation import derivation
 from streamfold.keys.key import Key
 from streamfold.routes.route import Route
 
@@ -17,9 +18,7 @@ def item_keys(app: App) -> list[Key]:
     """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
     keys: dict[Key, None] = {}
     for route in app.routes:
-        keys.update(dict.fromkeys((*route.sources, *route.children)))
-        if route.kind == "attributes":
-            keys[route.writes[0]] = None
+        keys.update(dict.fromkeys((*route.sources, *route.kind.touches(route))))
     return list(keys)
 
 
@@ -49,15 +48,14 @@ def _idle(route: Route, yielded: Collection[str] | None) -> str:
 
 
 def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:
-    if route.external:
+    if derivation(route).outside:
         return "external handlers are not called"
     derived = [target for other in app.routes for target in other.into]
     if not _any_overlaps(route.sources, [*keys, *derived]):
         return "none of its items are in the histories"
-    if route.kind == "cascade" and not _any_overlaps(route.children, keys):
-        return "no children are in the histories"
-    if route.kind == "attributes" and not _any_overlaps(route.writes, keys):
-        return f"no items of {route.writes[0]!r} are in the histories"
+    touched = route.kind.touches(route)
+    if touched and not _any_overlaps(touched, keys):
+        return f"no items of {', '.join(map(repr, touched))} are in the histories"
     return ""
 
 

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from streamfold.app import App
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
+from streamfold.testing.handlers import is_called
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.sets import with_sets_reversed
 
@@ -50,10 +51,9 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     return [
         Call(route, subject, route.asked(fields), change)
         for change in changes
-        for entry, fields in app.dispatch[change.item[0]].find(*change.item[1:])
-        for route in entry.routes
-        if route.function is not None and not route.external
-        for subject in ([image for image in (change.old, change.new) if image] if route.ledger else [change])
+        for route, fields in app.sources(change.item)
+        if is_called(route)
+        for subject in ([image for image in (change.old, change.new) if image] if route.kind.contributes else [change])
     ]
 
 

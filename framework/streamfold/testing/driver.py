@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes
@@ -20,7 +21,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Run
+from streamfold.run import Learned, Run
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
@@ -31,13 +32,12 @@ from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import ExpectedRows, archived_items, expected_all, identity, stored_rows
+from streamfold.testing.oracle import ExpectedRows, expected_all, identity, outside_rows, stored_rows
 from streamfold.testing.store import PLACE, Contents, ProofStore
 from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 if TYPE_CHECKING:
     from streamfold.app import App
-    from streamfold.derivations.archive.places import ArchivePlace
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
@@ -84,8 +84,6 @@ class Driver:
         self.handlers = handlers
         self.app = handlers.app
         self._other_app: App | None = None
-        for target in (target for route in self.app.routes for target in route.targets):
-            target.shown.clear()  # one run knows nothing of another
         self.choices = choices
         self.tell = tell
         self.settings = Settings(chunk_actions=actions, archive=PLACE)
@@ -101,7 +99,8 @@ class Driver:
         self.store.source_tables.update(self.app.source_tables)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
         self._aside = Aside(self.app)
-        self.places: dict[str, ArchivePlace] = {PLACE: Contents(proof, self.engine.archive)}
+        self.opened: dict[str, Any] = {PLACE: Contents(proof, self.engine.archive)}
+        self.learned: Learned = WeakKeyDictionary()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
@@ -119,7 +118,7 @@ class Driver:
         self._settle()
         if self._broken is not None:
             raise self._broken
-        rows = stored_rows(self.app, self.store.rows.items()) | archived_items(self.app, self.places[PLACE])
+        rows = stored_rows(self.app, self.store.rows.items()) | outside_rows(self.app, self.opened[PLACE])
         return rows | stored_items(self.app, self.writers.store, self.writers.store.told) if self.writers else rows
 
     @property
@@ -211,7 +210,7 @@ class Driver:
                 failures = [*failures, *run_chains(self.app, self.engine, world).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
-            self.app.checked_engines.pop(self.engine, None)
+            self.learned.clear()
             return None
         if self.writers:
             self._note_acknowledged(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
@@ -231,9 +230,10 @@ class Driver:
             replace(self.settings, handlers_off=tuple(self.handlers.off)),
             clock=lambda: NOW,
             pause=lambda _: None,
-            places=self.places,
+            opened=self.opened,
+            learned=self.learned,
             parking=self._aside,
-            cascade=self.writers is not None,
+            source_items=self.writers is not None,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
 

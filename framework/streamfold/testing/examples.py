@@ -7,13 +7,16 @@ from decimal import localcontext
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.derivations.view.fold import contribution, effects
+from streamfold.derivations.derivation import Planning, Work, contribution, derivation
 from streamfold.errors import shortened
+from streamfold.ledger.forms import Forms
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
-from streamfold.routes.route import Route
+from streamfold.routes.route import SOURCE, Route
+from streamfold.run import Run
+from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
-from streamfold.testing.handlers import told, with_functions
+from streamfold.testing.handlers import is_called, told, with_functions
 from streamfold.testing.histories import Shape, Write, changes_of
 
 Attributes = Mapping[str, Any]
@@ -67,28 +70,31 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
 
 def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> str:
     """Why an item cannot be processed when it is put and removed; empty where it can."""
-    for target in (target for route in app.routes for target in route.targets):
-        target.shown.clear()  # one item says nothing of the types of another's values
+    forms = Forms()  # one item says nothing of the types of another's values
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
     with localcontext(EXACT):
         for change in changes_of(app, history)[0]:
-            for entry, found in app.dispatch[change.item[0]].find(*change.item[1:]):
-                for route in entry.routes:
-                    if route.function is None or route.external:
-                        continue
-                    try:
-                        _derive(route, change, found)
-                    except Exception as error:  # noqa: BLE001 - whatever it is, it is said
-                        return told(route, change.name, error)
+            for route, found in app.sources(change.item):
+                try:
+                    if is_called(route):
+                        _derive(app, route, change, found, forms)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+                    return told(route, change.name, error)
     return ""
 
 
-def _derive(route: Route, change: Change, fields: Attributes) -> None:
-    if route.ledger:
+def _derive(app: App, route: Route, change: Change, fields: Attributes, forms: Forms) -> None:
+    if route.kind.contributes:
         for image in (change.old, change.new):
-            contribution(route, image, fields)
-    elif (own := change.as_written()) is not None and route.takes(own):
-        effects(route, own, fields)
+            contribution(route, image, fields, forms)
+    else:
+        work = Work(route, change.item, SOURCE, fields, [change])
+        derivation(route).plan([work], Planning(app, Run(Settings()), _raise, lambda *_: None, lambda *_: None))
+
+
+def _raise(change: Change, route: Route, error: Exception) -> bool:
+    del change, route
+    raise error
 
 
 def _shown(item: Attributes) -> str:

@@ -1,20 +1,19 @@
 """An application whose handlers raise on purpose, and that remembers what each of them gave for which input."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from decimal import DecimalException
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from streamfold.app import App
 from streamfold.batch.report import Failure, raised_at
-from streamfold.derivations.view.rows import inexact
+from streamfold.derivations.derivation import contributing, derivation
+from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
-from streamfold.keys.key import Key
 from streamfold.records.change import Change
-from streamfold.routes.route import Dispatch, Kinds, Route, entries_of
+from streamfold.routes.dispatch import Dispatch, entries_of
+from streamfold.routes.route import Route
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
 """How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is
@@ -65,7 +64,7 @@ class FaultyHandlers:
 
     @property
     def options(self) -> list[str]:
-        names = [route.name for route in self.app.routes if route.function is not None and not route.external]
+        names = [route.name for route in self.app.routes if is_called(route)]
         return [f"{fault} {name}" for name in names for fault in FAULTS]
 
     def _wrapped(self, route: Route) -> Callable[..., Iterator[Any]]:
@@ -96,24 +95,27 @@ class FaultyHandlers:
 
 
 def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> App:
-    """The application with other functions behind its handlers that yield rows, and none of what it has seen.
+    """The application with other functions behind its handlers that yield rows.
 
     External handlers stay.
     """
-    twin, seen = copy(app), defaultdict[Key, Kinds](dict)
-    twin.routes = tuple(
-        replace(
-            route,
-            function=route.function if route.function is None or route.external else wrapped(route),
-            targets=tuple(replace(target, shown=seen[target.key]) for target in route.targets),
-        )
-        for route in app.routes
-    )
+    twin = copy(app)
+    twin.routes = tuple(replace(route, function=wrapped(route)) if is_called(route) else route for route in app.routes)
     twin.dispatch = {
         name: Dispatch(entries_of(twin.routes, name), table.delimiter) for name, table in twin.tables.items()
     }
-    twin.checked_engines = WeakKeyDictionary()
     return twin
+
+
+def is_called(route: Route) -> bool:
+    """Whether a route has a handler that a proof calls: one without effects outside of the store."""
+    return route.function is not None and not derivation(route).outside
+
+
+def parking_conflicts(app: App) -> set[str]:
+    """The handlers whose records are parked for a conflict."""
+    own = (route for route in app.routes if route.kind.contributes)
+    return {route.name for route in own if contributing(route).parks_conflicts(route)}
 
 
 def told(route: Route, item: str, error: Exception) -> str:
@@ -128,5 +130,4 @@ def tells_of_conflict(app: App, failure: Failure) -> bool:
 
     What the index shows is right none the less.
     """
-    parking = {route.name for route in app.routes if route.parks_conflicts}
-    return failure.handler in parking and isinstance(failure.error, ParkingError)
+    return failure.handler in parking_conflicts(app) and isinstance(failure.error, ParkingError)

@@ -11,14 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.keys.key import Key
+from streamfold.derivations.derivation import derivation
+from streamfold.derivations.expected import History, fields_of
 from streamfold.keys.table import DERIVED
-from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import EXACT, Image, derived_by, encode, hidden, without_derived
-from streamfold.routes.route import Route
 from streamfold.testing.folds import folded_row
-from streamfold.testing.oracle import ExpectedRows, Fields, Values, called, folded_rows, placed, routes_for
+from streamfold.testing.oracle import ExpectedRows, called, folded_rows
 from streamfold.testing.store import ProofStore, Told
+from streamfold.testing.writers import changes_items
 
 if TYPE_CHECKING:
     from streamfold.testing.folds import Yielded
@@ -78,8 +79,8 @@ def check_cascades(app: App, told: Sequence[Told], acknowledged: Mapping[str, in
 
 def endless(app: App, item: ItemKey, rounds: int) -> str:
     """What to say of handlers that go on writing to an item."""
-    bearing = [route for entry, _ in app.dispatch[item[0]].find(*item[1:]) for route in entry.bears]
-    names = ", ".join(repr(route.name) for route in bearing) or "those that write to it"
+    bearing = app.listeners(item, called=False)
+    names = ", ".join(repr(each.route.name) for each, _ in bearing) or "those that write to it"
     return (
         f"handlers {names}, item {_shown_key(item)}: they still wrote to it after {rounds} rounds in which all records "
         "had been delivered. What they derive has to follow from the item's own attributes alone."
@@ -89,10 +90,11 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
 def _derived(app: App, images: Images) -> dict[ItemKey, Derived]:
     """The attributes that handlers derive of these items, by the item that bears them."""
     given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
-    for item, image in images.items():
-        for route, fields in routes_for(app, item, "attributes") if image else ():
-            for bearer, values, wins in _yielded(route, image, fields, item):
-                given[bearer, route.name].append((f"{item[0]}|{item_name(item)}", wins, values))
+    history = History((), images, called)
+    for route in app.routes:
+        if route.kind.contributes:
+            for bearer, source, order, values in derivation(route).expected(route, history).on_items:
+                given[bearer, route.name].append((source, order, values))
     derived: dict[ItemKey, Derived] = defaultdict(dict)
     for (bearer, handler), yielded in given.items():
         values = encode(folded_row(yielded))["M"]
@@ -100,21 +102,14 @@ def _derived(app: App, images: Images) -> dict[ItemKey, Derived]:
     return derived
 
 
-def _yielded(route: Route, image: Any, fields: Fields, item: ItemKey) -> Iterable[tuple[ItemKey, Values, Any]]:
-    effects = called(route, image, fields, item)
-    for effect, (bearer, values) in zip(effects, placed(route, effects, fields), strict=True):
-        yield bearer, values, effect.wins
-
-
 def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
     """The names of all attributes that handlers derive of any image of these changes, calling each handler with it."""
     names: set[str] = set()
-    if any(route.kind == "attributes" for route in app.routes):
-        with localcontext(EXACT):
-            for change in changes:
-                image = Image(without_derived(change.new.raw))
-                for values in _derived(app, {change.item: image}).values():
-                    names.update(values)
+    with localcontext(EXACT):
+        for change in changes if changes_items(app) else ():
+            image = Image(without_derived(change.new.raw))
+            for values in _derived(app, {change.item: image}).values():
+                names.update(values)
     return names
 
 
@@ -136,16 +131,8 @@ def _shown(own: Mapping[str, Any], derived: Derived, names: set[str]) -> dict[st
 
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
     """Whether a cascade takes one item along with the other."""
-    for route, fields in routes_for(app, parent, "cascade"):
-        for key in route.children:
-            if key.table.name == child[0] and _holds(key, child, fields):
-                return True
-    return False
-
-
-def _holds(key: Key, child: ItemKey, fields: Fields) -> bool:
-    found = key.match_values(*child[1:])
-    return found is not None and all(found[name] == value for name, value in fields.items())
+    found = ((route, fields_of(route, parent)) for route in app.routes)
+    return any(fields is not None and derivation(route).takes_along(route, fields, child) for route, fields in found)
 
 
 def _shown_key(item: ItemKey) -> str:

@@ -5,46 +5,61 @@ change once. Nothing of the planner, the ledger or a store is used: two pages th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import DecimalException, localcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamfold.app import App
-from streamfold.derivations.archive.archives import ArchivedItem, read_archive
-from streamfold.derivations.view.shards import SHARD, shard_of
+from streamfold.derivations.derivation import derivation
+from streamfold.derivations.expected import History, Values
 from streamfold.engines import StoredItem
-from streamfold.keys.table import CONTRIBUTORS, DERIVED
-from streamfold.records.change import Change, ItemKey, item_name
-from streamfold.records.values import CANONICAL, DIGITS_MAX, EXACT, Image, decode, encode, hidden, without_derived
-from streamfold.routes.effects import Add, Delete
-from streamfold.routes.route import Route
+from streamfold.keys.table import CONTRIBUTORS
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.values import DIGITS_MAX, EXACT, encode, hidden
+from streamfold.routes.route import Fields, Route
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
 from streamfold.testing.handlers import told
 from streamfold.writes.guarded import RowKey
 
-if TYPE_CHECKING:
-    from streamfold.derivations.archive.places import ArchivePlace
-
-Fields = Mapping[str, Any]
-Values = dict[str, Any]
 ExpectedRows = dict[RowKey, dict[str, Any]]
 """Derived rows by key: attribute names to DynamoDB attribute values, without key attributes and numbers that are 0."""
 
 
 def expected_rows(app: App, changes: Iterable[Change]) -> ExpectedRows:
     """The rows after these changes, each of which counts once however often it is given."""
-    items: dict[ItemKey, Mapping[str, Any]] = {}
+    return _expected(app, changes)[0]
+
+
+def expected_all(app: App, changes: Sequence[Change]) -> ExpectedRows:
+    """The rows after these changes, and what lies outside of the store then, beside them under keys of its own."""
+    rows, outside = _expected(app, changes)
+    return rows | outside
+
+
+def _expected(app: App, changes: Iterable[Change]) -> tuple[ExpectedRows, ExpectedRows]:
     rows: dict[RowKey, Values] = {}
+    outside: dict[RowKey, Values] = {}
     with localcontext(EXACT):
-        once = {(change.item, change.identity_text): change for change in changes}
-        for change in sorted(once.values(), key=identity):
-            items[change.item] = change.new
-            for route, fields in routes_for(app, change.item, "audit", "on", "copy"):
-                _take(route, change, fields, rows)
-        folded = folded_rows(app, items)
-    return {key: _shown(encode(row)["M"]) for key, row in {**rows, **folded}.items()}
+        history = history_of(changes)
+        for route in app.routes:
+            if not route.kind.contributes:
+                expected = derivation(route).expected(route, history)
+                rows |= expected.rows
+                outside |= expected.outside
+        rows |= folded_rows(app, history.items)
+    return _all_shown(rows), _all_shown(outside)
+
+
+def history_of(changes: Iterable[Change]) -> History:
+    """What these changes say happened, each of them once."""
+    once = {(change.item, change.identity_text): change for change in changes}
+    ordered = sorted(once.values(), key=identity)
+    return History(ordered, {change.item: change.new for change in ordered}, called)
+
+
+def _all_shown(rows: Mapping[RowKey, Values]) -> ExpectedRows:
+    return {key: _shown(encode(row)["M"]) for key, row in rows.items()}
 
 
 def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> ExpectedRows:
@@ -57,31 +72,12 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Expecte
     return rows
 
 
-def expected_all(app: App, changes: Sequence[Change]) -> ExpectedRows:
-    """The rows after these changes, and what archives keep then, which stands beside them under keys of its own."""
-    return expected_rows(app, changes) | _removed_items(app, changes)
-
-
-def _removed_items(app: App, changes: Iterable[Change]) -> ExpectedRows:
-    """The items that archives have to keep: each removed item as it was."""
-    kept: ExpectedRows = {}
-    archives = any(route.kind == "archive" for route in app.routes)
-    for change in changes if archives else ():
-        for route, _ in routes_for(app, change.item, "archive") if change.event == "REMOVE" else ():
-            item = decode({"M": change.old.raw})
-            found = ArchivedItem(change.table.name, item, change.identity_text, change.at, change.expired)
-            kept[_kept_key(route.name, found)] = _shown(encode(_kept(found))["M"])
-    return kept
-
-
-def archived_items(app: App, place: "ArchivePlace") -> ExpectedRows:
-    """What an archive keeps, as the reader gives it, in the same form; what it gives twice is there twice."""
-    found: ExpectedRows = {}
+def outside_rows(app: App, place: Any) -> ExpectedRows:
+    """What lies in a place outside of the store, in the same form."""
+    found: dict[RowKey, Values] = {}
     for route in app.routes:
-        for kept in read_archive(place, route.name) if route.kind == "archive" else ():
-            key = _kept_key(route.name, kept)
-            found[key if key not in found else (*key[:2], f"{key[2]!r} again")] = _shown(encode(_kept(kept))["M"])
-    return found
+        found |= derivation(route).found_outside(route, place)
+    return _all_shown(found)
 
 
 def folded_rows(app: App, items: Mapping[ItemKey, Mapping[str, Any]]) -> dict[RowKey, Values]:
@@ -99,19 +95,19 @@ def identity(change: Change) -> str:
 
 
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
-    rows: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
-    unique: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
-    for item, image in items.items():
-        for route, fields in routes_for(app, item, "view", "index") if image else ():
-            effects = called(route, image, fields, item)
-            for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
-                source = f"{item[0]}|{item_name(item)}"
-                if route.unique:
-                    unique[key].append((source, image[route.unique.by] if route.unique.by else "", values))
-                else:
-                    rows[key].append((source, effect.wins, values))
-    folded = {key: _folded_row(key, yielded) for key, yielded in rows.items()}
-    return folded | {key: claimed_row(yielded) for key, yielded in unique.items()}
+    shares: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
+    claims: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
+    rows: dict[RowKey, Values] = {}
+    history = History((), items, called)
+    for route in app.routes:
+        if route.kind.contributes:
+            expected = derivation(route).expected(route, history)
+            rows |= expected.rows
+            for known, found in ((shares, expected.shares), (claims, expected.claims)):
+                for key, source, order, values in found:
+                    known[key].append((source, order, values))
+    rows |= {key: _folded_row(key, yielded) for key, yielded in shares.items()}
+    return rows | {key: claimed_row(yielded) for key, yielded in claims.items()}
 
 
 def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Values:
@@ -131,121 +127,12 @@ def _name(key: Sequence[Any]) -> str:
     return " / ".join(str(part) for part in key[1:] if part is not None)
 
 
-def _take(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """Adds what one change leads to through an ``audit``, ``on`` or ``copy``."""
-    if route.kind == "audit":
-        _audit(route, change, fields, rows)
-        return
-    if route.kind == "copy":
-        _copy(route, change, rows)
-        return
-    own = change.as_written()
-    if own is None or not route.takes(own):
-        return
-    effects = called(route, own, fields, change.item)
-    for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
-        if isinstance(effect, Add):
-            row = rows.setdefault(key, {})
-            row.update({name: row.get(name, 0) + amount for name, amount in values.items()})
-        elif isinstance(effect, Delete):
-            rows.pop(key, None)
-        else:
-            rows[key] = values
-
-
-def _kept_key(handler: str, kept: ArchivedItem) -> RowKey:
-    """Where an archived item stands among rows: with its table, as it was; its version tells its removals apart."""
-    return f"archive {handler}", f"{kept.table} {CANONICAL.encode(encode(kept.item))}", kept.version
-
-
-def _kept(kept: ArchivedItem) -> Values:
-    return {"item": kept.item, "at": kept.at, "expired": kept.expired}
-
-
-def _copy(route: Route, change: Change, rows: dict[RowKey, Values]) -> None:
-    key = (route.into[0].table.name, *change.item[1:])
-    rows.pop(key, None)
-    if change.new:
-        rows[key] = {name: value for name, value in change.new.items() if name not in change.keys}
-
-
-def _audit(route: Route, change: Change, fields: Fields, rows: dict[RowKey, Values]) -> None:
-    """The row of a change whose values are all small; without digests, which need a key.
-
-    A history does not tell of attributes that were derived onto the item.
-    """
-    if is_ours(change):
-        return
-    old, new, recorded = Image(without_derived(change.old.raw)), Image(without_derived(change.new.raw)), route.recorded
-    shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
-    named = {"item": item_name(change.item), "version": change.identity_among(lambda name: name in shown)}
-    row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
-    kept: Values = {}
-    for name in {*old, *new} - {*change.keys}:
-        if recorded.fields is not None and name not in recorded.fields:
-            continue
-        changed = (name in old, old.get(name)) != (name in new, new.get(name))
-        images = {"old": old, "new": new} if changed else {"value": new}
-        sides = {side: image[name] for side, image in images.items() if name in image}
-        part = row["changes"] if changed else kept
-        part[name] = {"redacted": list(sides)} if name in recorded.redact else sides
-    if change.event == "MODIFY" and recorded.unchanged:
-        row["unchanged"] = kept
-    if change.expired:
-        row["expired"] = True
-    target = next(key for key in route.into if len(route.into) == 1 or key.table.name == change.item[0])
-    row |= _declared(route, change, target.table.ttl)
-    own = {name: value for name, value in row.items() if name not in target.table.attributes}
-    rows[(target.table.name, *target.compose({**fields, **named}))] = own
-
-
-def is_ours(change: Change) -> bool:
-    """Whether nothing but attributes that were derived onto the item changed."""
-    if change.event != "MODIFY" or not (change.has_old and change.has_new):
-        return False
-    images = [change.old.raw, change.new.raw]
-    one, other = (dict(Image(without_derived(image))) for image in images)
-    return one == other and any(DERIVED in image for image in images)
-
-
-def _declared(route: Route, change: Change, ttl: str | None) -> Values:
-    """What a row of an audit also holds where the declaration asks for it."""
-    recorded = route.recorded
-    found: Values = {}
-    if recorded.fields is not None:
-        found["fields"] = sorted(recorded.fields)
-    if recorded.actor is not None and recorded.actor in change.new:
-        found["actor"] = change.new[recorded.actor]
-    if recorded.keep_days is not None and ttl is not None:
-        found[ttl] = int((change.at + timedelta(days=recorded.keep_days)).timestamp())
-    return found
-
-
-def routes_for(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fields]]:
-    for route in app.routes:
-        if route.kind in kinds and not route.external:
-            keys = (key for key in route.sources if key.table.name == item[0])
-            matches = (key.match_values(*item[1:]) for key in keys)
-            fields = next((match for match in matches if match is not None), None)
-            if fields is not None:
-                yield route, fields
-
-
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
         return list(route.function(subject, **route.asked(fields)))
     except Exception as error:
         raise HandlerFails(told(route, _name(item), error)) from error
-
-
-def placed(route: Route, effects: Iterable[Any], fields: Fields) -> Iterator[tuple[RowKey, Values]]:
-    for effect in effects:
-        target = effect.target or route.writes[0]
-        values = {name: value for name, value in effect.values.items() if name not in target.types}
-        shard = {SHARD: shard_of(fields, route.shards)} if route.shards else {}
-        key = target.compose({**fields, **shard, **effect.values})
-        yield (target.table.name, *key), {**values, **(effect.attributes or {})}
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -165,8 +165,7 @@ class Recording:
         seen: Counter[tuple[str, ...]] = Counter()
         for item in self.items:
             for _, change in item:
-                found = self.app.dispatch[change.item[0]].find(*change.item[1:])
-                names = tuple(route.name for entry, _ in found for route in entry.routes)
+                names = tuple(route.name for route, _ in self.app.sources(change.item))
                 seen[names] += 1
                 if seen[names] <= PROBES_MAX:
                     yield change

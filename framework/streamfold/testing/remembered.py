@@ -16,6 +16,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from streamfold.app import App
+from streamfold.testing.handlers import is_called
 
 ENTRIES_MAX = 10_000
 """A larger container is taken for a table of constants, and not compared at every call."""
@@ -50,7 +51,7 @@ class Remembered:
     """The containers and names that an application's handlers can reach without their arguments, as they are now."""
 
     def __init__(self, app: App) -> None:
-        functions = [route.function for route in app.routes if route.function is not None and not route.external]
+        functions = [route.function for route in app.routes if route.function is not None and is_called(route)]
         reached = list(_reached(functions))
         self.bindings = [each for each in reached if isinstance(each, Binding)]
         containers = [each for each in reached if not isinstance(each, Binding)]

@@ -11,7 +11,6 @@ from streamfold.engines import StoredItem
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change
 from streamfold.records.values import derived_names
-from streamfold.routes.route import Kind
 from streamfold.testing.choices import Choices
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.store import ProofStore
@@ -19,8 +18,6 @@ from streamfold.testing.store import ProofStore
 if TYPE_CHECKING:
     from streamfold.records.change import ItemKey
 
-KINDS: tuple[Kind, ...] = ("attributes", "cascade")
-"""The kinds of handlers that write to source items."""
 PUTS = ("put-back", "put-back-old", "put-back-unmarked")
 """How an application puts an item that bears derived attributes, if not without them: with those that it bears now, as
 a writer has them who read it just before, with or without what says that they are derived; or with those that it bore
@@ -31,7 +28,7 @@ PACES = (0, 1, 2, 3, 5)
 
 def changes_items(app: App) -> bool:
     """Whether an application has handlers that write to source items."""
-    return any(route.kind in KINDS for route in app.routes)
+    return any(route.kind.touches(route) for route in app.routes)
 
 
 def drawn_pace(app: App, random: Random) -> int:

@@ -13,7 +13,7 @@ from streamfold.commit.outcome import NotStarted
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
-from streamfold.ledger.item import cascade_key
+from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
 from streamfold.run import Run
@@ -323,7 +323,7 @@ def test_a_removal_that_a_later_one_of_its_batch_stood_for_removes_nothing_when_
 def test_the_place_is_kept_in_the_state_and_expires(app, engine):
     engine.put(*items_of(3))
     play(app, engine, removal())
-    place = cascade_key("shop", "cascade", PARENT, change(item("ORDER#1"), None, 5).version_text)
+    place = event_key("cascade", "shop", "cascade", PARENT, change(item("ORDER#1"), None, 5).version_text)
     assert engine.read_state([place])[place] == {"done": True, "r": 2, "ttl": int(CLOCK) + 30 * 24 * 60 * 60}
 
 

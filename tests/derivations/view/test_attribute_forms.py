@@ -10,7 +10,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
-from streamfold.ledger.item import kinds_key
+from streamfold.ledger.state_keys import forms_key
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -67,7 +67,7 @@ class State:
 
     def kinds(self, target=STATS):
         """What the state holds of a target's attributes, by handler."""
-        key = kinds_key("games", place_of(target))
+        key = forms_key("games", place_of(target))
         return json.loads(self.engine.read_state([key])[key]["kinds"])
 
 
@@ -183,7 +183,7 @@ def test_a_store_that_does_not_take_it_now_is_asked_again():
     swap, tries = state.engine.swap_state, []
 
     def refusing(key, *given):
-        if key.pk == kinds_key("games", "").pk and len(tries) < 2:
+        if key.pk == forms_key("games", "").pk and len(tries) < 2:
             tries.append(key)
             raise EngineUnavailable("not now")
         return swap(key, *given)

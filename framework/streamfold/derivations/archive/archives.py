@@ -9,20 +9,20 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, Tallies
-from streamfold.commit.plan import Archived
+from streamfold.commit.outcome import Failed, Outcome
+from streamfold.derivations.archive.declared import FOLDER
+from streamfold.derivations.archive.kind import NOT_ARCHIVED, Archived
 from streamfold.derivations.archive.places import ArchivePlace, open_place
-from streamfold.derivations.whole_items import FOLDER
+from streamfold.derivations.derivation import Finishing
 from streamfold.errors import EngineError, RecordError, SettingsError
 from streamfold.records.change import Change, item_name
 from streamfold.records.values import CANONICAL, decode
 from streamfold.routes.route import Route
-from streamfold.run import Run
 
 SUFFIX = ".jsonl.gz"
 DATE = "date="
@@ -48,44 +48,45 @@ class ArchivedItem(NamedTuple):
 class Archives:
     """Writes the removed items of a batch, day by day; a content that is not taken fails its records alone.
 
-    ``skipped`` counts, by handler, those that this run leaves out, because it does not write to a declared bucket
-    (``World.archive``) and no setting names another place.
+    Items are left out, and counted, where the run does not write to a declared bucket (``Run.outside``) and no setting
+    names another place.
     """
 
-    def __init__(self, world: Run, triage: Callable[[Failed], Failed | None]) -> None:
-        self.world = world
-        self.triage = triage
-        self.failed: list[Failed] = []
-        self.tallies: dict[str, Tallies] = {}
-        self.skipped: dict[str, int] = defaultdict(int)
+    def __init__(self, finishing: Finishing) -> None:
+        self.world = finishing.run
+        self.triage = finishing.triage
+        self.outcome = Outcome()
 
-    def run(self, archived: Iterable[Archived]) -> None:
+    def write(self, archived: Iterable[Archived]) -> Outcome:
+        """Writes these items."""
         days: dict[tuple[str, date], list[Archived]] = defaultdict(list)
         for each in archived:
-            days[each.route.name, each.change.at.date()].append(each)
+            days[each.route.name, each.changes[0].at.date()].append(each)
         for (name, day), items in days.items():
             try:
                 place = self._place(items[0].route)
                 if place is None:
-                    self.skipped[name] += len(items)
+                    self.outcome.count(NOT_ARCHIVED, name, len(items))
                     continue
                 self.world.begin()
                 place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
-                self.tallies.setdefault(name, Tallies()).written += len(items)
+                self.outcome.tally(name).written += len(items)
             except (EngineError, SettingsError) as error:
-                failures = map(self.triage, (Failed(each.change, each.route, error) for each in items))
-                self.failed += [failed for failed in failures if failed is not None]
+                failures = map(self.triage, (Failed(each.changes[0], each.route, error) for each in items))
+                self.outcome.failed += [failed for failed in failures if failed is not None]
+        return self.outcome
 
     def _place(self, route: Route) -> ArchivePlace | None:
         """Where a route's items go, opened once; None where they go nowhere."""
-        text = self.world.settings.archive
-        if text is None and (self.world.archive or str(route.place).startswith(FOLDER)):
-            text = route.place
-        if text is None or self.world.archive is False:
+        text, declared = self.world.settings.archive, str(route.options)
+        if text is None and (self.world.outside or declared.startswith(FOLDER)):
+            text = declared
+        if text is None or self.world.outside is False:
             return None
-        if text not in self.world.places:
-            self.world.places[text] = open_place(text)
-        return self.world.places[text]
+        if text not in self.world.opened:
+            self.world.opened[text] = open_place(text)
+        place: ArchivePlace = self.world.opened[text]
+        return place
 
 
 def archived_line(change: Change) -> str:
@@ -103,7 +104,7 @@ def archived_line(change: Change) -> str:
 
 def _digest(items: Sequence[Archived]) -> str:
     """A name for these versions, the same in any order."""
-    changes = [each.change for each in items]
+    changes = [each.changes[0] for each in items]
     marks = sorted({_mark(change.table.name, item_name(change.item), change.identity_text) for change in changes})
     return sha256(b"".join(marks)).hexdigest()[:32]
 

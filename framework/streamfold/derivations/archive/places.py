@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from streamfold.derivations.whole_items import BUCKET, FOLDER, PLACES, is_place
+from streamfold.derivations.archive.declared import BUCKET, FOLDER, PLACES, is_place
 from streamfold.errors import EngineError, EngineUnavailable, SettingsError, told
 from streamfold.parking import Clients, make_client, s3_place
 

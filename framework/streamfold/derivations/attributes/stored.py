@@ -1,20 +1,15 @@
 """The place of derived attributes before they are copied onto their items."""
 
 from decimal import Decimal
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Key, KeyValue, KeyValues
+from streamfold.keys.key import Key, KeyValue, KeyValues
 from streamfold.keys.table import STATE
 from streamfold.records.change import ItemKey, key_text
+from streamfold.routes.route import Route
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import RowKey
-
-
-def is_truth(place: tuple[KeyValue | None, ...]) -> bool:
-    """Whether a row is one of derived attributes."""
-    return place[0] == STATE.name
 
 
 MARK = "@"
@@ -55,24 +50,16 @@ class Truth(NamedTuple):
         return f"attributes#{self.application}#{self.of.table.name}#"
 
 
-def stored_key(row: "RowKey") -> "RowKey":
-    """The key under which a store keeps a row: its own, but for a truth's where that is too long for a key.
+class AttributesOptions(NamedTuple):
+    """What a handler of attributes declares beside its sources, and what its application makes of it."""
 
-    Ledgers know a truth by its own key, which tells the item that bears its attributes.
-    """
-    if row[0] != STATE.name:
-        return row
-    partition, sort = str(row[1]), str(row[2])
-    application, handler = partition.split("#", 2)[1], sort.partition("#")[0]
-    # Neither can be the key of another truth: a table's name would follow the one, "#" the other's handler.
-    short_partition = _short(partition, f"attributes#{application}#sha256:", PARTITION_BYTES_MAX)
-    return STATE.name, short_partition, _short(sort, f"{handler}:sha256:", SORT_BYTES_MAX)
+    of: Key | None = None  # the items that bear the attributes, where that is not the source
+    truth: Truth | None = None
 
 
-def _short(text: str, prefix: str, bytes_max: int) -> str:
-    if len(text.encode()) <= bytes_max:
-        return text
-    return prefix + sha256(text.encode()).hexdigest()
+def truth_of(route: Route) -> Truth | None:
+    """Where the attributes of a route are kept; None for a route of another kind."""
+    return route.options.truth if isinstance(route.options, AttributesOptions) else None
 
 
 def _value(text: str, kind: str) -> KeyValue:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from streamfold.app import App
 from streamfold.commit.outcome import Failed
 from streamfold.commit.recompute import Cause
 from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
-from streamfold.derivations.attributes.stored import Truth
+from streamfold.derivations.attributes.stored import Truth, truth_of
+from streamfold.derivations.derivation import Finishing, Work
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, shown, told
 from streamfold.records.change import Change, ItemKey
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, RowKey, UpdateSource
@@ -45,31 +46,32 @@ Bearers = Mapping[ItemKey, Bearer]
 class Upkeep:
     """The items of a batch that bear derived attributes: those whose truth moved, and those that changed themselves."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, application: Application) -> None:
+        self.application = application
         self.bearers: dict[ItemKey, Bearer] = {}
         self.causes: dict[ItemKey, list[Cause]] = {}
 
-    def moved(self, truths: Mapping[RowKey, Sequence[Cause]]) -> None:
-        """Takes the items of truths that a commit moved, or may have moved in an attempt that died."""
-        for row, causes in truths.items():
+    def moved(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
+        """Takes the items whose rows in the state a commit moved, or may have moved in an attempt that died."""
+        for row, causes in rows.items():
             for change, route in causes:
-                if route.truth is not None and route.truth.holds(row):
-                    self._note(route.truth.item(row), change, route).retire = True
+                truth = truth_of(route)
+                if truth is not None and truth.holds(row):
+                    self._note(truth.item(row), change, route).retire = True
 
-    def changed(self, item: ItemKey, changes: Sequence[Change], routes: Sequence[Route]) -> None:
-        """Takes an item that was put or amended: its attributes may be missing, or be old ones."""
-        if changes[-1].event == "REMOVE" or not routes:
-            return
-        for route in routes:
-            self._note(item, changes[-1], route)
-        bearer = self.bearers[item]
-        bearer.unmarked = [each for change in changes for each in put_back(change)]
-        bearer.retire |= bool(self.app.retired) and not all(map(_is_copy, changes))
+    def changed(self, heard: Sequence[Work]) -> None:
+        """Takes items that were put or amended: their attributes may be missing, or be old ones."""
+        for work in heard:
+            changes = work.changes
+            if changes[-1].event == "REMOVE":
+                continue
+            bearer = self._note(work.item, changes[-1], work.route)
+            bearer.unmarked = [each for change in changes for each in put_back(change)]
+            bearer.retire |= bool(self.application.retired) and not all(map(_is_copy, changes))
 
     def run(self, engine: Engine, world: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = keep_up(engine, self.app, self.bearers, world.wait)
+        errors = keep_up(engine, self.application, self.bearers, world.wait)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -78,14 +80,21 @@ class Upkeep:
     def _note(self, item: ItemKey, change: Change, route: Route) -> Bearer:
         self.causes.setdefault(item, []).append((change, route))
         if item not in self.bearers:
-            self.bearers[item] = Bearer(truths_of(self.app, item))
+            self.bearers[item] = Bearer(truths_of(self.application, item))
         return self.bearers[item]
 
 
-def truths_of(app: App, item: ItemKey) -> tuple[Truth, ...]:
-    """The truths of all handlers that derive attributes onto an item."""
-    routes = [route for entry, _ in app.dispatch[item[0]].find(*item[1:]) for route in entry.bears]
-    return tuple(route.truth for route in routes if route.truth is not None)
+def truths_of(application: Application, item: ItemKey) -> tuple[Truth, ...]:
+    """Where handlers keep the attributes that they derive onto an item."""
+    found = (truth_of(each.route) for each, _ in application.listeners(item, called=False))
+    return tuple(truth for truth in found if truth is not None)
+
+
+def write_back_item(item: ItemKey, finishing: Finishing) -> None:
+    """Brings one item up to date. Raises what made that fail."""
+    bearers = {item: Bearer(truths_of(finishing.application, item), retire=True)}
+    for error in keep_up(finishing.engine, finishing.application, bearers, finishing.run.wait).values():
+        raise error
 
 
 def _is_copy(change: Change) -> bool:
@@ -96,9 +105,12 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def keep_up(engine: Engine, app: App, bearers: Bearers, pause: Callable[[float], None]) -> dict[ItemKey, Exception]:
+def keep_up(
+    engine: Engine, application: Application, bearers: Bearers, pause: Callable[[float], None]
+) -> dict[ItemKey, Exception]:
     """Brings items up to date with their truths; returns those for which that failed."""
-    own = Own(app.name, frozenset(route.name for route in app.routes), app.retired)
+    names = frozenset(route.name for route in application.routes)
+    own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
     left, refused = bearers, False
     for number in range(ROUNDS_MAX if left else 0):

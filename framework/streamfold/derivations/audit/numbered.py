@@ -7,15 +7,15 @@ changes would be none. The rows are puts of an ``on`` handler, whose guard lets 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.derivations.audit.options import Recorded, refused_target
+from streamfold.derivations.audit.options import Recorded, recorded_of, refused_target
 from streamfold.derivations.audit.rows import expiry, fingerprint, fits, own_change, row_bytes, row_head, wanted
+from streamfold.derivations.on.kind import ON, Filter
 from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason
 from streamfold.keys.key import Key
 from streamfold.records.change import EVENTS, Change, Event
 from streamfold.records.values import ITEM_BYTES_MAX
-from streamfold.routes.checks import owns
 from streamfold.routes.effects import Delete, Put
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import Fields, Route, owns
 
 SUFFIX = "_versions"
 """Behind the name of an audit: that of the handler that keeps its numbered versions."""
@@ -46,10 +46,10 @@ def numbered_route(audit: Route, versions: Any, latest: Any) -> Route:
     who = f"audit at {audit.declared_at}"
     _check_kinds(who, versions, latest)
     for source in audit.sources:
-        _check_versions(who, versions, source, audit.recorded)
+        _check_versions(who, versions, source, recorded_of(audit))
         if latest is not None:
             _check_latest(who, latest, source, numbers_of(versions, source))
-    if why := refused_target(audit.recorded, versions, ROW_NAMES, "versions"):
+    if why := refused_target(recorded_of(audit), versions, ROW_NAMES, "versions"):
         raise DeclarationError(f"{who} has versions={versions!r}, and {why}")
     return _route(audit, versions, latest)
 
@@ -62,13 +62,13 @@ def numbers_of(versions: Key, source: Key) -> list[str]:
 def _route(audit: Route, versions: Key, latest: Key | None) -> Route:
     return Route(
         audit.name + SUFFIX,
-        "on",
+        ON,
         audit.sources,
         (versions,) if latest is None else (versions, latest),
         _keeper(audit, versions, latest),
         audit.declared_at,
         audit.group,
-        events=WRITES if latest is None else frozenset(EVENTS),
+        options=Filter(WRITES if latest is None else frozenset(EVENTS)),
         policy=audit.policy,
     )
 
@@ -84,7 +84,7 @@ def _keeper(audit: Route, versions: Key, latest: Key | None) -> Callable[[Change
             fields = _source_fields(audit.sources, own)
             place = _place(audit.name, versions, fields, own.new)
             numbers = {name: own.new[name] for name in versions.fields if name not in fields}
-            yield Put(versions, attributes=version_row(audit.recorded, own, versions), **numbers)
+            yield Put(versions, attributes=version_row(recorded_of(audit), own, versions), **numbers)
             if latest is not None:
                 yield Put(latest, attributes={**numbers, "at": own.at, "key": place})
         elif latest is not None:

@@ -10,6 +10,7 @@ from streamfold.keys.key import Key, KeyValues
 from streamfold.keys.table import RESERVED_PREFIX, Table
 from streamfold.records.change import item_parts
 from streamfold.records.values import decode_number
+from streamfold.routes.route import Route
 
 KEEP_DAYS_MAX = 36_500
 """A century; a row that is to stay for good has no ``keep_days``."""
@@ -46,7 +47,12 @@ class Recorded:
         return name not in self.redact and (self.fields is None or name in self.fields)
 
 
-ALL = Recorded()
+def recorded_of(route: Route) -> Recorded:
+    """What the history rows of an audit hold."""
+    assert isinstance(route.options, Recorded)
+    return route.options
+
+
 AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
 """The default target of ``audit``: one partition per item, its changes in order.
 

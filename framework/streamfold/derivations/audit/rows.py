@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from streamfold.derivations.audit.digests import ROW, image_digest, row_digest
-from streamfold.derivations.audit.options import Recorded
+from streamfold.derivations.audit.options import Recorded, recorded_of
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
@@ -41,11 +41,11 @@ ChangedAttribute = dict[str, Any]
 
 def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
     """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
-    head = {"item": item_name(change.item), **row_head(route.recorded, change)}
+    head = {"item": item_name(change.item), **row_head(recorded_of(route), change)}
     values = {**fields, "item": head["item"], "version": head["version"]}
     target = _target(route, change)
     table = target.table
-    row = _fitting(route.recorded, change, head) | expiry(route.recorded, change, table)
+    row = _fitting(recorded_of(route), change, head) | expiry(recorded_of(route), change, table)
     own = {name: value for name, value in row.items() if name not in table.attributes}
     place = target.compose(values)
     if key is not None:

@@ -6,21 +6,20 @@ refused; when it has reached the end, so is every page, and a record that comes 
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, NotStarted, Tallies
-from streamfold.commit.plan import Removed
+from streamfold.commit.outcome import Failed, NotStarted, Outcome, Tallies
 from streamfold.commit.sending import TableThrottled, send
-from streamfold.derivations.cascade.declared import is_child, sort_prefix
-from streamfold.engines import Engine, Page
+from streamfold.derivations.cascade.declared import children_of, is_child, sort_prefix
+from streamfold.derivations.derivation import Finishing
+from streamfold.engines import Page
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
 from streamfold.keys.key import Key
-from streamfold.ledger.item import cascade_key
+from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.records.values import decode, encode, to_json
-from streamfold.run import Run
+from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
@@ -31,6 +30,19 @@ PAGES_MAX = 10_000
 GUARDS = 2
 """Writes of a page beside its children: the check of the parent, and the cursor."""
 START = ""
+KEPT = "kept"
+"""Counts parents that exist again."""
+
+
+class Removed(NamedTuple):
+    """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    fields: Fields
+
+    def __str__(self) -> str:
+        return f"remove the children of {self.changes[-1].name}"
 
 
 class CascadeCursor(NamedTuple):
@@ -62,22 +74,19 @@ class Children:
 
     A table that is throttled loses no more children in this batch: every further page would wait and fail likewise.
 
-    ``kept`` counts, by handler, parents that exist again, so that what is left of their children stays.
+    Parents that exist again are counted: what is left of their children stays.
     """
 
-    def __init__(
-        self, application: str, engine: Engine, world: Run, actions: int, triage: Callable[[Failed], Failed | None]
-    ) -> None:
-        self.application = application
-        self.engine = engine
-        self.world = world
-        self.limit = max(actions - GUARDS, 1)
-        self.triage = triage
-        self.failed: list[Failed] = []
-        self.tallies: dict[str, Tallies] = {}
-        self.kept: Counter[str] = Counter()
+    def __init__(self, finishing: Finishing, outcome: Outcome) -> None:
+        self.application = finishing.application.name
+        self.engine = finishing.engine
+        self.world = finishing.run
+        self.limit = max(finishing.run.actions_max - GUARDS, 1)
+        self.triage = finishing.triage
+        self.outcome = outcome
 
-    def run(self, parents: Iterable[Removed]) -> None:
+    def remove(self, parents: Iterable[Removed]) -> Outcome:
+        """Removes the children of these parents."""
         throttled: dict[str, TableThrottled] = {}
         for removed in parents:
             table = removed.changes[-1].table.name
@@ -90,11 +99,12 @@ class Children:
                 if isinstance(error, TableThrottled):
                     throttled[table] = error
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
-                self.failed += [failed for failed in failures if failed is not None]
+                self.outcome.failed += [failed for failed in failures if failed is not None]
+        return self.outcome
 
     def _remove(self, removed: Removed) -> None:
         change, rounds = removed.changes[-1], 0
-        place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
+        place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
         cursor = self._cursor(place)
         for page in range(PAGES_MAX):
             if cursor.done:
@@ -120,7 +130,7 @@ class Children:
     def _end_earlier(self, removed: Removed) -> None:
         """Ends the cascades of removals that a later one of the same batch stands for: they may come again alone."""
         for change in removed.changes[:-1]:
-            place = cascade_key(self.application, removed.route.name, change.item, change.identity_text)
+            place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
             self._end(place, self._cursor(place))
 
     def _end(self, place: StateKey, cursor: CascadeCursor) -> None:
@@ -135,13 +145,13 @@ class Children:
 
     def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
         """The parent exists again: what is left of its children stays, whoever brings the record again."""
-        self.kept[removed.route.name] += 1
+        self.outcome.count(KEPT, removed.route.name)
         self._tallies(removed).unchanged += 1
         self._end(place, cursor)
 
     def _page(self, removed: Removed, cursor: CascadeCursor) -> tuple[list[DeleteSource], CascadeCursor]:
         """The children behind a cursor that fit one transaction, and where the cursor is behind them."""
-        templates = removed.route.children
+        templates = children_of(removed.route)
         names = [key.template for key in templates]
         index = names.index(cursor.child) if cursor.child in names else 0
         after = cursor.after if cursor.child in names else None
@@ -174,7 +184,7 @@ class Children:
                 yield DeleteSource(key, image, change.version_text, at)
 
     def _tallies(self, removed: Removed) -> Tallies:
-        return self.tallies.setdefault(removed.route.name, Tallies())
+        return self.outcome.tally(removed.route.name)
 
 
 def _seconds(change: Change) -> float:

@@ -9,11 +9,16 @@ from streamfold.keys.key import Key
 from streamfold.routes.route import Route
 
 
-def check_cascades(routes: Sequence[Route]) -> None:
+def children_of(route: Route) -> tuple[Key, ...]:
+    """The keys of the items that go with their parent."""
+    children: tuple[Key, ...] = route.options
+    return children
+
+
+def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
     """Raises ``DeclarationError`` for a cascade that removes more than its parent's children."""
-    cascades = [route for route in routes if route.kind == "cascade"]
     for route in cascades:
-        for parent, child in product(route.sources, route.children):
+        for parent, child in product(route.sources, children_of(route)):
             _check_child(route, parent, child)
         _check_derived(route, routes)
     for route in cascades:
@@ -49,7 +54,7 @@ def _check_child(route: Route, parent: Key, child: Key) -> None:
 
 
 def _check_derived(route: Route, routes: Sequence[Route]) -> None:
-    for child, writer in product(route.children, routes):
+    for child, writer in product(children_of(route), routes):
         if any(child.overlaps(target) for target in writer.into):
             raise DeclarationError(
                 f"{_who(route)} has the child {child!r}, which takes rows derived by {writer.name!r} "
@@ -60,7 +65,7 @@ def _check_derived(route: Route, routes: Sequence[Route]) -> None:
 def _paths(cascades: Sequence[Route], route: Route, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The ways from a cascade's children over further cascades back to its parents, by name."""
     for other in cascades:
-        if not any(child.overlaps(parent) for child, parent in product(route.children, other.sources)):
+        if not any(child.overlaps(parent) for child, parent in product(children_of(route), other.sources)):
             continue
         if other.name == path[0]:
             yield (*path, other.name)

@@ -4,19 +4,18 @@ The guard is the version that the copy bears: an older one never overwrites a ne
 transaction joins a copy with anything else, so its table may be in another region.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from streamfold.commit.outcome import Failed, NotStarted, Tallies
-from streamfold.commit.plan import Copied
+from streamfold.commit.outcome import Failed, NotStarted, Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import TableThrottled, send
-from streamfold.engines import Engine
+from streamfold.derivations.derivation import Finishing
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, reason
 from streamfold.keys.table import VERSION
 from streamfold.records.change import Change
 from streamfold.records.values import LEGACY_REPLICATION_PREFIX
 from streamfold.routes.route import Route
-from streamfold.run import Run
 from streamfold.writes.guarded import GuardedPut
 
 
@@ -45,20 +44,28 @@ def is_replica(change: Change) -> bool:
     return replicated and change.event == "MODIFY" and change.has_old and not change.changed
 
 
+class Copied(NamedTuple):
+    """A copy of an item as its newest change left it."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    row: GuardedPut
+
+
 class Copies:
     """Writes the copies of a batch, one by one; one that fails leaves the others alone.
 
     A table that is throttled takes no more of this batch: every further copy into it would wait and fail likewise.
     """
 
-    def __init__(self, engine: Engine, world: Run, triage: Callable[[Failed], Failed | None]) -> None:
-        self.engine = engine
-        self.world = world
-        self.triage = triage
-        self.failed: list[Failed] = []
-        self.tallies: dict[str, Tallies] = {}
+    def __init__(self, finishing: Finishing) -> None:
+        self.engine = finishing.engine
+        self.world = finishing.run
+        self.triage = finishing.triage
+        self.outcome = Outcome()
 
-    def run(self, copies: Iterable[Copied]) -> None:
+    def write(self, copies: Iterable[Copied]) -> Outcome:
+        """Writes these copies."""
         throttled: dict[str, TableThrottled] = {}
         for copy in copies:
             table = copy.row.key[0]
@@ -72,10 +79,11 @@ class Copies:
                 self._fail(copy, error)
             except EngineError as error:  # another region may be away while all else goes on
                 self._fail(copy, EngineUnavailable(f"Table {table!r} did not take the copy: {reason(error)}"))
+        return self.outcome
 
     def _write(self, copy: Copied) -> None:
         refused = send(self.engine, [copy.row], self.world)
-        tallies = self.tallies.setdefault(copy.route.name, Tallies())
+        tallies = self.outcome.tally(copy.route.name)
         if refused is None:
             tallies.written += copy.row.attributes is not None
             tallies.removed += copy.row.attributes is None
@@ -87,4 +95,4 @@ class Copies:
 
     def _fail(self, copy: Copied, error: Exception) -> None:
         failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
-        self.failed += [failed for failed in failures if failed is not None]
+        self.outcome.failed += [failed for failed in failures if failed is not None]

@@ -7,10 +7,14 @@ so that neither the order of arrival nor a claimant that leaves decides for good
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from streamfold.derivations.view.rows import Making, note
 from streamfold.errors import DeclarationError, HandlerError, shown
 from streamfold.keys.key import Key
+from streamfold.ledger.contribution import RowPart
+from streamfold.ledger.entries import PLAIN_ENTRY, held
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import CONFLICT, Moment
+from streamfold.routes.ordered import CLAIM, CLAIMANTS_MAX, CONFLICT, Moment, Ordered, Ordering
+from streamfold.routes.route import Target
 
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
@@ -92,3 +96,10 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
             f"Index {name!r} yielded {CONFLICT!r}, under which a unique row lists those who do not win: give the "
             "attribute another name."
         )
+
+
+def claim_part(making: Making, target: Target, values: Mapping[str, Any], order: Moment) -> RowPart:
+    """What a claim contributes to its row: an entry beside those of other claimants."""
+    one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), order, values, f"The claim of index {making.route.name!r}")
+    note(making, target, PLAIN_ENTRY, one)
+    return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})

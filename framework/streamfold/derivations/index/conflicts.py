@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import Failed
+from streamfold.derivations.index.claims import Unique
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, Unprocessable, told
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_text
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Route
 
 
-def conflicts(engine: Engine, unsettled: "Unsettled", but: Collection[RowKey]) -> Iterator[Failed]:
+def conflicts(engine: Engine, unsettled: "Unsettled") -> Iterator[Failed]:
     """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
 
     The set of claimants is looked at, not the record: one that comes again is told again, one whose item has left is
     not. Where the store does not answer, the changes come with that.
     """
     for row, moved in unsettled.moved.items():
-        for each in moved if row not in but else ():
+        for each in moved if row not in unsettled.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
             claims = _claims(row, each, unsettled.causes[row])
@@ -46,8 +47,12 @@ def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowC
     return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
 
 
+def _is_told(route: "Route") -> bool:
+    return isinstance(route.options, Unique) and route.options.told
+
+
 def _claims_row(route: "Route", row: RowKey) -> bool:
-    if route.unique is None or not route.unique.told:
+    if not _is_told(route):
         return False
     (target,) = route.into
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
@@ -65,7 +70,7 @@ def claimed_twice(
     engine: Engine, application: str, route: "Route", item: ItemKey, rows: Iterable[RowKey]
 ) -> list[Unprocessable]:
     """What an item that claims rows of a unique index meets there: the same as its record would be told of."""
-    if route.unique is None or not route.unique.told:
+    if not _is_told(route):
         return []
     own = source_text(item)
     return [_conflict(route, row) for row in rows if _others(engine, application, route, own, row)]

@@ -1,234 +1,29 @@
-"""From a handler and an image to what it contributes, and from a handler and a change to its effects."""
+"""From a handler and an image to what the item contributes, row by row."""
 
-from collections.abc import Mapping
-from decimal import DecimalException
-from typing import Any
+from collections.abc import Callable
 
-from streamfold.derivations.attributes.declared import marked
-from streamfold.derivations.index.claims import check_claim, claim_order
-from streamfold.derivations.view.rows import Noted, complete, forget, inexact, merged, part_of
-from streamfold.derivations.view.shards import SHARD, shard_of
-from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
-from streamfold.keys.key import KeyValues
-from streamfold.keys.table import RESERVED_PREFIX
-from streamfold.ledger.contribution import Contribution, RowPart, source_of
-from streamfold.records.change import Change
-from streamfold.records.values import HIDDEN, Image, Number, digest, encode, number_text, without_derived
-from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.route import Fields, Route, Target
-from streamfold.routes.tenants import check_tenant
-from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
-
-MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier", "invalid format string")
-"""What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
-EFFECTS_MAX = 99
-"""Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+from streamfold.derivations.view.rows import Making, complete, merged
+from streamfold.derivations.yielded import yielded
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Contributed
+from streamfold.records.values import Image
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Fields
+from streamfold.writes.guarded import RowKey
 
 
-def contribution(route: Route, image: Image, fields: Fields) -> Contribution:
-    """What an item contributes through a ``view`` or ``index``; nothing when the image is absent.
+def fold(
+    making: Making, image: Image, fields: Fields, row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+) -> Contributed:
+    """What an item contributes: each row that the handler yields is made a part of a contribution by ``row``.
 
     Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
     """
-    if not image:
-        return {}
-    if route.kind == "attributes":
-        image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
-    noted: Noted = []
-    try:
-        return _contributed(route, image, fields, noted)
-    except Exception:
-        forget(noted)
-        raise
-
-
-def _contributed(route: Route, image: Image, fields: Fields, noted: Noted) -> Contribution:
-    rows: Contribution = {}
-    own = {**fields, SHARD: shard_of(fields, route.shards)} if route.shards else fields
-    for effect in _yielded(route, image, fields, Row):
-        if route.shards and SHARD in effect.values:
-            raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={route.shards} fills: leave it out.")
-        key, part = _row(route, effect, image, own, noted)
+    rows, route = Contribution(), making.route
+    for effect in yielded(route, image, fields, Row):
+        key, part = row(making, effect)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
         if part.plain is not None or part.ordered:
             rows[key] = complete(route, key, part)
-    return rows
-
-
-def _row(route: Route, effect: Row, image: Image, fields: Fields, noted: Noted) -> tuple[RowKey, RowPart]:
-    """The key of one yielded row, and what it contributes there."""
-    target, claim = _target(route, effect), None
-    if route.unique is not None:
-        check_claim(route.name, target.key, effect, fields)
-        claim = claim_order(route.name, route.unique, image)
-    key, values = _split(target, effect, fields)
-    if route.truth is not None:
-        key, values = route.truth.row(key[1:]), marked(values)
-    return key, part_of(route, target, values, effect.wins, claim, noted)
-
-
-def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
-    """The effects that a handler yields, all of the expected kinds and not too many."""
-    assert route.function is not None
-    found = []
-    try:
-        for effect in route.function(subject, **route.asked(fields)):
-            if not isinstance(effect, expected):
-                names = ", ".join(kind.__name__ for kind in expected)
-                raise HandlerError(
-                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} yields {names}."
-                )
-            found.append(effect)
-            if len(found) > EFFECTS_MAX:
-                raise HandlerError(
-                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one "
-                    "transaction can hold beside its guard. Spread them over several handlers."
-                )
-    except DecimalException as error:
-        raise inexact(route, error) from error
-    except (TypeError, ValueError) as error:
-        if (misfit := _misformatted(route, error)) is not None:
-            raise misfit from error
-        raise
-    except (KeyboardInterrupt, Exception):
-        raise
-    except BaseException as error:
-        raise stopped(route, error) from error
-    return found
-
-
-def stopped(route: Route, error: BaseException) -> HandlerError:
-    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
-    return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
-
-
-def _misformatted(route: Route, error: Exception) -> HandlerError | None:
-    """What is said of a value that has another type than its format is for, ``f"{item['at']:%Y-%m}"``."""
-    if not any(words in str(error) for words in MISFORMATTED):
-        return None
-    return HandlerError(
-        f"Handler {route.name!r} formatted a value that has another type than the format is for ({told(error)}): "
-        "expected a date or a moment for %Y-%m, a whole number for d. Dates of an item are text, "
-        "date.fromisoformat(item[...]); yield nothing for an item without one. Numbers are int or "
-        "Decimal: int(n) for d, rounded(n, places=2), of streamfold, for f."
-    )
-
-
-def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
-    target = route.target(effect.target)
-    if target is None:
-        declared = ", ".join(repr(known.key) for known in route.targets)
-        if effect.target is None:
-            raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: with several targets the first argument says which "
-                f"of {declared}."
-            )
-        raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, which writes outside of into={declared}. "
-            "Add the target to into=."
-        )
-    return target
-
-
-def _split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> tuple[RowKey, dict[str, Any]]:
-    """The row's key and its attributes."""
-    given, template = effect.values, target.key
-    table = template.table
-    values = {name: value for name, value in given.items() if name not in template.types}
-    keyed = len(values) != len(given)
-    if effect.attributes:
-        if twice := values.keys() & effect.attributes.keys():
-            raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
-        values.update(effect.attributes)
-    own = table.attributes
-    for name in values:
-        if name in own or name.startswith(HIDDEN):
-            raise HandlerError(
-                f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
-                "are the framework's."
-            )
-    try:
-        key = template.compose({**fields, **given} if keyed else fields)
-    except KeyValueError as error:
-        missing = [name for name in template.types if name not in fields and name not in given]
-        if missing:
-            raise HandlerError(
-                f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
-            ) from None
-        lacking = any(given[name] is None for name in template.types if name in given)
-        remedy = " Yield nothing for an item without a value." if lacking else ""
-        raise HandlerError(f"{shown(effect)}: {reason(error)}{remedy}") from None
-    if keyed:
-        check_tenant(target, effect, fields)
-    if keyed and target.whole and not isinstance(effect, Add):
-        _check_own(target, effect, fields, key)
-    return (table.name, *key), values
-
-
-def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
-    """Refuses a row of an owned target whose key would name another source item than the one it comes from."""
-    twice = [name for name in effect.values if name in target.key.types and name in fields]
-    if twice and key != target.key.compose({**effect.values, **fields}):
-        name = next(name for name in twice if effect.values[name] != fields[name])
-        raise HandlerError(
-            f"{shown(effect)} gives {name}={shown(effect.values[name])}, but the source's key says "
-            f"{shown(fields[name])}: two items could then write one row of {target.key!r}. "
-            f"Leave {name} out, or give the target's field a name that the source's key does not have."
-        )
-
-
-def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
-    """What an ``on`` handler wants written for one change. Raises as ``contribution``."""
-    writes: dict[RowKey, RowWrite] = {}
-    for effect in _yielded(route, change, fields, Put, Add, Delete):
-        target = _target(route, effect)
-        key, values = _split(target, effect, fields)
-        write = _write(route, target, key, effect, values, change)
-        writes[key] = _joined(route, writes[key], write) if key in writes else write
-    return list(writes.values())
-
-
-def _write(
-    route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change
-) -> RowWrite:
-    if isinstance(effect, Add):
-        return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
-    if not target.owned:
-        raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, but does not own {target.key!r}: its template does not "
-            "hold every field of the source's key, and versions of different items do not compare. "
-            "Use a view, or a target of its own for each item."
-        )
-    if isinstance(effect, Delete) and values:
-        raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
-    owner = source_of(change.item) if target.contested else None
-    if isinstance(effect, Delete):
-        return GuardedPut(key, None, change.version_text, owner)
-    digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
-    return GuardedPut(key, values, change.version_text, owner)
-
-
-def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, Number]:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Number):
-            raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: {told(name)}={shown(value)} is no number "
-                "(int or Decimal) to add."
-            )
-        number_text(value)
-    if not values:
-        raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}: it adds nothing; "
-            "give attributes and amounts, Add(TARGET, total=1)."
-        )
-    return dict(values)
-
-
-def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
-    if isinstance(one, AddRow) and isinstance(other, AddRow):
-        return one.merged(other)
-    raise HandlerError(
-        f"Handler {route.name!r} yielded two writes of one row, {shown(one.key[1:])}: "
-        "expected one Put or Delete, or Adds only."
-    )
+    return Contributed(rows, making.seen)

@@ -1,64 +1,64 @@
 """What one source contributes to one row: from the attributes that a handler yields to amounts, content and entries."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import DecimalException
 from typing import Any, NoReturn
 
-from streamfold.derivations.attributes.stored import MARK
-from streamfold.derivations.view.attribute_forms import RETIRED, follows, in_words, kind_of, known, shares
 from streamfold.derivations.view.expiry import postponed
+from streamfold.derivations.yielded import inexact
 from streamfold.errors import HandlerError, shown, told
+from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
-from streamfold.records.rounding import inexact_text
+from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
 from streamfold.records.values import Number, digest, encode, number_text
 from streamfold.routes.aggregates import Aggregate, Average
-from streamfold.routes.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, Moment, Ordered, Ordering
+from streamfold.routes.ordered import PLAIN, Moment, Ordered, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
 
-Noted = list[tuple[dict[str, str], str, str | None]]
-"""Names that the kinds of a handler's attributes learnt, each with what was known of it before."""
+
+@dataclass(slots=True)
+class Making:
+    """What the rows of one call are made with."""
+
+    route: Route
+    forms: Forms  # what is known of attributes
+    seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # what this call adds to it
+    mark: str = ""  # begins the names of attributes, and is not part of what the handler yielded
+    spread: bool = False  # a row is spread over several, whose readers put ordered values together
+
+    def shown(self, name: str) -> str:
+        """The name of an attribute as its handler yields it."""
+        return name.removeprefix(self.mark)
 
 
-def part_of(
-    route: Route,
-    target: Target,
-    values: Mapping[str, Any],
-    wins: Moment | None,
-    claim: Moment | None = None,
-    noted: Noted | None = None,
-) -> RowPart:
-    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have.
-
-    ``claim``: by what the claim to a row of a unique index is ordered. ``noted`` takes what the target learns of its
-    attributes.
-    """
-    amounts, ordered, plain = _divided(route, target, values)
-    if (amounts or ordered or wins is not None) and route.kind == "index":
-        what = f"{next(iter({**amounts, **ordered}))!r} as an aggregate" if amounts or ordered else "wins="
-        raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
-    for name, value in values.items():
-        for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
-            _note(route, target, attribute, value, noted)
-    if claim is not None:
-        one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), claim, plain, f"The claim of index {route.name!r}")
-        _note(route, target, PLAIN_ENTRY, one, noted)
-        return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
+def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
+    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have."""
+    amounts, ordered, plain = _divided(making, target, values)
+    note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
         one = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
-        _note(route, target, PLAIN_ENTRY, one, noted)
+        note(making, target, PLAIN_ENTRY, one)
         ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
-        raise _not_whole(route, target, _told(route, next(iter(plain))))
+        raise _not_whole(making, target, next(iter(plain)))
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
-    whole = not shared and (plain or route.kind == "index" or target.contested)
+    whole = not shared and (plain or target.contested)
     return RowPart(amounts, plain if whole else None, "", ordered)
 
 
+def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
+    """Notes what all attributes of a row are made of."""
+    for name, value in values.items():
+        for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
+            note(making, target, attribute, value)
+
+
 def _divided(
-    route: Route, target: Target, values: Mapping[str, Any]
+    making: Making, target: Target, values: Mapping[str, Any]
 ) -> tuple[dict[str, Number], dict[str, HeldEntries], dict[str, Any]]:
     """What is added up, what is ordered, and the plain attributes."""
     amounts: dict[str, Number] = {}
@@ -66,13 +66,13 @@ def _divided(
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Ordered):
-            ordered[name] = held(postponed(target, name, value), spread=bool(route.shards))
+            ordered[name] = held(postponed(target, name, value), spread=making.spread)
         elif not isinstance(value, Aggregate):
             plain[name] = value
         else:
             for attribute, amount in value.amounts(name):
                 if attribute in amounts or (attribute != name and attribute in values):
-                    _raise_kept_twice(route, name, value, attribute)
+                    _raise_kept_twice(making.route, name, value, attribute)
                 amounts[attribute] = amount
     return amounts, ordered, plain
 
@@ -84,52 +84,37 @@ def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str)
     )
 
 
-def _note(route: Route, target: Target, name: str, value: Any, noted: Noted | None) -> None:
+def note(making: Making, target: Target, name: str, value: Any) -> None:
     """Notes what an attribute is made of; refuses what is made otherwise than before, by this handler or another."""
-    kind, own = kind_of(value), target.shown.setdefault(route.name, {})
-    before = own.get(name)
-    if before == kind:
+    form, known_forms, handler = form_of(value), making.forms.of(target.key), making.route.name
+    before = making.seen.get((target.key, name), known_forms.get(handler, {}).get(name))
+    if before == form:
         return
-    if before is not None and not follows(before, kind):
-        raise _another_kind(route, target, name, value, route.name, before)
-    for handler, kinds in target.shown.items():
-        if handler != route.name and name in kinds and not shares(known(kinds[name]), kind):
-            raise _another_kind(route, target, name, value, handler, kinds[name])
-    own[name] = kind
-    if noted is not None:
-        noted.append((own, name, before))
+    if before is not None and not follows(before, form):
+        raise _another_form(making, target, name, value, handler, before)
+    for other, forms in known_forms.items():
+        if other != handler and name in forms and not shares(known(forms[name]), form):
+            raise _another_form(making, target, name, value, other, forms[name])
+    making.seen[target.key, name] = form
 
 
-def forget(noted: Noted) -> None:
-    """Takes back what was noted: a row that is refused must not say what later ones are made of."""
-    for kinds, name, before in reversed(noted):
-        if before is None:
-            del kinds[name]
-        else:
-            kinds[name] = before
-
-
-def _another_kind(route: Route, target: Target, name: str, value: Any, handler: str, before: str) -> HandlerError:
+def _another_form(making: Making, target: Target, name: str, value: Any, handler: str, before: str) -> HandlerError:
     """Why an attribute is refused that another handler yields, or that was made otherwise, and what to do about it."""
-    what, it = (shown(_told(route, name)), value) if name else ("wins=", value.by)
-    said = f"Handler {route.name!r} yielded {what} of {target.key!r} as {in_words(kind_of(value))} ({shown(it)})"
+    own = making.route.name
+    what, it = (shown(making.shown(name)), value) if name else ("wins=", value.by)
+    said = f"Handler {own!r} yielded {what} of {target.key!r} as {in_words(form_of(value))} ({shown(it)})"
     if before == RETIRED:
         return HandlerError(
             f"{said}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
             f'it renamed? Then keep its identity, name="{handler}", and take it out of retired=. Otherwise give the '
             "attribute another name, or the handler another target."
         )
-    whose = "and before as" if handler == route.name else f"but handler {handler!r} yielded it as"
-    rule = "one attribute of a target has one kind" + (", from one handler" if handler != route.name else "")
+    whose = "and before as" if handler == own else f"but handler {handler!r} yielded it as"
+    rule = "one attribute of a target has one kind" + (", from one handler" if handler != own else "")
     return HandlerError(f"{said}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
 
 
-def _told(route: Route, name: str) -> str:
-    """The name of an attribute as its handler yields it."""
-    return name.removeprefix(MARK) if route.truth is not None else name
-
-
-def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
+def _not_whole(making: Making, target: Target, name: str) -> HandlerError:
     why = (
         "several handlers write it, and only aggregates can be shared"
         if target.owned
@@ -137,7 +122,7 @@ def _not_whole(route: Route, target: Target, name: str) -> HandlerError:
         "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {route.name!r} yielded the plain attribute {shown(name)} for {target.key!r}, but {why}. "
+        f"View {making.route.name!r} yielded the plain attribute {shown(making.shown(name))} for {target.key!r}, but {why}. "
         "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
         "own."
     )
@@ -192,8 +177,3 @@ def _plus(route: Route, one: Number, other: Number) -> Number:
         raise inexact(route, error) from error
     number_text(total)
     return total
-
-
-def inexact(route: Route, error: DecimalException) -> HandlerError:
-    """Why a handler's arithmetic is refused."""
-    return HandlerError(f"Handler {route.name!r} {inexact_text(error)}")

@@ -1,11 +1,15 @@
 """What an attribute of a row may be made of, and which of these go together.
 
-A state knows the kind of each attribute, because what is stored was made so. Values of any type go together: they are
+A state knows the form of each attribute, because what is stored was made so. Values of any type go together: they are
 ordered across types (``ordered.order_text``), so that no record says of which type the next ones are.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from streamfold.keys.key import Key
+from streamfold.ledger.contribution import Contribution
 from streamfold.routes.aggregates import Aggregate, Average
 from streamfold.routes.ordered import Ordered
 
@@ -20,7 +24,7 @@ RETIRED = "retired"
 """Stands for the kind of what a retired handler left in rows: nobody may add to it."""
 
 
-def kind_of(value: Any) -> str:
+def form_of(value: Any) -> str:
     """What a yielded value makes of its attribute, as precisely as a process tells kinds apart."""
     if isinstance(value, Ordered):
         return COLLECTED.get(value.ordering.form) or (value.ordering.form if type(value) is Ordered else _name(value))
@@ -68,3 +72,35 @@ def _goes_on(before: str, now: str) -> bool:
 
 def _name(value: Any) -> str:
     return type(value).__name__
+
+
+FormsByHandler = dict[str, dict[str, str]]
+"""What attributes of one target are made of, by handler and name."""
+SeenForms = Mapping[tuple[Key, str], str]
+"""What attributes were yielded as, by target and name."""
+
+
+class Contributed(NamedTuple):
+    """What an item contributes through one handler, and the forms of the attributes that it was made of."""
+
+    rows: Contribution
+    seen: SeenForms
+
+
+@dataclass(slots=True)
+class Forms:
+    """What a process knows of the forms of attributes, by target: its own handlers', and what a state says of others'."""
+
+    by_target: dict[Key, FormsByHandler] = field(default_factory=dict)
+
+    def of(self, target: Key) -> FormsByHandler:
+        """What is known of a target, to be read and amended."""
+        return self.by_target.setdefault(target, {})
+
+    def learn(self, handler: str, seen: SeenForms) -> None:
+        """Notes what a handler yielded once all of it was accepted."""
+        for (target, name), form in seen.items():
+            self.of(target).setdefault(handler, {})[name] = form
+
+    def __len__(self) -> int:
+        return sum(len(names) for handlers in self.by_target.values() for names in handlers.values())

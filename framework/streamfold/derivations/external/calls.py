@@ -16,10 +16,10 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from streamfold.derivations.view.fold import stopped
+from streamfold.derivations.yielded import stopped
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable, told
-from streamfold.ledger.item import external_key
+from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
 from streamfold.run import SECONDS_A_DAY, Run
@@ -46,7 +46,7 @@ class ExternalCalls:
         assert route.function is not None
         function = route.function
         arguments = route.asked(fields)
-        key = external_key(self.application, route.name, change.item, change.identity_text)
+        key = event_key("external", self.application, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
             try:

@@ -4,20 +4,15 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from streamfold.derivations.archive.declared import PLACES, is_place
+from streamfold.derivations.archive.kind import ARCHIVE
+from streamfold.derivations.cascade.kind import CASCADE
+from streamfold.derivations.copy.kind import COPY
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.change import Event
 from streamfold.routes.policy import OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Route
-
-REMOVALS: frozenset[Event] = frozenset(["REMOVE"])
-"""The events of what is declared for removed items; those by time to live are among them."""
-
-FOLDER = "file:"
-BUCKET = "s3://"
-PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
-"""Where archives can lie."""
 
 
 class Lifecycle:
@@ -47,7 +42,7 @@ class Lifecycle:
         keys = source_keys(sources, "copy", at)
         targets = _copies(keys, to, at)
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.copy", at)
-        self._add(Route(name, "copy", keys, targets, None, at, function, policy=policy))
+        self._add(Route(name, COPY, keys, targets, None, at, function, policy=policy))
 
     def cascade(
         self,
@@ -75,7 +70,7 @@ class Lifecycle:
             )
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.cascade", at)
         below = tuple(dict.fromkeys(children))
-        self._add(Route(name, "cascade", keys, (), None, at, function, events=REMOVALS, children=below, policy=policy))
+        self._add(Route(name, CASCADE, keys, (), None, at, function, options=below, policy=policy))
 
     def archive(
         self,
@@ -97,16 +92,7 @@ class Lifecycle:
         if not is_place(to):
             raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.archive", at)
-        self._add(Route(name, "archive", keys, (), None, at, function, events=REMOVALS, place=to, policy=policy))
-
-
-def is_place(text: object) -> bool:
-    """Whether a text names a place where archives can lie."""
-    if not isinstance(text, str):
-        return False
-    if text.startswith(BUCKET):
-        return bool(text.removeprefix(BUCKET).partition("/")[0])
-    return text.startswith(FOLDER) and text != FOLDER
+        self._add(Route(name, ARCHIVE, keys, (), None, at, function, options=to, policy=policy))
 
 
 def source_keys(sources: tuple[Key, ...], kind: str, at: str, mark: str = "") -> tuple[Key, ...]:

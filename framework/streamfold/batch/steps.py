@@ -1,0 +1,166 @@
+"""The steps of what contributes: from the oldest old to the newest new image of each item, through the ledger."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamfold.batch.order import ItemWork, RoutedFields
+from streamfold.commit.outcome import Failed
+from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.recompute import NamedRows, Unsettled
+from streamfold.derivations.derivation import contributing, contribution
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable
+from streamfold.ledger.contribution import Contribution, left_rows
+from streamfold.ledger.forms import Forms
+from streamfold.ledger.item import LedgerItem, Step, held_after
+from streamfold.ledger.reads import filled
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.values import Image
+from streamfold.routes.application import Application
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import Fields, Route
+from streamfold.run import Run
+
+Unread = tuple[ItemWork, str, tuple[Step, ...]]
+
+
+@dataclass(slots=True)
+class Steps:
+    """Plans the steps of a batch, and tells again what an item may have left unfinished."""
+
+    application: Application
+    engine: Engine
+    run: Run
+    forms: Forms
+    work: Mapping[ItemKey, ItemWork]
+    fails: Callable[[Change, Route, Exception], bool]
+    failed: list[Failed]
+    done: list[Change]  # takes the changes that the state holds already
+    unsettled: Unsettled = field(default_factory=Unsettled)
+    _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
+
+    def units(self) -> list[Unit]:
+        """The units of all items; reads state only where an old image is not known."""
+        units: list[Unit] = []
+        unread: list[Unread] = []
+        for work in self.work.values():
+            for group, routed in work.ledger.items():
+                steps = self._steps(work, routed)
+                if any(step.before is None for step in steps):
+                    unread.append((work, group, steps))
+                elif steps:
+                    units += self._unit(work, group, steps, None)
+        return units + self._read(unread)
+
+    def named(self, unit: Unit, found: LedgerItem) -> NamedRows:
+        """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
+        return self._unfinished(unit.item, unit.steps, found)
+
+    def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
+        steps = (self._step(route, fields, work) for route, fields in routed)
+        return tuple(step for step in steps if step is not None)
+
+    def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
+        """From the oldest old to the newest new image on which the handler works; the records of others fail."""
+        after: Contribution | None = None
+        version = ""
+        for change in reversed(work.changes):
+            try:
+                check_view(route, change)
+                after = contribution(route, change.new, fields, self.forms)
+                version = change.version_text
+                break
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+                self.fails(change, route, error)
+        if after is None:
+            return None
+        if contributing(route).outlived(route, change, after):
+            self._warn_of_expiry(route)
+        oldest = work.changes[0]
+        before = self._try(route, oldest.old, fields) if oldest.has_old else None
+        return Step(route, version, before, after)
+
+    def _warn_of_expiry(self, route: Route) -> None:
+        self.run.warn_once(
+            ("expiry", route.name),
+            f"Handler {route.name!r} ({route.declared_at}) lets rows expire, but items that contribute to them do not: "
+            "once such a row is gone, it lacks what they added. Give the items a time to live, or the row none.",
+        )
+
+    def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
+        """What an image contributes, or None where the handler does not work on it."""
+        try:
+            return contribution(route, image, fields, self.forms)
+        except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
+            return None
+
+    def _unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> list[Unit]:
+        key = ledger_key(self.application.name, group, work.item)
+        retired = self.application.retired
+        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
+        return [unit] if unit else []
+
+    def _read(self, unread: Sequence[Unread]) -> list[Unit]:
+        """Units of items whose old image is not known: one read of their ledger items for the batch."""
+        if not unread:
+            return []
+        keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
+        try:
+            items = self.engine.read_state(keys)
+        except EngineUnavailable as error:
+            for work, _, steps in unread:
+                self._unread(work, steps, error)
+            return []
+        units: list[Unit] = []
+        for key, (work, group, steps) in zip(keys, unread, strict=True):
+            try:
+                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+            except EngineUnavailable as error:
+                self._unread(work, steps, error)
+                continue
+            planned = self._unit(work, group, steps, found)
+            units += planned
+            routes = tuple(step.route for step in steps)
+            self.unsettled.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
+            self.unsettled.note_found(key, work.item, routes, found)
+            if not planned:
+                self.done += work.changes
+        return units
+
+    def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
+        self.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
+
+    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> NamedRows:
+        named = NamedRows()
+        for step in steps:
+            named.add_stored(self.application.name, step.route, item, found)
+            named.join(self._named_by_images(step.route, item))
+            held = held_after(step, found)
+            named.rows.difference_update(held)
+            named.hold(self.application.name, step.route, item, held)
+        for name in self.application.retired & found.parts.keys():
+            named.rows.update(left_rows(found.parts[name].left))  # what its last step left empty is nobody's to keep
+        return named
+
+    def _named_by_images(self, route: Route, item: ItemKey) -> NamedRows:
+        """What the images of an item's changes name, found once however often the item is planned again."""
+        known = self._named.get((route.name, item))
+        if known is None:
+            known = self._named[route.name, item] = NamedRows()
+            work = self.work[item]
+            fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
+            for image in images(work.changes):
+                known.add(self.application.name, route, item, self._try(route, image, fields) or {})
+        return known
+
+
+def images(changes: Sequence[Change]) -> Iterator[Image]:
+    """The images of an item's changes; what a change found as the one before left it is given once."""
+    last = None
+    for change in changes:
+        if change.has_old and change.old.raw != last:
+            yield change.old
+        if change.has_new:
+            yield change.new
+            last = change.new.raw

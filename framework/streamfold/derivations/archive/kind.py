@@ -1,0 +1,91 @@
+"""The kind ``archive``."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from streamfold.commit.outcome import Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.derivations.archive.declared import check_place
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.records.change import Change
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import Needs, Route
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey
+
+NOT_ARCHIVED = "not_archived"
+"""Counts items that were written nowhere."""
+
+
+class Archived(NamedTuple):
+    """A removed item, and the line that an archive keeps of it."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    line: str
+
+    def __str__(self) -> str:
+        return f"archive {self.changes[0].name}"
+
+
+class Archive(Derivation):
+    """Removed items, kept as compressed files by date."""
+
+    name = "archive"
+    says = {
+        NOT_ARCHIVED: Said(
+            "Archive {name} did not take {count} removed items: a replay writes to its bucket only with --external; "
+            "STREAMFOLD_ARCHIVE=file:FOLDER names a folder."
+        )
+    }
+
+    def outside_places(self, route: Route) -> tuple[str, ...]:
+        return (str(route.options),)
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "name by digest"
+
+    def needs(self, route: Route) -> Needs:
+        del route
+        return "old"
+
+    def takes(self, route: Route, change: Change) -> bool:
+        del route
+        return change.event == "REMOVE"
+
+    def check_settings(self, route: Route, settings: Settings) -> None:
+        check_place(route, settings)
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        from streamfold.derivations.archive.archives import archived_line
+
+        archived: list[Archived] = []
+        for work in works:
+            for change in work.changes:
+                try:
+                    if work.route.takes(change):
+                        check_view(work.route, change)
+                        archived.append(Archived(work.route, (change,), archived_line(change)))
+                except Exception as error:  # noqa: BLE001 - fails this record only
+                    planning.fails(change, work.route, error)
+        return Planned(deferred=archived)
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        from streamfold.derivations.archive.archives import Archives
+
+        return Archives(finishing).write([each for each in deferred if isinstance(each, Archived)])
+
+    def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.archive.expected import expected
+
+        return expected(route, history)
+
+    def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
+        from streamfold.derivations.archive.expected import found_outside
+
+        return found_outside(route, place)
+
+
+ARCHIVE = Archive()

@@ -1,0 +1,110 @@
+"""The kind ``attributes``.
+
+What is derived onto an item is first a row of the state table for each handler and item, fed through the ledger as any
+row is. ``write_back`` copies it onto the item, when that exists and shows something else. It does not matter whose
+write set an attribute last: it is right when its value is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamfold.commit.outcome import Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.commit.recompute import NamedRows
+from streamfold.derivations.attributes.stored import MARK, Truth, truth_of
+from streamfold.derivations.attributes.write_back import Upkeep, write_back_item
+from streamfold.derivations.derivation import Contributing, Finishing
+from streamfold.derivations.expected import Expected, History, shares_of
+from streamfold.derivations.view.expiry import outlived
+from streamfold.derivations.view.fold import fold
+from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.yielded import split, target_of
+from streamfold.errors import DeclarationError, Unprocessable
+from streamfold.keys.key import Key
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Contributed, Forms
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.values import Image, without_derived
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Fields, Listening, Route
+from streamfold.writes.guarded import RowKey
+
+BEARER = "bearer"
+"""The role of an item that bears attributes."""
+
+
+class Attributes(Contributing):
+    """Attributes that are derived onto items of the application itself."""
+
+    name = "attributes"
+    yields = (Row,)
+    shares_rows = True
+
+    def listens(self, route: Route) -> tuple[Listening, ...]:
+        # A handler that is switched off is not called; what it derived before is still kept on its items.
+        return (*super().listens(route), Listening(self.writes(route)[0], BEARER, called=False))
+
+    def writes(self, route: Route) -> tuple[Key, ...]:
+        return (route.options.of or route.sources[0],)
+
+    def touches(self, route: Route) -> tuple[Key, ...]:
+        return self.writes(route)
+
+    def bound(self, route: Route, application: str) -> Route:
+        return replace(route, options=route.options._replace(truth=Truth(application, route.name, route.writes[0])))
+
+    def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
+        for route in own:
+            who = f"attributes {route.name!r} ({route.declared_at})"
+            if route.options.of is None and len(route.sources) > 1:
+                raise DeclarationError(
+                    f"{who} has several sources and no of=: attributes of the source item itself take one source. "
+                    "Declare them for each, or say of which item they are, of=ORDER."
+                )
+            for writer in routes:
+                if any(target.overlaps(route.writes[0]) for target in writer.into):
+                    raise DeclarationError(
+                        f"{who} derives onto {route.writes[0]!r}, whose items are rows of {writer.name!r} "
+                        f"({writer.declared_at}): let that handler yield the attributes, or a view of its own."
+                    )
+
+    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+        image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
+        truth = truth_of(route)
+        assert truth is not None, "an application says where the attributes of its routes are kept"
+
+        def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+            target = target_of(route, effect)
+            key, values = split(target, effect, fields)
+            marked = {MARK + name: value for name, value in values.items()}
+            return truth.row(key[1:]), row_part(making, target, marked, effect.wins)
+
+        return fold(Making(route, forms, mark=MARK), image, fields, row)
+
+    def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        return outlived(route, change, after)
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        """Copies derived attributes onto the items that bear them."""
+        del deferred
+        upkeep = Upkeep(finishing.application)
+        upkeep.moved(finishing.unsettled.state_rows)
+        upkeep.changed(finishing.heard)
+        return Outcome(failed=upkeep.run(finishing.engine, finishing.run))
+
+    def reconciled(
+        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+    ) -> Sequence[Unprocessable]:
+        del item
+        truth = truth_of(route)
+        rows = {*named.state_rows, *filter(is_in_state, after)}
+        for bearer in {truth.item(row) for row in rows} if truth else ():
+            write_back_item(bearer, finishing)
+        return ()
+
+    def expected(self, route: Route, history: History) -> Expected:
+        return Expected(on_items=shares_of(route, history))
+
+
+ATTRIBUTES = Attributes()

@@ -1,0 +1,75 @@
+"""The kind ``audit``."""
+
+from collections.abc import Sequence
+
+from streamfold.commit.plan import KeyedPut
+from streamfold.derivations.audit.declared import audit_template, check_audit, check_histories
+from streamfold.derivations.audit.rows import audit_row, own_change
+from streamfold.derivations.derivation import Derivation, Planned, Planning, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.keys.key import Key
+from streamfold.records.change import Change
+from streamfold.routes.application import Application
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import Needs, Route, Target
+
+
+class Audit(Derivation):
+    """Histories: one row for every change of an item."""
+
+    name = "audit"
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "keyed put"
+
+    def needs(self, route: Route) -> Needs:
+        del route
+        return "both"
+
+    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
+        target = super().target(route, key, alone=alone)
+        return Target(key, owned=target.owned or "item" in key.types, alone=alone)
+
+    def may_share(self, one: Route, other: Route) -> bool:
+        return not any(mine.overlaps(theirs) for mine in one.sources for theirs in other.sources)
+
+    def check_targets(self, own: Sequence[Route]) -> None:
+        check_histories(own)
+        for route in own:
+            for target in route.targets:
+                check_audit(route, target)
+
+    def tenant_remedy(self, route: Route, tenant: str) -> str:
+        return f'Give the audit a target: into=Key("{audit_template(route, tenant)}", "{{version:rest}}").'
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        puts: list[KeyedPut] = []
+        for work in works:
+            for change in work.changes:
+                try:
+                    puts += self._put(work, change, planning)
+                except Exception as error:  # noqa: BLE001 - fails this record only
+                    planning.fails(change, work.route, error)
+        return Planned(puts=puts)
+
+    @staticmethod
+    def _put(work: Work, change: Change, planning: Planning) -> list[KeyedPut]:
+        check_view(work.route, change)
+        own = own_change(change)
+        if own is None:
+            return []
+        return [KeyedPut(work.route, change, audit_row(work.route, own, work.fields, planning.run.settings.audit_key))]
+
+    def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.audit.expected import expected
+
+        return expected(route, history)
+
+
+AUDIT_ROWS = Audit()
+
+
+def audit_routes(application: Application) -> list[Route]:
+    """The audits of an application."""
+    return [route for route in application.routes if route.kind is AUDIT_ROWS]

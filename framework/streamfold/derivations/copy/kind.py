@@ -1,0 +1,63 @@
+"""The kind ``copy``."""
+
+from collections.abc import Sequence
+
+from streamfold.commit.outcome import Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.derivations.copy.copies import Copied, Copies, copy_of
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.keys.key import Key
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import Needs, Route, Target
+
+
+class Copy(Derivation):
+    """Items kept in another table too, which may be in another region."""
+
+    name = "copy"
+    elsewhere = True
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "row guard"
+
+    def needs(self, route: Route) -> Needs:
+        del route
+        return "new"
+
+    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
+        del route
+        return Target(key, owned=True, alone=alone)
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        return Planned(deferred=[copy for work in works for copy in self._newest(work, planning)])
+
+    @staticmethod
+    def _newest(work: Work, planning: Planning) -> list[Copied]:
+        """The copy of the newest image that can be read; the records of others are reported."""
+        for change in reversed(work.changes):
+            try:
+                check_view(work.route, change)
+                row = copy_of(work.route, change)
+            except Exception as error:  # noqa: BLE001 - fails this record only
+                planning.fails(change, work.route, error)
+                continue
+            if row is not None:
+                return [Copied(work.route, tuple(work.changes), row)]
+        return []
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        return Copies(finishing).write([each for each in deferred if isinstance(each, Copied)])
+
+    def expected(self, route: Route, history: History) -> Expected:
+        expected = Expected()
+        for change, _ in history.changes_of(route):
+            key = (route.into[0].table.name, *change.item[1:])
+            expected.rows.pop(key, None)
+            if change.new:
+                expected.rows[key] = {name: value for name, value in change.new.items() if name not in change.keys}
+        return expected
+
+
+COPY = Copy()

@@ -1,0 +1,180 @@
+"""The seam: what a batch, a redrive, a repair and a proof ask of a kind of derivation."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.plan import Deferred, KeyedPut, Unit
+from streamfold.commit.recompute import NamedRows, Unsettled
+from streamfold.engines import Engine
+from streamfold.errors import Unprocessable
+from streamfold.ledger.contribution import Contribution
+from streamfold.ledger.forms import Contributed, Forms
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.values import Image
+from streamfold.routes.application import Application
+from streamfold.routes.route import Fields, Kind, Route
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.derivations.expected import Expected, History
+
+
+class Work(NamedTuple):
+    """What one route is to do with one item of a batch."""
+
+    route: Route
+    item: ItemKey
+    role: str  # the part that the item plays for the route
+    fields: Fields  # of the item's key
+    changes: Sequence[Change]  # oldest first
+
+
+class Planned(NamedTuple):
+    """What a route makes of its work."""
+
+    units: Sequence[Unit] = ()  # for the transactions, each behind its guard
+    puts: Sequence[KeyedPut] = ()  # rows whose keys contain the change
+    deferred: Sequence[Deferred] = ()  # for ``finish``
+
+    def joined(self, other: "Planned") -> "Planned":
+        units, puts, deferred = other
+        return Planned([*self.units, *units], [*self.puts, *puts], [*self.deferred, *deferred])
+
+
+@dataclass(slots=True)
+class Planning:
+    """What planning is given beside the work."""
+
+    application: Application
+    run: Run
+    fails: Callable[[Change, Route, Exception], bool]  # notes a failure; False where the record was parked
+    hold: Callable[[Route, Collection[Change]], None]  # notes that changes wait for an earlier one of their item
+    count: Callable[[str, Route], None]  # counts under a word of ``says``
+
+
+@dataclass(slots=True)
+class Finishing:
+    """What finishing is given beside what was deferred."""
+
+    application: Application
+    engine: Engine
+    run: Run
+    triage: Callable[[Failed], Failed | None]  # what is left to report of a failure; None where the record was parked
+    unsettled: Unsettled = field(default_factory=Unsettled)  # the rows that the commit moved, with their causes
+    heard: Sequence[Work] = ()  # items for which no handler is called
+
+
+class Said(NamedTuple):
+    """What is told of a count; ``{name}`` and ``{count}`` are filled in."""
+
+    text: str  # for a person
+    log: str = ""  # for the log of a function; "" where that does not tell of it
+    stale: str = ""  # for a redrive: why a record changed nothing; "" where it does not tell that
+
+
+class Derivation(Kind):
+    """A kind of derivation as it is carried out. The core asks these members and compares no names.
+
+    ``plan`` is pure. What it plans is guarded and committed by the core, ``finish`` runs after that, kind by kind in
+    the order of ``KINDS``. What fails in either is returned or told with its changes: these come again, so both have to
+    leave what a repetition leaves.
+    """
+
+    yields: ClassVar[tuple[type, ...]] = ()
+    says: ClassVar[Mapping[str, Said]] = {}  # what it counts, by word
+    outside: ClassVar[bool] = False  # its effects are outside of the store: only a run that may make them calls it
+    finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
+    reconciles: ClassVar[bool] = False  # ``reconcile`` leads an item's results to its source
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        """What the work of one route in a batch comes to."""
+        del works, planning
+        return Planned()
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        """Carries out what was deferred, as far as the time of the run reaches; the rest is among the failed."""
+        del deferred, finishing
+        return Outcome()
+
+    def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
+        """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""
+        raise NotImplementedError
+
+    def check_settings(self, route: Route, settings: Settings) -> None:
+        """Raises ``SettingsError`` for what cannot be in a function: it is asked when that starts."""
+        del route, settings
+
+    def expected(self, route: Route, history: "History") -> "Expected":
+        """What a route has to lead to, told from its declaration alone: what proofs compare with."""
+        raise NotImplementedError
+
+    def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
+        """What lies in a place outside of the store, in the form of ``Expected.outside``."""
+        del route, place
+        return {}
+
+    def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
+        """Whether an item is removed with the source item of these fields."""
+        del route, fields, item
+        return False
+
+
+class Contributing(Derivation):
+    """A kind whose handlers contribute to rows through the ledger: planned, repeated and reconciled by the core."""
+
+    contributes = True
+    reads_derived = True
+    reconciles = True
+
+    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+        """What an item that is there contributes. Pure; ``forms`` is what is known of attributes.
+
+        Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
+        """
+        raise NotImplementedError
+
+    def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        """Whether rows of this contribution expire, and the item that contributes to them does not."""
+        del route, change, after
+        return False
+
+    def reconciled(
+        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+    ) -> Sequence[Unprocessable]:
+        """Finishes one item that was reconciled; returns what it conflicts with. Raises what made that fail."""
+        del route, item, after, named, finishing
+        return ()
+
+    def parks_conflicts(self, route: Route) -> bool:
+        """Whether records that lead to what ``reconciled`` conflicts with are parked."""
+        del route
+        return False
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "ledger"
+
+
+def derivation(route: Route) -> Derivation:
+    """The kind of a route, as it is carried out."""
+    assert isinstance(route.kind, Derivation), f"{route.kind!r} is no kind that can be carried out"
+    return route.kind
+
+
+def contributing(route: Route) -> Contributing:
+    """The kind of a route that contributes."""
+    assert isinstance(route.kind, Contributing), f"{route.kind!r} does not contribute"
+    return route.kind
+
+
+def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+    """What an item contributes, nothing where it is absent; ``forms`` learns what its attributes are made of."""
+    if not image:
+        return {}
+    made = contributing(route).contribution(route, image, fields, forms)
+    forms.learn(route.name, made.seen)
+    return made.rows

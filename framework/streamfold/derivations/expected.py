@@ -1,0 +1,89 @@
+"""What proofs compare with: told by each kind from its declarations alone.
+
+Nothing of the planner, the ledger or a store is used: these are pages that can be read beside the declarations.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.routes.route import Fields, Route
+from streamfold.writes.guarded import RowKey
+
+Values = dict[str, Any]
+
+
+@dataclass(slots=True)
+class History:
+    """What happened to the items of an application."""
+
+    changes: Sequence[Change]  # each once, in order
+    items: Mapping[ItemKey, Mapping[str, Any]]  # their last images, and derived rows as far as these are known
+    called: Callable[[Route, Any, Fields, ItemKey], list[Any]]  # calls a handler with an image or a change
+
+    def changes_of(self, route: Route) -> Iterator[tuple[Change, Fields]]:
+        """The changes of the items that a route is declared for, with the fields of their keys."""
+        for change in self.changes:
+            if (fields := fields_of(route, change.item)) is not None:
+                yield change, fields
+
+    def items_of(self, route: Route) -> Iterator[tuple[ItemKey, Mapping[str, Any], Fields]]:
+        """The items that are there, of those that a route is declared for."""
+        for item, image in self.items.items():
+            if image and (fields := fields_of(route, item)) is not None:
+                yield item, image, fields
+
+
+class Share(NamedTuple):
+    """What one item gives to a row, or to an item that bears attributes."""
+
+    key: RowKey
+    source: str
+    order: Any  # by what it wins, or claims the row
+    values: Values
+
+
+@dataclass(slots=True)
+class Expected:
+    """What one route has to lead to."""
+
+    rows: dict[RowKey, Values] = field(default_factory=dict)
+    shares: list[Share] = field(default_factory=list)  # of rows that several items add up to
+    claims: list[Share] = field(default_factory=list)  # of rows that one of several items wins
+    on_items: list[Share] = field(default_factory=list)  # of attributes of other items
+    outside: dict[RowKey, Values] = field(default_factory=dict)  # what lies outside of the store
+
+
+def fields_of(route: Route, item: ItemKey) -> Fields | None:
+    """The fields of an item's key, by the source of the route that it is of."""
+    keys = (key for key in route.sources if key.table.name == item[0])
+    matches = (key.match_values(*item[1:]) for key in keys)
+    return next((match for match in matches if match is not None), None)
+
+
+def shares_of(
+    route: Route,
+    history: History,
+    more: Callable[[Fields], Fields] = lambda _: {},
+    order: Callable[[Mapping[str, Any]], Any] | None = None,
+) -> list[Share]:
+    """The shares that the handler of a route yields of the items that are there.
+
+    ``more`` gives fields beside those of the key, ``order`` by what an item claims a row, instead of ``Row(wins=)``.
+    """
+    shares = []
+    for item, image, fields in history.items_of(route):
+        for effect in history.called(route, image, fields, item):
+            key, values = placed(route, effect, {**fields, **more(fields)})
+            by = effect.wins if order is None else order(image)
+            shares.append(Share(key, f"{item[0]}|{item_name(item)}", by, values))
+    return shares
+
+
+def placed(route: Route, effect: Any, fields: Fields) -> tuple[RowKey, Values]:
+    """The row of an effect, and its attributes."""
+    target = effect.target or route.writes[0]
+    values = {name: value for name, value in effect.values.items() if name not in target.types}
+    key = target.compose({**fields, **effect.values})
+    return (target.table.name, *key), {**values, **(effect.attributes or {})}

@@ -1,0 +1,1 @@
+"""Calls of what has side effects outside of the store."""

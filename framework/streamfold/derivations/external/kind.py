@@ -1,0 +1,72 @@
+"""The kind ``external``: calls of what has side effects outside of the store."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamfold.commit.outcome import HELD, Failed, Held, NotStarted, Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.commit.triage import explained
+from streamfold.derivations.derivation import Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.on.kind import OnChanges
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.route import Fields, Route
+from streamfold.run import TIME_OVER
+
+SKIPPED = "external_skipped"
+
+
+class Call(NamedTuple):
+    """A call that is to be made for a change."""
+
+    route: Route
+    changes: tuple[Change, ...]
+    fields: Fields
+
+    def __str__(self) -> str:
+        return f"call {self.route.name} for {self.changes[0].name}"
+
+
+class External(OnChanges):
+    """A plain function that is called for each change, at least once."""
+
+    name = "external"
+    outside = True
+    says = {SKIPPED: Said("External handler {name} was not called for {count} records; --external calls it.")}
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "idempotency"
+
+    def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
+        if planning.run.outside:
+            return Planned(deferred=[Call(work.route, (change,), work.fields)])
+        planning.count(SKIPPED, work.route)
+        return Planned()
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        from streamfold.derivations.external.calls import ExternalCalls
+
+        outcome = Outcome()
+        calls = ExternalCalls(finishing.application.name, finishing.engine, finishing.run)
+        held: set[tuple[str, ItemKey]] = set()
+        for call in deferred:
+            assert isinstance(call, Call)
+            (change,), route = call.changes, call.route
+            if (route.name, change.item) in held:
+                outcome.failed.append(Failed(change, route, Held(HELD)))
+            elif not finishing.run.enough_time():
+                outcome.failed.append(Failed(change, route, NotStarted(TIME_OVER)))
+            elif (error := calls.call(route, change, call.fields)) is not None:
+                failed = finishing.triage(Failed(change, route, explained(route, error)))
+                if failed is not None:
+                    outcome.failed.append(failed)
+                    held.add((route.name, change.item))
+        return outcome
+
+    def expected(self, route: Route, history: History) -> Expected:
+        del route, history
+        return Expected()  # proofs do not call it
+
+
+EXTERNAL = External()

@@ -1,0 +1,139 @@
+"""The kind ``index``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamfold.commit.outcome import Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.commit.recompute import NamedRows
+from streamfold.derivations.derivation import Contributing, Finishing, Said
+from streamfold.derivations.expected import Expected, History, shares_of
+from streamfold.derivations.index.claims import Unique, check_claim, claim_order, claim_part
+from streamfold.derivations.index.conflicts import claimed_twice, conflicts
+from streamfold.derivations.view.fold import fold
+from streamfold.derivations.view.rows import Making, note_all
+from streamfold.derivations.yielded import split, target_of
+from streamfold.errors import DeclarationError, HandlerError, ManifestError, Unprocessable
+from streamfold.keys.key import Key
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Contributed, Forms
+from streamfold.records.change import ItemKey
+from streamfold.records.values import Image
+from streamfold.routes.aggregates import Aggregate
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Fields, Route, Target
+from streamfold.writes.guarded import RowKey
+
+CONFLICTS = "conflicts"
+
+
+def unique_of(route: Route) -> Unique | None:
+    """What a route says of claimants; None where each row has one source item."""
+    return route.options if isinstance(route.options, Unique) else None
+
+
+class Index(Contributing):
+    """Rows of one source item each, or with ``unique=True`` of the first that claims them."""
+
+    name = "index"
+    yields = (Row,)
+    sees_derived_attributes = True
+    says = {
+        CONFLICTS: Said(
+            "Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.",
+            log="unique rows are claimed twice",
+        )
+    }
+
+    def guard(self, route: Route) -> str:
+        return "ledger, claimants" if unique_of(route) else "ledger"
+
+    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
+        target = super().target(route, key, alone=alone)
+        if unique_of(route) is None:
+            return target
+        return Target(key, owned=False, alone=alone)  # its rows are their claimants', be it one that the template names
+
+    def check_targets(self, own: Sequence[Route]) -> None:
+        for route in own:
+            for target in route.targets:
+                if not (target.owned or unique_of(route)):
+                    raise DeclarationError(_not_owned(route, target.key))
+
+    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+        unique = unique_of(route)
+
+        def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+            target = target_of(route, effect)
+            if unique is not None:
+                check_claim(route.name, target.key, effect, fields)
+            key, values = split(target, effect, fields)
+            _check_plain(route, effect, values)
+            note_all(making, target, values)
+            if unique is not None:
+                return key, claim_part(making, target, values, claim_order(route.name, unique, image))
+            return key, RowPart({}, values, "")
+
+        return fold(Making(route, forms), image, fields, row)
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        """Tells of items that claim a row beside another; those of an index that parks conflicts are failures."""
+        del deferred
+        outcome = Outcome()
+        for each in conflicts(finishing.engine, finishing.unsettled):
+            is_conflict, unique = isinstance(each.error, Unprocessable), unique_of(each.route)
+            if is_conflict:
+                outcome.count(CONFLICTS, each.route.name)
+            if not is_conflict or (unique is not None and unique.on_conflict == "park"):
+                outcome.failed.append(each)
+        return outcome
+
+    def reconciled(
+        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+    ) -> Sequence[Unprocessable]:
+        del named
+        return claimed_twice(finishing.engine, finishing.application.name, route, item, after)
+
+    def parks_conflicts(self, route: Route) -> bool:
+        unique = unique_of(route)
+        return unique is not None and unique.on_conflict == "park"
+
+    def identity(self, route: Route) -> dict[str, Any]:
+        unique = unique_of(route)
+        return {"kind": self.name} if unique is None else {"kind": "unique index", "by": unique.by}
+
+    def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        if before.get("by") != now.get("by"):
+            raise ManifestError(
+                f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds "
+                "are in the order of the old one, and rows would show a winner that no version of the code names. Keep "
+                f"by={before['by']!r}, or give the index a new name and another target, and retire the old one, "
+                f'App(..., retired=["{name}"]).'
+            )
+
+    def expected(self, route: Route, history: History) -> Expected:
+        unique = unique_of(route)
+        if unique is None:
+            return Expected(shares=shares_of(route, history))
+        by = (lambda image: image[unique.by]) if unique.by else (lambda _: "")
+        return Expected(claims=shares_of(route, history, order=by))
+
+
+def _not_owned(route: Route, key: Key) -> str:
+    lacking = (name for source in route.sources for name in source.fields if name not in key.types)
+    missing = ", ".join(dict.fromkeys(lacking)) or "a field of the same type"
+    return (
+        f"Index {route.name!r} ({route.declared_at}) writes {key!r}, which it does not own: each index "
+        f"item has one source, so the template must hold every field of the source's key. Missing: {missing}. "
+        "A row that several items may claim, of which one wins, is declared with unique=True."
+    )
+
+
+def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
+    aggregates = [name for name, value in values.items() if isinstance(value, Aggregate)]
+    if aggregates or effect.wins is not None:
+        what = f"{aggregates[0]!r} as an aggregate" if aggregates else "wins="
+        raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
+
+
+INDEX = Index()

@@ -1,0 +1,69 @@
+"""What an ``on`` handler wants written for one change."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamfold.derivations.yielded import split, target_of, yielded
+from streamfold.errors import HandlerError, shown, told
+from streamfold.ledger.contribution import source_of
+from streamfold.records.change import Change
+from streamfold.records.values import Number, digest, encode, number_text
+from streamfold.routes.effects import Add, Delete, Put
+from streamfold.routes.route import Fields, Route, Target
+from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
+
+
+def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
+    """What an ``on`` handler wants written for one change. Raises as ``contribution``."""
+    writes: dict[RowKey, RowWrite] = {}
+    for effect in yielded(route, change, fields, Put, Add, Delete):
+        target = target_of(route, effect)
+        key, values = split(target, effect, fields)
+        write = _write(route, target, key, effect, values, change)
+        writes[key] = _joined(route, writes[key], write) if key in writes else write
+    return list(writes.values())
+
+
+def _write(
+    route: Route, target: Target, key: RowKey, effect: Put | Add | Delete, values: dict[str, Any], change: Change
+) -> RowWrite:
+    if isinstance(effect, Add):
+        return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
+    if not target.owned:
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {shown(effect)}, but does not own {target.key!r}: its template does not "
+            "hold every field of the source's key, and versions of different items do not compare. "
+            "Use a view, or a target of its own for each item."
+        )
+    if isinstance(effect, Delete) and values:
+        raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
+    owner = source_of(change.item) if target.contested else None
+    if isinstance(effect, Delete):
+        return GuardedPut(key, None, change.version_text, owner)
+    digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
+    return GuardedPut(key, values, change.version_text, owner)
+
+
+def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, Number]:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Number):
+            raise HandlerError(
+                f"Handler {route.name!r} yielded {shown(effect)}: {told(name)}={shown(value)} is no number "
+                "(int or Decimal) to add."
+            )
+        number_text(value)
+    if not values:
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {shown(effect)}: it adds nothing; "
+            "give attributes and amounts, Add(TARGET, total=1)."
+        )
+    return dict(values)
+
+
+def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
+    if isinstance(one, AddRow) and isinstance(other, AddRow):
+        return one.merged(other)
+    raise HandlerError(
+        f"Handler {route.name!r} yielded two writes of one row, {shown(one.key[1:])}: "
+        "expected one Put or Delete, or Adds only."
+    )

@@ -1,0 +1,84 @@
+"""The kind ``on``: effects of each change, behind a claim."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamfold.commit.plan import claim_unit
+from streamfold.derivations.derivation import Derivation, Planned, Planning, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.on.effects import effects
+from streamfold.ledger.state_keys import claim_key
+from streamfold.records.change import EVENTS, Change, Event
+from streamfold.routes.checks import check_view
+from streamfold.routes.effects import Add, Delete, Put
+from streamfold.routes.route import Needs, Route
+
+
+class Filter(NamedTuple):
+    """The changes that an ``on`` handler wants."""
+
+    events: frozenset[Event] = frozenset(EVENTS)
+    changed: frozenset[str] = frozenset()  # any of these attributes differs
+    expired: bool | None = None  # deleted by time to live, or not; None for both
+
+    def takes(self, change: Change) -> bool:
+        if change.event not in self.events or (self.expired is not None and change.expired != self.expired):
+            return False
+        return not self.changed or bool(self.changed & change.changed)
+
+
+def filter_of(route: Route) -> Filter:
+    """The changes that a route wants."""
+    return route.options if isinstance(route.options, Filter) else Filter()
+
+
+class OnChanges(Derivation):
+    """A kind whose handlers see each change, in order: one that fails holds the later ones of its item."""
+
+    def needs(self, route: Route) -> Needs:
+        return "both" if filter_of(route).changed else "keys"
+
+    def takes(self, route: Route, change: Change) -> bool:
+        return filter_of(route).takes(change)
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        planned = Planned()
+        for work in works:
+            for number, change in enumerate(work.changes):
+                try:
+                    check_view(work.route, change)
+                    own = change.as_written()
+                    if own is not None and work.route.takes(own):
+                        planned = planned.joined(self.of_change(work, own, planning))
+                except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
+                    if planning.fails(change, work.route, error):
+                        planning.hold(work.route, work.changes[number + 1 :])
+                        break
+        return planned
+
+    def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
+        """What one change comes to that the filters let through."""
+        raise NotImplementedError
+
+
+class On(OnChanges):
+    """Puts, additions and deletions of rows for each change, each once."""
+
+    name = "on"
+    yields = (Put, Add, Delete)
+
+    def guard(self, route: Route) -> str:
+        return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
+
+    def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
+        rows = effects(work.route, change, work.fields)
+        key = claim_key(planning.application.name, work.route.name, work.item, change.identity_text)
+        return Planned([claim_unit(key, work.route, change, rows)] if rows else ())
+
+    def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.on.expected import expected
+
+        return expected(route, history)
+
+
+ON = On()

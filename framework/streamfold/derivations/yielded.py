@@ -1,0 +1,135 @@
+"""What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
+
+from decimal import DecimalException
+from typing import Any
+
+from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
+from streamfold.keys.key import KeyValues
+from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.records.change import Change
+from streamfold.records.rounding import inexact_text
+from streamfold.records.values import HIDDEN, Image
+from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.route import Fields, Route, Target
+from streamfold.routes.tenants import check_tenant
+from streamfold.writes.guarded import RowKey
+
+MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier", "invalid format string")
+"""What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
+EFFECTS_MAX = 99
+"""Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+
+
+def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
+    """The effects that a handler yields, all of the expected kinds and not too many."""
+    assert route.function is not None
+    found = []
+    try:
+        for effect in route.function(subject, **route.asked(fields)):
+            if not isinstance(effect, expected):
+                names = ", ".join(kind.__name__ for kind in expected)
+                raise HandlerError(
+                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} yields {names}."
+                )
+            found.append(effect)
+            if len(found) > EFFECTS_MAX:
+                raise HandlerError(
+                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one "
+                    "transaction can hold beside its guard. Spread them over several handlers."
+                )
+    except DecimalException as error:
+        raise inexact(route, error) from error
+    except (TypeError, ValueError) as error:
+        if (misfit := _misformatted(route, error)) is not None:
+            raise misfit from error
+        raise
+    except (KeyboardInterrupt, Exception):
+        raise
+    except BaseException as error:
+        raise stopped(route, error) from error
+    return found
+
+
+def stopped(route: Route, error: BaseException) -> HandlerError:
+    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
+    return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
+
+
+def _misformatted(route: Route, error: Exception) -> HandlerError | None:
+    """What is said of a value that has another type than its format is for, ``f"{item['at']:%Y-%m}"``."""
+    if not any(words in str(error) for words in MISFORMATTED):
+        return None
+    return HandlerError(
+        f"Handler {route.name!r} formatted a value that has another type than the format is for ({told(error)}): "
+        "expected a date or a moment for %Y-%m, a whole number for d. Dates of an item are text, "
+        "date.fromisoformat(item[...]); yield nothing for an item without one. Numbers are int or "
+        "Decimal: int(n) for d, rounded(n, places=2), of streamfold, for f."
+    )
+
+
+def target_of(route: Route, effect: Row | Put | Add | Delete) -> Target:
+    target = route.target(effect.target)
+    if target is None:
+        declared = ", ".join(repr(known.key) for known in route.targets)
+        if effect.target is None:
+            raise HandlerError(
+                f"Handler {route.name!r} yielded {shown(effect)}: with several targets the first argument says which "
+                f"of {declared}."
+            )
+        raise HandlerError(
+            f"Handler {route.name!r} yielded {shown(effect)}, which writes outside of into={declared}. "
+            "Add the target to into=."
+        )
+    return target
+
+
+def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> tuple[RowKey, dict[str, Any]]:
+    """The row's key and its attributes."""
+    given, template = effect.values, target.key
+    table = template.table
+    values = {name: value for name, value in given.items() if name not in template.types}
+    keyed = len(values) != len(given)
+    if effect.attributes:
+        if twice := values.keys() & effect.attributes.keys():
+            raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
+        values.update(effect.attributes)
+    own = table.attributes
+    for name in values:
+        if name in own or name.startswith(HIDDEN):
+            raise HandlerError(
+                f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
+                "are the framework's."
+            )
+    try:
+        key = template.compose({**fields, **given} if keyed else fields)
+    except KeyValueError as error:
+        missing = [name for name in template.types if name not in fields and name not in given]
+        if missing:
+            raise HandlerError(
+                f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
+            ) from None
+        lacking = any(given[name] is None for name in template.types if name in given)
+        remedy = " Yield nothing for an item without a value." if lacking else ""
+        raise HandlerError(f"{shown(effect)}: {reason(error)}{remedy}") from None
+    if keyed:
+        check_tenant(target, effect, fields)
+    if keyed and target.whole and not isinstance(effect, Add):
+        _check_own(target, effect, fields, key)
+    return (table.name, *key), values
+
+
+def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
+    """Refuses a row of an owned target whose key would name another source item than the one it comes from."""
+    twice = [name for name in effect.values if name in target.key.types and name in fields]
+    if twice and key != target.key.compose({**effect.values, **fields}):
+        name = next(name for name in twice if effect.values[name] != fields[name])
+        raise HandlerError(
+            f"{shown(effect)} gives {name}={shown(effect.values[name])}, but the source's key says "
+            f"{shown(fields[name])}: two items could then write one row of {target.key!r}. "
+            f"Leave {name} out, or give the target's field a name that the source's key does not have."
+        )
+
+
+def inexact(route: Route, error: DecimalException) -> HandlerError:
+    """Why a handler's arithmetic is refused."""
+    return HandlerError(f"Handler {route.name!r} {inexact_text(error)}")

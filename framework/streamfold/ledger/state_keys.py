@@ -1,0 +1,69 @@
+"""Keys of the items of the state table, never the same for two things."""
+
+from hashlib import sha256
+
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
+from streamfold.records.change import ItemKey
+from streamfold.records.values import number_text
+from streamfold.writes.guarded import StateKey
+
+NO_SORT = "-"
+SUFFIX_BYTES_MAX = 96
+"""What is left for a version or a handler's name behind the sort key."""
+
+
+def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
+    """The key of a source item's ledger item."""
+    return _state_key(f"ledger#{application}#{group}", item, "")
+
+
+def part_key(key: StateKey, handler: str) -> StateKey:
+    """The key of the item that holds a handler's large contribution."""
+    return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
+
+
+def event_key(what: str, application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of what is kept of a handler and a change: ``claim``, ``attempt``, ``cascade``, ``external``."""
+    return _state_key(f"{what}#{application}#{handler}", item, f"#{version}")
+
+
+def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
+    """The key of a claim."""
+    return event_key("claim", application, handler, item, version)
+
+
+def source_key(application: str, item: ItemKey) -> StateKey:
+    """The key of the note which version of a source item a rehearsal has put."""
+    return _state_key(f"source#{application}", item, "")
+
+
+def manifest_key(application: str) -> StateKey:
+    """The key of the manifest."""
+    return StateKey(f"manifest#{application}", NO_SORT)
+
+
+def forms_key(application: str, place: str) -> StateKey:
+    """The key of what is known of the attributes of a target, which is named by its table and templates."""
+    return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
+
+
+def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
+    table, partition, sort = item
+    pk = f"{prefix}#{table}#{_text(partition)}"
+    sk = NO_SORT if sort is None else _text(sort)
+    if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
+        pk = f"{prefix}#{table}#{_hashed(partition)}"
+    sort_bytes_max = SORT_BYTES_MAX - SUFFIX_BYTES_MAX
+    if len(sk) * 4 > sort_bytes_max and len(sk.encode()) > sort_bytes_max and sort is not None:
+        sk = _hashed(sort)
+    return StateKey(pk, sk + suffix)
+
+
+def _text(value: KeyValue) -> str:
+    if isinstance(value, str):
+        return f"S#{value}"
+    return f"B#{value.hex()}" if isinstance(value, bytes) else f"N#{number_text(value)}"
+
+
+def _hashed(value: KeyValue) -> str:
+    return f"H#{sha256(_text(value).encode()).hexdigest()}"

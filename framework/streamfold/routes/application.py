@@ -1,0 +1,111 @@
+"""What an application declares, checked as a whole: a value that processes, tests and threads may share."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import Key
+from streamfold.keys.real_names import check_variables
+from streamfold.keys.table import MAIN, Table, is_name
+from streamfold.records.change import ItemKey
+from streamfold.routes.checks import chained, checked_routes
+from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
+from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.routes.tenants import apart
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import RowKey
+
+
+class Application:
+    """The routes of an application with their targets, and the ways from a key to them.
+
+    ``retired`` names handlers that were given up, ``tenant`` the field that separates tenants.
+    Raises ``DeclarationError`` when the declarations do not fit together.
+    """
+
+    def __init__(
+        self, name: str, routes: Sequence[Route], retired: Collection[str] = (), tenant: str | None = None
+    ) -> None:
+        if not is_name(name):
+            raise DeclarationError(
+                f"Application name {name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or "
+                "'.', 64 at most."
+            )
+        self.name = name
+        self.tenant = tenant
+        checked = checked_routes(routes)
+        self.routes = tuple(route.kind.bound(route, name) for route in (apart(checked, tenant) if tenant else checked))
+        self.retired = _retired(retired)
+        if clash := sorted(self.retired & {route.name for route in self.routes}):
+            raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
+        heard = [each.key for route in self.routes for each in route.kind.listens(route)]
+        self.tables = _tables([*heard, *(key for route in self.routes for key in route.writes)])
+        check_variables(self.tables)
+        self.source_tables = _tables(heard)
+        self.dispatch = self._dispatch(lambda name: entries_of(self.routes, name))
+        self._known = self._dispatch(
+            self._entries([key for route in self.routes for key in (*route.sources, *route.into)])
+        )
+        self._targets = self._dispatch(self._entries([key for route in self.routes for key in route.into]))
+
+    def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
+        """The keys that an item's key matches, each with those who hear of it and with the values of its fields."""
+        dispatch = self.dispatch.get(item[0])
+        return dispatch.find(*item[1:]) if dispatch else []
+
+    def listeners(self, item: ItemKey, *, called: bool = True) -> list[tuple[Listener, Fields]]:
+        """Those who hear of an item, each once for every part that the item plays, with the fields of its key.
+
+        ``called``: those whose handlers are called for it, or the others. Of a derived row only those hear that may.
+        """
+        found: dict[tuple[str, str], tuple[Listener, Fields]] = {}
+        for entry, fields in self.found(item):
+            for each in entry.listeners:
+                if each.called is called:
+                    found.setdefault((each.route.name, each.role), (each, fields))
+        if not all(each.route.kind.reads_derived for each, _ in found.values()) and self.derived(item):
+            return [(each, fields) for each, fields in found.values() if each.route.kind.reads_derived]
+        return list(found.values())
+
+    def sources(self, item: ItemKey) -> list[tuple[Route, Fields]]:
+        """The routes that are declared for an item, each once, with the fields of its key."""
+        return [(each.route, fields) for each, fields in self.listeners(item) if each.role == SOURCE]
+
+    def known(self, table: str) -> Dispatch:
+        """All keys of a table, sources and targets, to tell which key a value misses by one field."""
+        return self._known[table]
+
+    def derived(self, row: "RowKey") -> bool:
+        """Whether a key is one of a declared target."""
+        return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
+
+    def chains(self, row: "RowKey") -> bool:
+        """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
+        return bool(self.found(row))
+
+    @cached_property
+    def chained(self) -> frozenset[str]:
+        """The names of the handlers that read derived rows."""
+        return frozenset(reader.name for _, _, reader in chained(self.routes))
+
+    def _dispatch(self, entries: Any) -> dict[str, Dispatch]:
+        return {name: Dispatch(entries(name), table.delimiter) for name, table in self.tables.items()}
+
+    @staticmethod
+    def _entries(keys: Iterable[Key]) -> Any:
+        all_keys = list(dict.fromkeys(keys))
+        return lambda name: [DispatchEntry(key) for key in all_keys if key.table.name == name]
+
+
+def _tables(keys: Iterable[Key]) -> dict[str, Table]:
+    return {key.table.name: key.table for key in keys} or {MAIN.name: MAIN}
+
+
+def _retired(names: Any) -> frozenset[str]:
+    if isinstance(names, str):
+        raise DeclarationError(f'The application has retired={names!r}: expected a list of names, ["{names}"].')
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise DeclarationError(f"The application has retired={names!r}: expected names of handlers, as text.")
+    return frozenset(names)

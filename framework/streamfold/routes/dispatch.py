@@ -1,0 +1,90 @@
+"""The way from a key to the routes that hear of its items."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from streamfold.keys.key import Key, KeyPart, KeyValue, NearMiss
+from streamfold.routes.route import Route
+
+
+class Listener(NamedTuple):
+    """A route that hears of an item, and the part that the item plays for it."""
+
+    route: Route
+    role: str
+    called: bool
+
+
+class DispatchEntry(NamedTuple):
+    """A key with the routes that hear of its items, in the order of their declaration."""
+
+    key: Key
+    listeners: tuple[Listener, ...] = ()
+
+
+NONE: list["DispatchEntry"] = []
+
+FoundEntries = list[tuple[DispatchEntry, dict[str, Any]]]
+Segments = tuple[str | None, str | None]
+
+
+class Dispatch:
+    """From key values to entries, by the first segment of partition and sort key: fifty keys cost what one does."""
+
+    def __init__(self, entries: Iterable[DispatchEntry], delimiter: str) -> None:
+        self.delimiter = delimiter
+        self.entries: dict[Segments, list[DispatchEntry]] = {}
+        for entry in entries:
+            sort = None if entry.key.sort is None else self._template_segment(entry.key.sort)
+            self.entries.setdefault((self._template_segment(entry.key.partition), sort), []).append(entry)
+        self._open_partition = any(segments[0] is None for segments in self.entries)
+
+    def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
+        """The entries whose key matches, each with the values of its fields."""
+        candidates = self.candidates(partition, sort)
+        matches = [(entry, entry.key.match_values(partition, sort)) for entry in candidates]
+        return [(entry, values) for entry, values in matches if values is not None]
+
+    def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
+        """The entries that the first segments leave."""
+        entries, delimiter = self.entries, self.delimiter
+        first = second = None
+        if isinstance(partition, str):
+            first = partition[: partition.find(delimiter) + 1] or partition
+        if isinstance(sort, str):
+            second = sort[: sort.find(delimiter) + 1] or sort
+        left = entries.get((first, second), NONE)
+        if second is not None and (more := entries.get((first, None))):
+            left = left + more
+        if self._open_partition and first is not None:
+            left = left + entries.get((None, second), [])
+            if second is not None:
+                left = left + entries.get((None, None), [])
+        return left
+
+    def near_misses(self, partition: KeyValue, sort: KeyValue | None) -> list[NearMiss]:
+        """The templates that this key fits but for one field, unless a key inside the template takes it."""
+        candidates = [entry.key for entry in self.candidates(partition, sort)]
+        matched = [key for key in candidates if key.match_values(partition, sort) is not None]
+        misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
+        return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
+
+    def _template_segment(self, part: KeyPart) -> str | None:
+        text = part.pieces[0]
+        if not isinstance(text, str):
+            return None
+        end = text.find(self.delimiter)
+        if end >= 0:
+            return text[: end + 1]
+        return text if len(part.pieces) == 1 else None
+
+
+def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
+    """The keys of one table whose items routes hear of."""
+    listeners: dict[Key, list[Listener]] = {}
+    for called in (True, False):  # keys of sources come first
+        for route in routes:
+            for each in route.kind.listens(route):
+                if each.called is called and each.key.table.name == table_name:
+                    listeners.setdefault(each.key, []).append(Listener(route, each.role, each.called))
+    return [DispatchEntry(key, tuple(found)) for key, found in listeners.items()]
