@@ -11,6 +11,7 @@ import pytest
 from moto import mock_aws
 
 from streamfold.records.values import EXACT
+from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
@@ -30,6 +31,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_learnt() -> None:
+    FORMS.by_target.clear()
 
 
 @pytest.fixture(autouse=True)

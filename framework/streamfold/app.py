@@ -11,7 +11,7 @@ from streamfold.routes.application import Application
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.batch.report import Failure
+    from streamfold.commit.failure import Failure
     from streamfold.engines import Engine
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from streamfold.app import App
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Report
 from streamfold.derivations import KINDS
@@ -22,6 +21,7 @@ from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, Streamfold
 from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
+from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
 from streamfold.settings import Settings, undeclared_tables
 
@@ -47,7 +47,7 @@ class Function:
     What was seen stays known from batch to batch: the table that was adopted, and what was warned about.
     """
 
-    def __init__(self, app: App, settings: Settings, client: Any = None) -> None:
+    def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
         self.app = app
         self.settings = settings
         self.client = client or make_client()
@@ -124,7 +124,7 @@ class Function:
 _functions: dict[str, Function] = {}
 
 
-def handle(app: App, event: Any, context: Any) -> Response:
+def handle(app: Application, event: Any, context: Any) -> Response:
     """Processes one invocation; the first in an execution environment reads the settings and makes the client."""
     function = _functions.get(app.name)
     if function is None or function.app is not app:

@@ -23,7 +23,7 @@ from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
 from streamfold.router_whole_items import Lifecycle, source_keys
 from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.policy import OnError, Policy, checked_policy
+from streamfold.routes.policy import RETRY, OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Kind, Route
 from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
 
@@ -289,6 +289,28 @@ class Router(Lifecycle):
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
         return self._contributing(ATTRIBUTES, sources, (), name, function, policy, lambda *_: AttributesOptions(of))
+
+    def declare(
+        self,
+        kind: Kind,
+        *sources: Key,
+        name: str,
+        into: Into = (),
+        handler: Callable[..., Any] | None = None,
+        options: Any = None,
+        group: str = GROUP,
+        policy: Policy = RETRY,
+    ) -> None:
+        """Declares a derivation of any kind, one of your own among them: see docs/adding-a-kind.md.
+
+        ``options`` is the frozen value that the kind reads; ``handler`` is called with what the kind gives it.
+        """
+        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
+        at = place(handler) if handler else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        keys = source_keys(sources, kind.name, at)
+        wants = wanted_fields(handler, keys, kind.items_given) if handler else ()
+        targets = _targets(into, at) if into else ()
+        self._add(Route(name, kind, keys, targets, handler, at, group, wants, options, policy))
 
     def _contributing(
         self,

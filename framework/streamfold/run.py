@@ -3,17 +3,24 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from streamfold.commit.outcome import NotStarted
-from streamfold.parking import Parking
 from streamfold.settings import Settings
 
 SECONDS_A_DAY = 24 * 60 * 60
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
+
+
+class ParkingPlace(Protocol):
+    """Takes records that are given up."""
+
+    def park(self, parked: Any, /) -> None:
+        """Puts a record aside. Raises ``ParkingError`` unless it is safe there."""
+        ...
 
 
 Learned = WeakKeyDictionary[Any, Any]
@@ -33,7 +40,7 @@ class Run:
     learned: Learned = field(default_factory=WeakKeyDictionary)  # of states: lives as long as the process
     context: Any = None  # of Lambda
     actions: int | None = None  # instead of the setting ``chunk_actions``, for a store without DynamoDB's limit
-    parking: Parking | None = None  # takes records that are given up
+    parking: ParkingPlace | None = None  # takes records that are given up
     handlers: frozenset[str] | None = None  # only these run, for a redrive: their records have a place, none is parked
     outside: bool | None = None  # effects outside of the store are made: all (True), those in local folders, or none
     opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by what names them

@@ -4,7 +4,11 @@ import pytest
 
 from streamfold import Key
 from streamfold.cli.plans import plan_lines, write_line
-from streamfold.commit.plan import Archived, Chunk, Copied, KeyedPut, Plan
+from streamfold.commit.plan import Chunk, KeyedPut, Plan
+from streamfold.derivations.archive.kind import Archived
+from streamfold.derivations.copy.copies import Copied
+from streamfold.derivations.copy.kind import COPY
+from streamfold.routes.route import Route
 from streamfold.writes.guarded import (
     AddRow,
     Claim,
@@ -18,7 +22,6 @@ from streamfold.writes.guarded import (
     PutState,
     StateKey,
 )
-from tests.helpers.derived import handler, route
 from tests.helpers.records import change, item
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("ledger#shop#main#main#ORDER#1", "ITEM#a")
@@ -56,11 +59,11 @@ def test_a_write_is_a_line_with_its_row_its_condition_and_what_changes(write, li
 
 def test_a_plan_is_its_transactions_and_what_is_written_beside_them():
     of = change(None, item("ORDER#1", "METADATA"))
-    copied = route("view", handler(), Key("ORDER#{order_id}", "METADATA"), into=Key("X#{order_id}", "Y"))
+    copied = Route("copy", COPY, (Key("ORDER#{order_id}", "METADATA"),), (), None, "here:1")
     plan = Plan(
         (Chunk((None,), (Claim(STATE), DeleteRow(ROW))),),
         (KeyedPut(copied, of, PutRow(ROW, {"event": "INSERT"})),),
-        (Copied(copied, (of,), GuardedPut(ROW, {"a": 1}, "v")), Archived(copied, of, "{}")),
+        (Copied(copied, (of,), GuardedPut(ROW, {"a": 1}, "v")), Archived(copied, (of,), "{}")),
     )
     assert list(plan_lines(plan)) == [
         "transaction 1: 1 unit, 2 writes",

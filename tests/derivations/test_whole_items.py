@@ -3,6 +3,9 @@
 import pytest
 
 from streamfold import App, Count, Key, Put, Router, Row, Table
+from streamfold.derivations.archive.kind import ARCHIVE
+from streamfold.derivations.cascade.kind import CASCADE
+from streamfold.derivations.copy.kind import COPY
 from streamfold.errors import DeclarationError
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -36,7 +39,7 @@ def moved(change):
 def test_a_copy_is_noted_with_the_keys_of_its_sources_in_the_other_table(router):
     router.copy(ORDER, ORDER_ITEM, to=COPIES, name="abroad", function="slow", on_error="park")
     (route,) = router.routes
-    assert (route.kind, route.name, route.group, route.guard) == ("copy", "abroad", "slow", "row guard")
+    assert (route.kind, route.name, route.group, route.kind.guard(route)) == (COPY, "abroad", "slow", "row guard")
     assert route.sources == (ORDER, ORDER_ITEM)
     assert route.into == tuple(Key(*(part.text for part in key.parts), table=COPIES) for key in route.sources)
     assert route.declared_at.startswith(__file__)
@@ -118,8 +121,8 @@ def cascading(router, *parents, children):
 def test_a_cascade_is_noted_with_its_parents_and_children(router):
     router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", function="slow", on_error="park")
     (route,) = App("shop", routers=[router]).routes
-    assert (route.kind, route.name, route.group, route.into) == ("cascade", "below", "slow", ())
-    assert (route.sources, route.children, route.events) == ((ORDER,), (ORDER_ITEM,), {"REMOVE"})
+    assert (route.kind, route.name, route.group, route.into) == (CASCADE, "below", "slow", ())
+    assert (route.sources, route.kind.touches(route)) == ((ORDER,), (ORDER_ITEM,))
     assert route.guard == "parent absent, child as read"
     assert route.declared_at.startswith(__file__)
 
@@ -184,7 +187,8 @@ def test_parents_that_are_derived_rows_are_refused(router):
 def test_an_archive_is_noted_with_its_place(router):
     router.archive(ORDER, ORDER_ITEM, to="s3://kept/orders", name="kept", on_error="park")
     (route,) = App("shop", routers=[router]).routes
-    assert (route.kind, route.name, route.into, route.place) == ("archive", "kept", (), "s3://kept/orders")
+    assert (route.kind, route.name, route.into) == (ARCHIVE, "kept", ())
+    assert route.kind.outside_places(route) == ("s3://kept/orders",)
     assert (route.events, route.guard) == ({"REMOVE"}, "name by digest")
 
 

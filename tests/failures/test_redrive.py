@@ -15,7 +15,6 @@ from streamfold.errors import EngineError, EngineUnavailable, ManifestError
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
-from streamfold.failures.repair import routes_of
 from streamfold.failures.stream_range import Fetched
 from streamfold.parking import open_parking
 from streamfold.read import archived
@@ -548,7 +547,7 @@ class LateRedrive:
         """The record is delivered, or given up for all handlers or for one."""
         change = self.origins.change(record)
         self.engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
-        names = [route.name for route, _ in routes_of(self.app, change.item)]
+        names = [route.name for route, _ in self.app.sources(change.item)]
         lost = self.random.choice([[], names, self.random.sample(names, min(1, len(names)))])
         left = frozenset(names) - frozenset(lost)
         process_changes(self.app, [change], self.engine, replace(self.world, handlers=left))

@@ -11,15 +11,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.planning import Fields
 from streamfold.batch.report import Failure
-from streamfold.derivations.view.fold import contribution
-from streamfold.failures.repair import ledger_routes
 from streamfold.ledger.contribution import difference
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
-from streamfold.routes.route import Route
+from streamfold.routes.route import Fields, Route
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
 from streamfold.testing.driver import Driver
@@ -28,6 +25,7 @@ from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import changes_of, drawn, shape
 from streamfold.testing.oracle import expected_rows
 from streamfold.writes.guarded import AddRow, DeleteState, PutState
+from tests.helpers.contributions import contribution
 
 CHANGES = 16
 ORDER = Key("ORDER#{order_id}", "DATA")
@@ -59,7 +57,7 @@ class Plain(Driver):
         number, failures = self.deliveries, []
         try:
             for change in batch:
-                for route, fields in ledger_routes(self.app, change.item):
+                for route, fields in self.app.sources(change.item):
                     try:
                         self._handle(number, route, fields, change)
                     except Exception as error:  # noqa: BLE001 - it fails this record, as a batch processor has it

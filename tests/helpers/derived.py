@@ -3,9 +3,9 @@
 import pytest
 
 from streamfold import Key, Router
-from streamfold.derivations.view.fold import contribution
 from streamfold.errors import HandlerError
 from streamfold.routes.checks import checked_routes
+from tests.helpers.contributions import contribution
 from tests.helpers.records import image, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")

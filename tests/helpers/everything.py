@@ -163,7 +163,7 @@ def app_of(*names):
 
 
 CHAINED = {"bands", "everything", "ranges"}
-new_images_suffice = app_of("sign_ins", *(route.name for route in router.routes if route.ledger))
+new_images_suffice = app_of("sign_ins", *(route.name for route in router.routes if route.kind.contributes))
 """Without those that compare both images or look at the old one."""
 without_chains = app_of(*(route.name for route in router.routes if route.name not in CHAINED))
 """What one event leads to in a store whose streams nobody reads."""

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
-from streamfold.derivations.view.fold import contribution
 from streamfold.ledger.contribution import RowPart, difference, stored_rows, stored_text
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
+from tests.helpers.contributions import contribution
 from tests.helpers.derived import (
     ALL,
     FIELDS,

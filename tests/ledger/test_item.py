@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
-from streamfold.derivations.view.fold import contribution
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import NO_PART, difference, left_rows, stored_rows, stored_text
 from streamfold.ledger.item import (
@@ -19,20 +19,13 @@ from streamfold.ledger.item import (
     Step,
     StoredPart,
     Tally,
-    attempt_key,
-    cascade_key,
-    claim_key,
     elsewhere,
-    external_key,
     kept_text,
-    ledger_key,
-    manifest_key,
     optimistic,
-    part_key,
     repaired,
     replanned,
-    source_key,
 )
+from streamfold.ledger.state_keys import claim_key, event_key, ledger_key, manifest_key, part_key, source_key
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import (
     AddRow,
@@ -44,6 +37,7 @@ from streamfold.writes.guarded import (
     PutState,
     StateKey,
 )
+from tests.helpers.contributions import contribution
 from tests.helpers.records import LABEL, image, item
 
 SOURCE = Key("A#{a}", "B")
@@ -106,7 +100,7 @@ def test_every_key_fits_however_long_item_and_names_are(letter, sort_bytes, vers
     item = (LONGEST, letter * (2048 // letter_bytes), letter * (sort_bytes // letter_bytes))
     ledger, of_change = ledger_key(LONGEST, LONGEST, item), (LONGEST, LONGEST, item, version)
     keys = [ledger, part_key(ledger, LONGEST), source_key(LONGEST, item)]
-    keys += [key(*of_change) for key in (claim_key, external_key, attempt_key, cascade_key)]
+    keys += [event_key(what, *of_change) for what in ("claim", "external", "attempt", "cascade")]
     assert list(map(key_too_long, keys)) == [None] * len(keys)
 
 
@@ -115,7 +109,7 @@ def test_two_items_or_groups_never_share_a_ledger_item(one, other):
     assert (one == other) == (sized(ledger_key(*one)) == sized(ledger_key(*other)))
 
 
-@pytest.mark.parametrize("key_of", [claim_key, external_key])
+@pytest.mark.parametrize("key_of", [claim_key, partial(event_key, "external")])
 @given(*[st.tuples(names, names, items, versions)] * 2)
 def test_two_changes_or_handlers_never_share_a_claim(key_of, one, other):
     assert (one == other) == (sized(key_of(*one)) == sized(key_of(*other)))
@@ -130,7 +124,7 @@ def test_two_handlers_or_items_never_share_a_large_contribution(one, other):
 @given(names, names, items, versions)
 def test_the_kinds_of_state_items_never_meet(application, name, item, version):
     ledger = ledger_key(application, name, item)
-    others = [key_of(application, name, item, version) for key_of in (claim_key, external_key)]
+    others = [key_of(application, name, item, version) for key_of in (claim_key, partial(event_key, "external"))]
     assert len({ledger, part_key(ledger, name), manifest_key(application), *others}) == 5
 
 

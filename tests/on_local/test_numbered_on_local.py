@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
-from streamfold.derivations.audit.options import ALL
+from streamfold.derivations.audit.options import Recorded
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.settings import Settings
@@ -73,7 +73,7 @@ def test_the_largest_item_has_a_row_too(store):
 
 def test_a_row_as_large_as_it_may_be_is_taken_with_owner_and_time_to_live(store):
     sizes = (full_document(less_bytes) for less_bytes in range(4 * 1024, 16 * 1024, 64))
-    whole = (each for each in sizes if "large" not in version_row(ALL, change(None, each), VERSION))
+    whole = (each for each in sizes if "large" not in version_row(Recorded(), change(None, each), VERSION))
     found = kept(store, document := next(whole))
     assert found["image"]["M"]["body"]["S"] == document["body"]
     assert item_bytes(found) > ROW_BYTES_MAX + 4 * 1024

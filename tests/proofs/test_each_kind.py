@@ -24,7 +24,7 @@ def check_alone(name, histories, at_once=HISTORIES_AT_ONCE):
     route, router = ALONE[name], Router()
     router.routes = [route]
     app = App("alone", routers=[router])
-    items = {key: ITEMS[key] for key in ITEMS if key in (*route.sources, *route.children, route.of)}
+    items = {key: ITEMS[key] for key in ITEMS if key in (*route.sources, *route.kind.touches(route))}
 
     @settings(max_examples=histories // at_once, deadline=None, database=None)
     @given(seed=st.integers(0, 2**32 - 1))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Row, Sum, divide, rounded
-from streamfold.derivations.view.fold import contribution
 from streamfold.errors import HandlerError
 from streamfold.records.values import EXACT
+from tests.helpers.contributions import contribution
 from tests.helpers.derived import FIELDS, LINE, ORDER_ITEM, TOTAL, route
 from tests.helpers.records import image
 

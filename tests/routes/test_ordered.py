@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Row, Sum, Top
-from streamfold.derivations.view.rows import part_of
+from streamfold.derivations.view.rows import Making, row_part
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.ledger.contribution import stored_rows, stored_text
 from streamfold.ledger.entries import ENTRIES_MAX, partition, source_text
+from streamfold.ledger.forms import Forms
 from streamfold.routes.ordered import COLLECT_MAX, ORDER_BYTES_MAX, TOP_MAX, order_text
 from tests.helpers.derived import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
 
@@ -211,9 +212,9 @@ def test_values_of_several_types_have_one_order_bytes_then_numbers_then_texts(or
 
 def test_an_attribute_of_another_handler_cannot_be_ordered_too():
     declared = route("view", handler(), ORDER_ITEM, into=TOTAL)
-    declared.targets[0].shown["another"] = {"x": "Max"}
+    forms = Forms({TOTAL: {"another": {"x": "Max"}}})
     with pytest.raises(HandlerError, match="but handler 'another' yielded it as Max: one attribute of a target has"):
-        part_of(declared, declared.targets[0], {"x": Max(1)}, None)
+        row_part(Making(declared, forms), declared.targets[0], {"x": Max(1)}, None)
 
 
 def test_a_row_of_one_source_shows_its_own_values():

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Key, Router, Table
+from streamfold.derivations.on.kind import ON, Filter
 from streamfold.routes.checks import checked_routes
-from streamfold.routes.route import Dispatch, DispatchEntry, Route, Target, entries_of
+from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
+from streamfold.routes.route import SOURCE, Route, Target
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -92,14 +94,13 @@ def test_a_key_that_misses_a_template_by_one_field_is_told_unless_another_takes_
 def test_the_entries_of_a_table_are_its_source_keys_with_their_routes():
     other = Key("X#{x}", "Y", Table("other"))
     first, second = route(ORDER, ORDER_ITEM), route(ORDER, other)
-    assert [DispatchEntry(ORDER, (first, second)), DispatchEntry(ORDER_ITEM, (first,))] == entries_of(
-        [first, second], "main"
-    )
-    assert [DispatchEntry(other, (second,))] == entries_of([first, second], "other")
+    one, two = (Listener(each, SOURCE, called=True) for each in (first, second))
+    assert [DispatchEntry(ORDER, (one, two)), DispatchEntry(ORDER_ITEM, (one,))] == entries_of([first, second], "main")
+    assert [DispatchEntry(other, (two,))] == entries_of([first, second], "other")
 
 
 def route(*sources, **options):
-    return Route("name", "on", sources, (), None, "here:1", **options)
+    return Route("name", ON, sources, (), None, "here:1", options=Filter(**options))
 
 
 INSERT, MODIFY = change(None, item("ORDER#1", n=1)), change(item("ORDER#1", n=1), item("ORDER#1", n=2))
@@ -150,6 +151,6 @@ def test_each_kind_has_its_guard():
     router.on(ORDER, into=kept, name="put")(effects)
     router.on(ORDER, into=Key("COUNTS", "X"), name="add")(effects)
     router.on(ORDER, external=True, name="mail")(lambda change: None)
-    guards = {each.name: each.guard for each in checked_routes(router.routes)}
+    guards = {each.name: each.kind.guard(each) for each in checked_routes(router.routes)}
     ledger = {"view": "ledger", "index": "ledger", "audit": "keyed put"}
     assert {**ledger, "put": "claim, row guard", "add": "claim", "mail": "idempotency"} == guards

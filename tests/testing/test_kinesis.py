@@ -116,7 +116,7 @@ def test_rows_are_those_that_the_tables_own_stream_leads_to(form, history, seed)
 def views_only():
     """One of every view and index: what both sources deliver takes effect twice on all else."""
     router = Router()
-    router.routes = [route for route in everything.router.routes if route.ledger]
+    router.routes = [route for route in everything.router.routes if route.kind.contributes]
     return App("views", routers=[router])
 
 

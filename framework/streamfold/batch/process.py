@@ -10,8 +10,9 @@ from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
-from streamfold.batch.report import Failure, Report, add_failures
+from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer, CommitWorld
+from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Outcome, add_counts
 from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.recompute import forget_left

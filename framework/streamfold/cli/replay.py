@@ -263,10 +263,8 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
             remove_state(state)
         if not state:
             engine = open_memory(app)
-            removes = any(
-                derivation(route).finishes_last for route in app.routes
-            )  # nobody else reads source items here
-            return OpenedReplay(engine, engine.put_sources if removes else None)
+            reads = any(derivation(route).reads_items for route in app.routes)
+            return OpenedReplay(engine, engine.put_sources if reads else None)
         kept = open_embedded(app, state)
         return OpenedReplay(kept, kept.put_sources)
     return _open_dynamodb(app, settings, origins, lines, options)

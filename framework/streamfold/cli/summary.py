@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.batch.report import Failure
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.grids import print_grid
 from streamfold.cli.plans import chunk_lines, deferred_line, plan_lines, write_line
 from streamfold.cli.rows import print_items, samples
+from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import KINDS
 from streamfold.engines import Engine

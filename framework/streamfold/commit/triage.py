@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from decimal import DecimalException
 
-from streamfold.batch.report import Failure
+from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Failed, Held
 from streamfold.commit.sending import expires_at
 from streamfold.engines import Engine

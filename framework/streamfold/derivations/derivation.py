@@ -88,7 +88,8 @@ class Derivation(Kind):
     says: ClassVar[Mapping[str, Said]] = {}  # what it counts, by word
     outside: ClassVar[bool] = False  # its effects are outside of the store: only a run that may make them calls it
     finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
-    reconciles: ClassVar[bool] = False  # ``reconcile`` leads an item's results to its source
+    reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
+    reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         """What the work of one route in a batch comes to."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from streamfold.app import App
 from streamfold.batch.chains import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
@@ -28,6 +27,7 @@ from streamfold.parking import Parked
 from streamfold.records.change import BY_OURSELVES, Change, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
 from streamfold.replay.replay import PutSources, newest_sources
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
@@ -83,7 +83,7 @@ class Redrive:
     items where the engine plays the application's tables (None: the tables are real).
     """
 
-    app: App
+    app: Application
     engine: Engine
     world: Run
     origins: Origins
@@ -188,7 +188,8 @@ class Redrive:
     def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
         self._check()
         told = Redriven(place, "unwanted", change.name, change.sequence, handler)
-        routes = [route for route, _ in self.app.sources(change.item) if handler in (None, route.name)]
+        heard = dict.fromkeys(each.route for each, _ in self.app.listeners(change.item))
+        routes = [route for route in heard if handler in (None, route.name)]
         if not routes:
             yield told._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
         wanted = []
@@ -197,9 +198,9 @@ class Redrive:
                 yield told._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        yield from self._reconciled(told, change, [route.name for route in wanted if route.kind.contributes])
+        yield from self._reconciled(told, change, [route.name for route in wanted if derivation(route).reconciles])
         for route in wanted:
-            if not route.kind.contributes:
+            if not derivation(route).reconciles:
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:

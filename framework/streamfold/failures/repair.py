@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import NamedTuple
 
-from streamfold.app import App
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
@@ -20,7 +19,7 @@ from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import expires_at, pause_seconds
 from streamfold.commit.triage import explained
-from streamfold.derivations.derivation import Finishing, contributing, contribution
+from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
@@ -31,6 +30,7 @@ from streamfold.ledger.reads import filled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
+from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
@@ -80,7 +80,7 @@ class OddRows:
 class Repair:
     """Repairs items of one application on one engine; with ``dry_run`` it only says what it would do."""
 
-    app: App
+    app: Application
     engine: Engine
     world: Run
     dry_run: bool = False
@@ -106,11 +106,29 @@ class Repair:
         where the source cannot be read: nothing is then retracted.
         """
         found = []
-        for route, fields in self.app.sources(item):
-            if route.kind.contributes and (handlers is None or route.name in handlers):
+        for each, fields in self.app.listeners(item):
+            route = each.route
+            if derivation(route).reconciles and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
-                    found.append(self._part(RepairWork(item, route, fields, version), changes))
+                    if route.kind.contributes:
+                        found.append(self._part(RepairWork(item, route, fields, version), changes))
+                    elif not self.dry_run:
+                        found.append(self._by_kind(Work(route, item, each.role, fields, changes)))
         return found
+
+    def _by_kind(self, work: Work) -> Repaired:
+        """Lets a kind without a ledger lead what an item led to to what it is now."""
+        finishing = Finishing(self.app, self.timed, self.world, lambda failed: failed)
+        try:
+            check_application(self.app, self.engine, self.world)
+            outcome = derivation(work.route).reconcile(work, finishing)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            return Repaired(work.item, work.route.name, error=explained(work.route, error))
+        tally = outcome.tally(work.route.name)
+        error = next((failed.error for failed in outcome.failed), None)
+        return Repaired(work.item, work.route.name, tally.written, tally.removed, error=error)
 
     def _part(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
         try:

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes, read_changes
-from streamfold.batch.report import Failure, Report
+from streamfold.batch.report import Report
+from streamfold.commit.failure import Failure
 from streamfold.derivations import KINDS
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamfold.app import App
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
-from streamfold.batch.report import Failure, Report, merge
+from streamfold.batch.report import Report, merge
+from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
@@ -15,6 +15,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.files import BadLine, Line
+from streamfold.routes.application import Application
 from streamfold.run import Run
 
 BATCH_RECORDS = 1000
@@ -66,7 +67,7 @@ class Replay:
 
     def __init__(
         self,
-        app: App,
+        app: Application,
         engine: Engine,
         world: Run,
         origins: Origins,
@@ -203,7 +204,7 @@ def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
         yield item, change.new.raw or None, change.version_text
 
 
-def as_counts(summary: Summary, app: App) -> list[dict[str, Any]]:
+def as_counts(summary: Summary, app: Application) -> list[dict[str, Any]]:
     """Per handler: records, rows written, removed, items unchanged, records failed."""
     rows = []
     for route in app.routes:

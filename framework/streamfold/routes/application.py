@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
@@ -13,9 +13,6 @@ from streamfold.routes.checks import chained, checked_routes
 from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.routes.tenants import apart
-
-if TYPE_CHECKING:
-    from streamfold.writes.guarded import RowKey
 
 
 class Application:
@@ -77,11 +74,11 @@ class Application:
         """All keys of a table, sources and targets, to tell which key a value misses by one field."""
         return self._known[table]
 
-    def derived(self, row: "RowKey") -> bool:
+    def derived(self, row: ItemKey) -> bool:
         """Whether a key is one of a declared target."""
         return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
 
-    def chains(self, row: "RowKey") -> bool:
+    def chains(self, row: ItemKey) -> bool:
         """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
         return bool(self.found(row))
 

@@ -53,6 +53,7 @@ class Kind:
     shares_rows: ClassVar[bool] = False  # a row may hold what several handlers contribute
     reads_derived: ClassVar[bool] = False  # a derived row may be its source
     sees_derived_attributes: ClassVar[bool] = False  # attributes that are derived onto an item are part of its item
+    items_given: ClassVar[int] = 1  # how many items its handler gets before it may ask for fields
     elsewhere: ClassVar[bool] = False  # its targets may lie in another region
 
     def listens(self, route: "Route") -> tuple[Listening, ...]:

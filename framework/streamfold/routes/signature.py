@@ -64,8 +64,8 @@ def check_plain(function: Callable[..., Any]) -> None:
         )
 
 
-def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple[str, ...]:
-    """The fields of the source's key that a handler asks for by name, after its first parameter.
+def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: int = 1) -> tuple[str, ...]:
+    """The fields of the source's key that a handler asks for by name, after the ``given`` items.
 
     A parameter with a default need not be a field: it is filled for the sources that have one of its name.
     """
@@ -73,9 +73,9 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key]) -> tuple
     if not parameters or parameters[0].kind not in POSITIONAL:
         corrected = f"def {function.__name__}(item):"
         _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
-    for parameter in parameters[1:]:
+    for parameter in parameters[given:]:
         _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
-    names = [parameter.name for parameter in parameters[1:]]
+    names = [parameter.name for parameter in parameters[given:]]
     return tuple(name for name in names if any(name in source.types for source in sources))
 
 

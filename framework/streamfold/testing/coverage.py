@@ -6,6 +6,7 @@ from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.keys.key import Key
 from streamfold.routes.route import Route
+from streamfold.testing.handlers import is_called
 
 EVENTS = {
     "MODIFY": "no item is changed in the histories",
@@ -18,7 +19,8 @@ def item_keys(app: App) -> list[Key]:
     """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
     keys: dict[Key, None] = {}
     for route in app.routes:
-        keys.update(dict.fromkeys((*route.sources, *route.kind.touches(route))))
+        heard = (each.key for each in route.kind.listens(route))
+        keys.update(dict.fromkeys((*heard, *route.kind.touches(route))))
     return list(keys)
 
 
@@ -43,7 +45,7 @@ def not_injected(offered: Collection[str], injected: Collection[str]) -> tuple[s
 
 
 def _idle(route: Route, yielded: Collection[str] | None) -> str:
-    idle = yielded is not None and route.function is not None and route.name not in yielded
+    idle = yielded is not None and is_called(route) and route.name not in yielded
     return "it yields nothing for the items of the histories" if idle else ""
 
 

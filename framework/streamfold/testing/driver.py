@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes
-from streamfold.batch.report import Failure
+from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held, NotStarted
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable

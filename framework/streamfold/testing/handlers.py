@@ -7,7 +7,7 @@ from decimal import DecimalException
 from typing import Any
 
 from streamfold.app import App
-from streamfold.batch.report import Failure, raised_at
+from streamfold.commit.failure import Failure, raised_at
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
@@ -108,8 +108,8 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 
 def is_called(route: Route) -> bool:
-    """Whether a route has a handler that a proof calls: one without effects outside of the store."""
-    return route.function is not None and not derivation(route).outside
+    """Whether a route has a handler that a proof calls by itself: one of one item, and without effects outside."""
+    return route.function is not None and route.kind.items_given == 1 and not derivation(route).outside
 
 
 def parking_conflicts(app: App) -> set[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from streamfold.derivations.derivation import derivation
 from streamfold.app import App
 from streamfold.engines import StoredItem
 from streamfold.keys.table import DERIVED
@@ -27,8 +28,8 @@ PACES = (0, 1, 2, 3, 5)
 
 
 def changes_items(app: App) -> bool:
-    """Whether an application has handlers that write to source items."""
-    return any(route.kind.touches(route) for route in app.routes)
+    """Whether an application has handlers that read or write its own items."""
+    return any(derivation(route).reads_items or route.kind.touches(route) for route in app.routes)
 
 
 def drawn_pace(app: App, random: Random) -> int:

@@ -12,6 +12,7 @@ from streamfold import AUDIT, App, Key, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
 from streamfold.derivations.audit.options import Recorded
+from streamfold.derivations.on.kind import ON
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
 from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
@@ -387,7 +388,7 @@ def test_the_route_has_group_policy_and_place_of_its_audit():
     router = Router()
     router.audit(DOCUMENT, versions=VERSION, latest=LATEST, function="audits", on_error="park", name="history")
     audit, versions = router.routes
-    assert (versions.name, versions.kind, versions.into) == ("history_versions", "on", (VERSION, LATEST))
+    assert (versions.name, versions.kind, versions.into) == ("history_versions", ON, (VERSION, LATEST))
     assert (versions.group, versions.policy, versions.declared_at) == (audit.group, audit.policy, audit.declared_at)
     assert keeper(app_of()).guard == "claim, row guard"
 

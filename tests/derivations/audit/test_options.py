@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import AUDIT, Key
-from streamfold.derivations.audit.options import ALL, Recorded, checked_recorded, default_target, refused_target, told
+from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, refused_target, told
 from streamfold.errors import DeclarationError
 from streamfold.keys.table import Table
 
@@ -15,7 +15,7 @@ def recorded(**options):
 
 
 def test_an_audit_without_options_records_all_for_good():
-    assert recorded() == ALL == Recorded(frozenset(), None, None, unchanged=True, keep_days=None)
+    assert recorded() == Recorded(frozenset(), None, None, unchanged=True, keep_days=None)
 
 
 def test_options_are_taken_as_they_are_given():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.derivations.view.fold import contribution
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable, HandlerError, ManifestError
@@ -20,6 +19,7 @@ from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from streamfold.testing.histories import Write
+from tests.helpers.contributions import contribution
 from tests.helpers.counting import CountingEngine
 from tests.helpers.derived import handler, route
 from tests.helpers.model import stored

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
-from streamfold.batch.known_forms import NAMES_BYTES_MAX, NAMES_MAX, place_of
+from streamfold.batch.known_forms import NAMES_BYTES_MAX, NAMES_MAX
 from streamfold.batch.process import process_event
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
@@ -67,7 +67,7 @@ class State:
 
     def kinds(self, target=STATS):
         """What the state holds of a target's attributes, by handler."""
-        key = forms_key("games", place_of(target))
+        key = forms_key("games", target.place)
         return json.loads(self.engine.read_state([key])[key]["kinds"])
 
 

@@ -7,10 +7,11 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Add, Average, Count, Delete, Key, Put, Router, Row, Sum
-from streamfold.derivations.view.fold import contribution, effects
+from streamfold.derivations.on.effects import effects
 from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import RowPart
 from streamfold.writes.guarded import AddRow, GuardedPut
+from tests.helpers.contributions import contribution
 from tests.helpers.derived import (
     ALL,
     BY_STATUS,

@@ -20,6 +20,7 @@ class Cascade(Derivation):
 
     name = "cascade"
     finishes_last = True
+    reads_items = True
     says = {
         KEPT: Said(
             "Cascade {name} kept the children of {count} items, which exist again.",

@@ -1,0 +1,145 @@
+"""A kind is added by a value: declared, routed, planned, committed, finished, redriven, reconciled and proved."""
+
+import pytest
+
+from streamfold import App, Key, Router, Row
+from streamfold.batch.manifest import read_manifest
+from streamfold.batch.process import plan_changes, process_event
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import DeclarationError
+from streamfold.failures.repair import Repair
+from streamfold.replay.replay import newest_sources
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing import check
+from tests.derivations.toys import JOIN, TALLY, declared
+from tests.helpers.records import change, item, record
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+PAYMENT = Key("ORDER#{order_id}", "PAYMENT")
+BY_STATUS = Key("STATUS#{status}", "COUNT")
+BILL = Key("BILL#{order_id}", "BILL")
+ITEMS = {ORDER: [{"status": "new", "total": 5}, {"status": "old", "total": 7}], PAYMENT: [{"paid": 5}, {"paid": 7}]}
+
+
+def shop(**options) -> App:
+    router = Router()
+
+    @declared(router, TALLY, ORDER, into=BY_STATUS, options="orders", **options)
+    def orders_by_status(order):
+        return [Row(status=order["status"])]
+
+    @declared(router, JOIN, ORDER, into=BILL, options=PAYMENT)
+    def bill(order, payment):
+        return {"due": order["total"] - payment["paid"]}
+
+    return App("toys", routers=[router])
+
+
+@pytest.fixture
+def app():
+    return shop()
+
+
+@pytest.fixture
+def engine(app):
+    return MemoryEngine(app.tables.values())
+
+
+def put(app, engine, *changes, **world):
+    """Processes changes as a replay does that keeps the items."""
+    engine.put_sources(newest_sources(changes))
+    return process_event(app, [each.record for each in changes], engine, Run(Settings(), **world))
+
+
+BEFORE = item("ORDER#1", "METADATA", status="new", total=7)
+ORDERED = change(None, BEFORE)
+PAID = change(None, item("ORDER#1", "PAYMENT", paid=5))
+
+
+def row(engine, *key):
+    return engine.read_rows([("main", *key)]).get(("main", *key))
+
+
+def test_they_are_committed_and_finished(app, engine):
+    assert not put(app, engine, ORDERED, PAID).failures
+    assert row(engine, "STATUS#new", "COUNT")["orders"] == 1
+    assert row(engine, "BILL#1", "BILL")["due"] == 2
+
+
+def test_an_item_that_changes_is_taken_back_and_joined_again(app, engine):
+    put(app, engine, ORDERED, PAID)
+    put(app, engine, change(BEFORE, item("ORDER#1", "METADATA", status="old", total=5), 2))
+    assert row(engine, "STATUS#new", "COUNT") is None
+    assert row(engine, "STATUS#old", "COUNT")["orders"] == 1
+    assert row(engine, "BILL#1", "BILL")["due"] == 0
+
+
+def test_they_are_planned_without_being_written(app, engine):
+    plan, _ = plan_changes(app, [ORDERED], engine, Run(Settings()))
+    assert len(plan.chunks) == len(plan.deferred) == 1
+    assert not list(engine.rows)
+
+
+def test_work_that_the_time_does_not_suffice_for_is_reported_with_its_record(app, engine):
+    left = iter([20.0] * 3)
+    report = put(app, engine, ORDERED, PAID, seconds_left=lambda: next(left, 0.0))
+    assert {failure.handler for failure in report.failures} >= {"bill"}
+
+
+def test_their_names_stand_in_the_manifest_and_their_targets_are_checked(app, engine):
+    put(app, engine, ORDERED)
+    assert {entry["kind"] for entry in read_manifest("toys", engine).handlers.values()} == {"tally", "join"}
+    with pytest.raises(DeclarationError, match="would read what comes of its own rows"):
+        loop = Router()
+        loop.declare(TALLY, BY_STATUS, name="loop", into=BY_STATUS, handler=lambda row: [], options="n")
+        App("toys", routers=[loop])
+
+
+def test_an_item_is_reconciled_with_what_it_is_now(app, engine):
+    put(app, engine, ORDERED, PAID)
+    now = change(BEFORE, item("ORDER#1", "METADATA", status="old", total=9), 2)
+    engine.put_sources(newest_sources([now]))  # whose record was lost
+    found = Repair(app, engine, Run(Settings())).item(now.item)
+    assert [repaired.error for repaired in found] == [None, None]
+    assert row(engine, "STATUS#old", "COUNT")["orders"] == 1
+    assert row(engine, "BILL#1", "BILL")["due"] == 4
+
+
+def test_they_are_proved_under_faults():
+    proof = check(shop(), ITEMS, histories=60, seed=5, processes=0)
+    assert not proof.unproved
+    assert proof.faults
+
+
+def test_a_kind_that_reads_before_it_raises_its_counter_is_found_out(monkeypatch):
+    def joined(self, work, finishing, outcome):
+        before = finishing.engine.read_source
+        keys = [("main", *key.compose(work.fields)) for key in (work.route.sources[0], work.route.options)]
+        stale = {key: before(key) for key in keys}
+        engine = _Stale(finishing.engine, stale)
+        _joined(self, work, _With(finishing, engine), outcome)
+
+    _joined = type(JOIN)._join
+    monkeypatch.setattr(type(JOIN), "_join", joined)
+    with pytest.raises(AssertionError, match="BILL"):
+        check(shop(), ITEMS, histories=3000, seed=5, processes=0)
+
+
+class _Stale:
+    def __init__(self, engine, stale):
+        self._engine, self._stale = engine, stale
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def read_source(self, key):
+        return self._stale[key]
+
+
+class _With:
+    def __init__(self, finishing, engine):
+        self._finishing, self.engine = finishing, engine
+
+    def __getattr__(self, name):
+        return getattr(self._finishing, name)

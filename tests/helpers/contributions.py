@@ -1,0 +1,11 @@
+"""What an item contributes, as one process sees it that knows nothing yet."""
+
+from streamfold.derivations.derivation import contribution as contribution_with
+from streamfold.ledger.forms import Forms
+
+FORMS = Forms()
+"""What a test learnt of attributes: it is forgotten before the next."""
+
+
+def contribution(route, image, fields):
+    return contribution_with(route, image, fields, FORMS)
