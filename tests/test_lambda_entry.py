@@ -388,7 +388,7 @@ def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(
     stream = source.put("ORDER#1", customer="ada", total=5)
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.app.checked_engines.clear()
+    local.learned.clear()
     for _ in range(2):
         with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
             local(event(stream), Context(60_000))
@@ -416,7 +416,7 @@ def test_two_environments_do_not_adopt_two_tables_over_one_state(local):
     second["eventSourceARN"] = second["eventSourceARN"].replace("table/main", "table/copy")
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.app.checked_engines.clear()
+    local.learned.clear()
     with pytest.raises(ManifestError, match="of table 'main' = 'main', and these records are of 'copy'"):
         local(event(second), Context(60_000))
 

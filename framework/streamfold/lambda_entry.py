@@ -8,7 +8,7 @@ they tell of an item: never keys or other contents of items, at any level.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.process import process_changes, read_changes
@@ -22,8 +22,11 @@ from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Learned, Run
+from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
+
+if TYPE_CHECKING:
+    from streamfold.run import Learned
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"

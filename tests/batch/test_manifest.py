@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import permutations
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -22,6 +23,9 @@ SOURCE, OTHER, DRAFT = Key("A#{a}", "X"), Key("B#{b}", "X"), Key("DRAFT#{a}", "X
 TOTAL, SECOND, OWN = Key("TOTAL", "X"), Key("SECOND", "X"), Key("OWN#{a}", "Y")
 NOON, LATER = 1_772_366_400.0, 1_772_370_000.0
 AT_NOON, AT_ONE = "2026-03-01T12:00:00+00:00", "2026-03-01T13:00:00+00:00"
+
+
+LEARNED = WeakKeyDictionary()
 
 
 def nothing(subject):
@@ -66,7 +70,10 @@ def check(application, state, *, sources=(), write=True, clock=NOON, warn=lambda
     """Holds an application against a state, as at the start of a process; ``sources`` are source kinds by table."""
     seen = {name: told if isinstance(told, Seen) else Seen(told) for name, told in dict(sources).items()}
     world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
-    return check_manifest(application, state, world, known, seen, write=write)
+    if known is not None:
+        world.learned = known
+    check_manifest(application, state, world, seen, write=write)
+    return world.learned
 
 
 def state_of(application):
@@ -84,6 +91,8 @@ def test_a_new_state_learns_every_handler():
             "targets": ["main: TOTAL / X"],
             "contested": [],
             "owned": [],
+            "contributes": True,
+            "shares": True,
         }
     }
 
@@ -300,7 +309,7 @@ def view_of(*names, into=TOTAL, source=SOURCE, **options):
 
 
 def run(application, engine, *records, clock=NOON, warn=lambda _: None, **settings):
-    world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
+    world = Run(Settings(**settings), clock=lambda: clock, warn=warn, learned=LEARNED)
     return [str(failure.error) for failure in process_event(application, list(records), engine, world).failures]
 
 

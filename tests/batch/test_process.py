@@ -5,6 +5,7 @@ from asyncio import CancelledError
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -65,8 +66,12 @@ def engine(app):
     return new_engine(app)
 
 
+LEARNED = WeakKeyDictionary()
+"""What a process that goes on from batch to batch knows of its engines."""
+
+
 def process(app, engine, *records, **world):
-    return process_event(app, list(records), engine, Run(**{"settings": Settings(), **world}))
+    return process_event(app, list(records), engine, Run(**{"settings": Settings(), "learned": LEARNED, **world}))
 
 
 def failed(report):
@@ -500,7 +505,7 @@ def test_external_handler_is_not_called_when_time_is_short(source, engine):
     app = App("shop", routers=[router])
     records = [source.put(f"ORDER#{number}", "ITEM#a", price=1) for number in range(2)]
 
-    report = process(app, engine, *records, external=True, seconds_left=lambda: 1)
+    report = process(app, engine, *records, outside=True, seconds_left=lambda: 1)
 
     assert called == []
     assert failed(report) == {(sequence(record), "send_mail") for record in records}

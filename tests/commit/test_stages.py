@@ -87,8 +87,8 @@ class Shop:
         self.engine.put_sources([(("main", *key), None, "v2")])
 
     def deliver(self, *records):
-        world = Run(Settings(), external=True, archive=True, pause=self.pause, seconds_left=lambda: self.left)
-        world.places = {"s3://kept/archive": self}
+        world = Run(Settings(), outside=True, pause=self.pause, seconds_left=lambda: self.left)
+        world.opened = {"s3://kept/archive": self}
         self.report = process_event(self.app, list(records), self, world)
         return {failure.handler: failure.error for failure in self.report.failures}
 

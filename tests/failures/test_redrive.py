@@ -147,7 +147,7 @@ def lambda_document(*records):
 def test_a_record_that_lambda_gave_up_is_made_good_for_all_handlers(shop):
     record = shop.put(group="x", price=5)
 
-    outcomes = shop.redrive(lambda_document(record), external=True)
+    outcomes = shop.redrive(lambda_document(record), outside=True)
 
     assert outcomes == {
         "total": ("applied", 1, 0),
@@ -374,7 +374,7 @@ def test_what_is_no_document_is_bad(shop):
 def test_dry_run_says_what_it_would_do_and_does_nothing(shop):
     record = shop.put(group="x", price=5)
     document = lambda_document(record)
-    said = shop.redrive(document, dry_run=True, external=True)
+    said = shop.redrive(document, dry_run=True, outside=True)
     assert (shop.rows(), shop.audits(), shop.mails, list(shop.engine.state_items())) == ({}, 0, [], [])
     assert shop.redrive(document, external=True) == said
     again = {name: what for name, (what, *_) in shop.redrive(document, dry_run=True).items()}

@@ -151,6 +151,6 @@ def test_each_kind_has_its_guard():
     router.on(ORDER, into=kept, name="put")(effects)
     router.on(ORDER, into=Key("COUNTS", "X"), name="add")(effects)
     router.on(ORDER, external=True, name="mail")(lambda change: None)
-    guards = {each.name: each.kind.guard(each) for each in checked_routes(router.routes)}
+    guards = {each.name: each.guard for each in checked_routes(router.routes)}
     ledger = {"view": "ledger", "index": "ledger", "audit": "keyed put"}
     assert {**ledger, "put": "claim, row guard", "add": "claim", "mail": "idempotency"} == guards

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import localcontext
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
@@ -19,7 +19,7 @@ from streamfold.commit.recompute import forget_left
 from streamfold.commit.sending import expires_at
 from streamfold.commit.triage import Triage
 from streamfold.derivations import in_order
-from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
+from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError
@@ -30,6 +30,9 @@ from streamfold.routes.application import Application
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
 from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.derivations.derivation import Derivation
 
 
 def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Report:

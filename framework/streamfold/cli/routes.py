@@ -97,7 +97,7 @@ def _described(route: Route) -> dict[str, Any]:
         "group": route.group,
         "kind": route.kind.name,
         "targets": [*map(_place, dict.fromkeys((*route.writes, *kind.touches(route)))), *kind.outside_places(route)],
-        "guard": kind.guard(route),
+        "guard": route.guard,
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
     }

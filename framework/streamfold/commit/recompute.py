@@ -9,11 +9,11 @@ Where nothing that moved lies among the entries that count (up to the row's edge
 and neither entries are read nor the row is written.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
@@ -39,6 +39,9 @@ from streamfold.writes.guarded import (
     StateKey,
     all_moved,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 ROUNDS_MAX = 8
 """Times that a row is read and written beside others that move its entries; then the records come again."""

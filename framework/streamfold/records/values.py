@@ -228,7 +228,7 @@ def number_text(value: int | Decimal) -> str:
     bare = text.rstrip("0")
     if not bare:
         return "0"
-    shift = cast(int, exponent) + len(text) - len(bare)
+    shift = cast("int", exponent) + len(text) - len(bare)
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
             f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "

@@ -152,6 +152,11 @@ class Route:
         """What it was declared to write: keys of rows, or of the items that bear its attributes."""
         return self.kind.writes(self)
 
+    @property
+    def guard(self) -> str:
+        """The guard that keeps its writes exact, in the words of the documents."""
+        return self.kind.guard(self)
+
     def asked(self, fields: Fields) -> dict[str, Any]:
         """What the function is called with: of the fields that it asks for, those that this source's key has."""
         return {name: fields[name] for name in self.wants if name in fields}

@@ -21,7 +21,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Learned, Run
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
@@ -38,6 +38,7 @@ from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 if TYPE_CHECKING:
     from streamfold.app import App
+    from streamfold.run import Learned
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}

@@ -102,7 +102,7 @@ class KeySchema:
 def encoded(values: Mapping[str, Any], what: str) -> dict[str, dict[str, Any]]:
     """Encoded attributes. Raises ``WriteRefused`` for what DynamoDB has no value for: a float, an empty set."""
     try:
-        return cast(dict[str, dict[str, Any]], encode(values)["M"])
+        return cast("dict[str, dict[str, Any]]", encode(values)["M"])
     except HandlerError as why:
         raise WriteRefused(f"{what} {dict(values)!r:.200} was refused: {why}") from None
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from streamfold.derivations.derivation import derivation
 from streamfold.app import App
+from streamfold.derivations.derivation import derivation
 from streamfold.engines import StoredItem
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change

@@ -46,7 +46,7 @@ def place(tmp_path):
 
 def play(app, place, *records, **more):
     """Processes records with a place that takes the declared one's."""
-    world = Run(Settings(), archive=True, places={"s3://kept/archive": place}, **more)
+    world = Run(Settings(), outside=True, opened={"s3://kept/archive": place}, **more)
     with closing(MemoryEngine(app.tables.values())) as engine:
         return process_event(app, list(records), engine, world)
 
@@ -178,7 +178,7 @@ def test_a_record_without_the_old_image_is_reported(app, place):
 def test_a_declared_bucket_is_left_alone_where_nothing_says_otherwise(app):
     with closing(MemoryEngine(app.tables.values())) as engine:
         report = process_event(app, [removal(1), removal(2)], engine, Run(Settings()))
-    assert (report.failures, report.not_archived) == ([], {"archive": 2})
+    assert (report.failures, report.counts["not_archived"]) == ([], {"archive": 2})
 
 
 def test_a_setting_names_another_place(app, tmp_path):
@@ -191,8 +191,8 @@ def test_a_setting_names_another_place(app, tmp_path):
 def test_nothing_is_written_where_the_world_says_so(tmp_path):
     app = application(to=f"file:{tmp_path}")
     with closing(MemoryEngine(app.tables.values())) as engine:
-        report = process_event(app, [removal(1)], engine, Run(Settings(), archive=False))
-    assert (report.not_archived, list(tmp_path.iterdir())) == ({"archive": 1}, [])
+        report = process_event(app, [removal(1)], engine, Run(Settings(), outside=False))
+    assert (report.counts["not_archived"], list(tmp_path.iterdir())) == ({"archive": 1}, [])
 
 
 def test_a_declared_folder_is_written_anywhere(tmp_path):

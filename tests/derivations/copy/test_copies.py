@@ -73,7 +73,7 @@ def test_of_several_changes_of_an_item_only_the_newest_is_put(app, engine):
     plan, _ = plan_changes(
         app, [change(None, order(total=1), 1), change(order(total=1), order(total=2), 2)], engine, Run(Settings())
     )
-    (copy,) = plan.whole
+    (copy,) = plan.deferred
     assert (copy.row.attributes, len(copy.changes)) == ({"total": 2}, 2)
 
 

@@ -36,7 +36,7 @@ class Mails:
         self.engine = EmbeddedEngine(self.app.tables.values())
 
     def deliver(self, *records, external=True, **settings):
-        world = Run(Settings(**settings), external=external)
+        world = Run(Settings(**settings), outside=external)
         return process_event(self.app, list(records), self.engine, world)
 
     def notes(self):
@@ -93,7 +93,7 @@ def test_handler_is_not_called_unless_that_is_asked_for(mails, record):
     report = mails.deliver(record, external=False)
 
     assert mails.sent == []
-    assert report.external_skipped == {"send_mail": 1}
+    assert report.counts["external_skipped"] == {"send_mail": 1}
 
 
 def test_handler_that_raised_is_called_again(mails, record):

@@ -1,7 +1,7 @@
 """The kind ``archive``."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
@@ -33,7 +33,7 @@ class Archive(Derivation):
     """Removed items, kept as compressed files by date."""
 
     name = "archive"
-    says = {
+    says: ClassVar[Mapping[str, Said]] = {
         NOT_ARCHIVED: Said(
             "Archive {name} did not take {count} removed items: a replay writes to its bucket only with --external; "
             "STREAMFOLD_ARCHIVE=file:FOLDER names a folder."

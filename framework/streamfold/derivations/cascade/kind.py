@@ -1,6 +1,7 @@
 """The kind ``cascade``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
@@ -21,7 +22,7 @@ class Cascade(Derivation):
     name = "cascade"
     finishes_last = True
     reads_items = True
-    says = {
+    says: ClassVar[Mapping[str, Said]] = {
         KEPT: Said(
             "Cascade {name} kept the children of {count} items, which exist again.",
             log="children were kept, because their parents exist again",

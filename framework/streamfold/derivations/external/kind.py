@@ -1,7 +1,7 @@
 """The kind ``external``: calls of what has side effects outside of the store."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from streamfold.commit.outcome import HELD, Failed, Held, NotStarted, Outcome
 from streamfold.commit.plan import Deferred
@@ -9,9 +9,12 @@ from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Finishing, Planned, Planning, Said, Work
 from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.on.kind import OnChanges
-from streamfold.records.change import Change, ItemKey
+from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
 from streamfold.run import TIME_OVER
+
+if TYPE_CHECKING:
+    from streamfold.records.change import ItemKey
 
 SKIPPED = "external_skipped"
 
@@ -32,7 +35,9 @@ class External(OnChanges):
 
     name = "external"
     outside = True
-    says = {SKIPPED: Said("External handler {name} was not called for {count} records; --external calls it.")}
+    says: ClassVar[Mapping[str, Said]] = {
+        SKIPPED: Said("External handler {name} was not called for {count} records; --external calls it.")
+    }
 
     def guard(self, route: Route) -> str:
         del route

@@ -1,7 +1,7 @@
 """The kind ``index``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
@@ -38,7 +38,7 @@ class Index(Contributing):
     name = "index"
     yields = (Row,)
     sees_derived_attributes = True
-    says = {
+    says: ClassVar[Mapping[str, Said]] = {
         CONFLICTS: Said(
             "Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.",
             log="unique rows are claimed twice",
