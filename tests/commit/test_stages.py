@@ -6,11 +6,9 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.batch.process import process_event
-from streamfold.commit.outcome import NotStarted
-from streamfold.commit.sending import TableThrottled
 from streamfold.derivations.archive.places import Folder
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, NotStarted, TableThrottled
 from streamfold.failures.repair import Repair
 from streamfold.records.values import encode
 from streamfold.run import Run

@@ -10,9 +10,8 @@ import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.commit.outcome import Held, NotStarted
-from streamfold.commit.sending import TableThrottled
-from streamfold.errors import EngineUnavailable, HandlerError, RowTaken
+from streamfold.commit.outcome import Held
+from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.item import ledger_key
 from streamfold.records.values import decode
 from streamfold.run import Run

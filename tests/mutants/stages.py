@@ -10,10 +10,9 @@ from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
-from streamfold.commit.sending import TableThrottled
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
-from streamfold.errors import is_fatal
+from streamfold.errors import TableThrottled, is_fatal
 from streamfold.run import Run
 from tests.mutants.registry import mutant
 

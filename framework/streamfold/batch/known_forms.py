@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.derivations.view.attribute_forms import PLAIN, RETIRED, follows, joined, known, shares
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, damaged, told
+from streamfold.errors import Contended, EngineUnavailable, damaged, told
 from streamfold.keys.key import Key
 from streamfold.ledger.item import kinds_key
 from streamfold.records.envelope import Seen
@@ -23,7 +24,6 @@ from streamfold.writes.guarded import StateKey
 if TYPE_CHECKING:
     from streamfold.app import App
 
-ROUNDS_MAX = 8
 NAMES_MAX = 500
 NAMES_BYTES_MAX = 32 * 1024
 """Attributes of a handler and target that are remembered, and their bytes as stored: a handler that makes up names as
@@ -93,7 +93,7 @@ def keep_kinds(app: "App", engine: Engine, state: KnownState, world: Run) -> boo
         for place, target in _by_place(app).items():
             found = _found(app, target)
             stored = state.targets.setdefault(place, StoredForms())
-            fits = not _keep(kinds_key(app.name, place), engine, stored, found, target.shown) and fits
+            fits = not _keep(kinds_key(app.name, place), engine, stored, found, target.shown, world) and fits
             _warn(place, stored, found, world)
     except EngineUnavailable:
         return fits
@@ -101,9 +101,9 @@ def keep_kinds(app: "App", engine: Engine, state: KnownState, world: Run) -> boo
     return fits
 
 
-def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: Kinds, shown: Kinds) -> bool:
+def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: Kinds, shown: Kinds, deadline: Deadline) -> bool:
     """Notes what is found of a target; whether something clashes with what others noted, of which ``shown`` is told."""
-    for _ in range(ROUNDS_MAX):
+    for _ in deadline.tries():
         kinds, clashing = _merged(stored.kinds, found)
         if kinds == stored.kinds or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
             stored.revision += kinds != stored.kinds
@@ -114,7 +114,7 @@ def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: Kinds, show
             return bool(clashing)
         read = StoredForms.of(engine.read_state([key], consistent=True).get(key, {}))
         stored.kinds, stored.revision = read.kinds, read.revision
-    raise EngineUnavailable(f"State item {told(key)} was written by others {ROUNDS_MAX} times in a row.")
+    raise Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
 
 
 def _merged(stored: Kinds, found: Kinds) -> tuple[Kinds, list[tuple[str, str, str]]]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.batch.known_forms import KnownState, kinds_keys, learned, place_of
 from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines import Engine
-from streamfold.errors import ManifestError, damaged
+from streamfold.errors import Contended, damaged
 from streamfold.ledger.item import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.routes.route import Route
@@ -23,7 +24,6 @@ from streamfold.run import Run
 if TYPE_CHECKING:
     from streamfold.app import App
 
-ROUNDS_MAX = 8
 APPLICATIONS_KEPT = 4
 PARTIAL, RETIRED = "partial", "retired"
 """Since when a handler may have missed items, and since when it is retired."""
@@ -71,11 +71,11 @@ def check_manifest(
 
     ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
     gone or has another kind, group, source or target, and when a table is another or comes through another source and
-    the epoch is not higher.
+    the epoch is not higher; ``Contended`` when others write the manifest at every try.
     """
     key = manifest_key(app.name)
     keys = [key] if known else [key, *kinds_keys(app)]
-    for _ in range(ROUNDS_MAX):
+    for _ in world.tries():
         read = engine.read_state(keys, consistent=True)
         before = Manifest.of(read.get(key, {}))
         if known and known.revision == before.revision and sources.items() <= known.sources.items():
@@ -91,8 +91,8 @@ def check_manifest(
         found.revision = before.revision + (after != before and write)
         found.sources |= sources
         return found
-    raise ManifestError(
-        f"The manifest of {app.name!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
+    raise Contended(
+        f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records come again."
     )
 
 

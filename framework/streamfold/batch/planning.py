@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.batch.report import Report
-from streamfold.commit.outcome import Failed, Held, NotStarted
+from streamfold.commit.outcome import Failed, Held
 from streamfold.commit.plan import KeyedPut, Plan, Unit, claim_unit, ledger_unit, pack
 from streamfold.commit.recompute import NamedRows, Unsettled
 from streamfold.commit.triage import Triage
@@ -37,7 +37,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Image
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import LEDGER_KINDS, Fields, Route
-from streamfold.run import TIME_OVER, Run
+from streamfold.run import Run
 
 if TYPE_CHECKING:
     from streamfold.commit.plan import Whole
@@ -71,7 +71,6 @@ class Batch:
         self.app = app
         self.engine = engine
         self.world = world
-        self.actions = world.actions or world.settings.chunk_actions
         self.triage = triage
         self.report = Report()
         self.failed: list[Failed] = []
@@ -101,7 +100,7 @@ class Batch:
                     whole += whole_items(route, fields, work.changes, self._fails)
                 else:
                     units += self._on(route, fields, work)
-        return Plan(tuple(pack(units, self.actions)), tuple(puts), tuple(whole))
+        return Plan(tuple(pack(units, self.world.chunk_actions)), tuple(puts), tuple(whole))
 
     def _ledger_units(self) -> list[Unit]:
         units: list[Unit] = []
@@ -155,8 +154,6 @@ class Batch:
                 self.failed.append(
                     Failed(change, route, Held("An earlier change of the same item failed for this handler."))
                 )
-            elif not self.world.enough_time():
-                self.failed.append(Failed(change, route, NotStarted(TIME_OVER)))
             elif (error := calls.call(route, change, fields)) is not None and self._reported(change, route, error):
                 held.add((route.name, change.item))
 

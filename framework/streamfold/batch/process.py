@@ -10,11 +10,10 @@ from streamfold.batch.known_forms import KnownState, keep_kinds
 from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
 from streamfold.batch.report import Failure, Report, add_failures, merge
-from streamfold.commit.committer import Committer, CommitWorld
+from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Archived, Copied, Plan, Removed
 from streamfold.commit.recompute import forget_left
-from streamfold.commit.sending import expires_at
 from streamfold.commit.triage import Triage
 from streamfold.derivations.attributes.write_back import Upkeep
 from streamfold.derivations.cascade.children import Children
@@ -72,16 +71,16 @@ def process_changes(
     except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
         return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
     with localcontext(EXACT):
-        triage = Triage(app.name, engine, world)
+        timed = Timed(engine, world)
+        triage = Triage(app.name, timed, world)
         batch = Batch(app, changes, engine, world, triage)
         plan = batch.plan()
-        if not keep_kinds(app, engine, known, world):
+        if not keep_kinds(app, timed, known, world):
             batch = Batch(app, changes, engine, world, triage)  # others made an attribute otherwise at the same time
             plan = batch.plan()
-        timed = triage.engine = Timed(engine, world)
         outcome = Committer(
             timed,
-            CommitWorld(expires_at(world), batch.actions, world.wait),
+            world,
             batch.named,
             batch.unsettled,
             triage,
@@ -145,7 +144,7 @@ def _cascade(app: App, removed: Sequence[Removed], engine: Engine, world: Run, r
 def remove_children(app: App, removed: Iterable[Removed], engine: Engine, world: Run) -> Report:
     """Removes the children of items that are gone, and returns what became of them."""
     triage = Triage(app.name, engine, world)
-    children = Children(app.name, engine, world, world.actions or world.settings.chunk_actions, triage)
+    children = Children(app.name, engine, world, world.chunk_actions, triage)
     children.run(removed)
     report = Report(tallies=children.tallies, kept=children.kept, parked=triage.parked, first_parked=triage.first)
     add_failures(report, children.failed)
@@ -165,7 +164,7 @@ def check_application(
     Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
     """
     _check_handlers(app, world.settings)
-    known = check_manifest(app, engine, world, app.checked_engines.get(engine), sources, write=write)
+    known = check_manifest(app, Timed(engine, world), world, app.checked_engines.get(engine), sources, write=write)
     if write:
         app.checked_engines[engine] = known
     return known

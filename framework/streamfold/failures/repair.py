@@ -18,14 +18,15 @@ from streamfold.batch.process import check_application
 from streamfold.commit.plan import without_row
 from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
-from streamfold.commit.sending import expires_at, pause_seconds
+from streamfold.commit.sending import check_passing, is_throttled
+from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.attributes.stored import is_truth
 from streamfold.derivations.attributes.write_back import Bearer, keep_up, truths_of
 from streamfold.derivations.index.conflicts import claimed_twice
 from streamfold.derivations.view.fold import contribution
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
-from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
+from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, ledger_key, repaired
 from streamfold.ledger.reads import filled
@@ -33,10 +34,7 @@ from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
-
-ROUNDS_MAX = 8
-"""Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
+from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
 
 class Repaired(NamedTuple):
@@ -123,16 +121,16 @@ class Repair:
         odd = OddRows()
         if not self.dry_run:
             check_application(self.app, self.engine, self.world)
-        for number in range(ROUNDS_MAX):
+        for number in range(TRIES_MAX):
             known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._with_conflicts(planned, work.route, after)
-            if not keep_kinds(self.app, self.engine, self.app.checked_engines[self.engine], self.world):
+            if not keep_kinds(self.app, self.timed, self.app.checked_engines[self.engine], self.world):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
-            refused = self.timed.transact(writes, expires_at(self.world))
+            refused = self.timed.transact(writes, self.world.expires_at)
             if refused is not None:
                 self._decide(writes, refused, number, odd)
                 continue
@@ -143,14 +141,14 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in settle(self.timed, named.moved, self.world.wait).values():
+                for error in settle(self.timed, named.moved, self.world).values():
                     raise error
                 self._keep_up(work.route, {*named.truths, *filter(is_truth, after)})
                 self._forget_left(transition, odd)
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 return self._with_conflicts(done, work.route, after)
-        raise EngineUnavailable(
-            f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
+        raise Contended(
+            f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
         )
 
     def _with_conflicts(self, done: Repaired, route: Route, after: Contribution) -> Repaired:
@@ -162,7 +160,7 @@ class Repair:
         """Copies derived attributes onto the items that bear them."""
         items = {route.truth.item(row) for row in truths if route.truth is not None}
         bearers = {item: Bearer(truths_of(self.app, item), retire=True) for item in items}
-        for error in keep_up(self.timed, self.app, bearers, self.world.wait).values():
+        for error in keep_up(self.timed, self.app, bearers, self.world).values():
             raise error
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
@@ -204,12 +202,8 @@ class Repair:
                 raise not_the_owner(write, reason)
         if failing:
             return
-        reasons = [reason for reason in refused.reasons if reason is not None]
-        codes = {reason.code for reason in reasons}
-        if not codes <= set(CONFLICT):
-            first = next(reason for reason in reasons if reason.code not in CONFLICT)
-            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
-        self.world.wait(pause_seconds(codes, number))
+        check_passing(refused)
+        self.world.back_off(number, throttled=is_throttled(refused))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes those of the rows that nothing contributes to any more; returns how many were removed."""

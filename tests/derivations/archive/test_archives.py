@@ -12,11 +12,10 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import process_event
-from streamfold.commit.outcome import NotStarted
 from streamfold.derivations.archive.archives import ArchivedItem, read_archive
 from streamfold.derivations.archive.places import Folder, open_place
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, RecordError, SettingsError
+from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.read import archived
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -9,10 +9,9 @@ from streamfold import Add, App, Count, Key, Router, Row
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import plan_changes, process_event
 from streamfold.batch.report import merge
-from streamfold.commit.outcome import NotStarted
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.item import cascade_key
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode

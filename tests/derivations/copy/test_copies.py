@@ -8,10 +8,9 @@ from moto import mock_aws
 
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.batch.process import plan_changes, process_event
-from streamfold.commit.outcome import NotStarted
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, NotStarted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode
 from streamfold.run import Run

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, NotStarted, Tallies
+from streamfold.commit.outcome import Failed, Tallies
 from streamfold.commit.plan import Removed
-from streamfold.commit.sending import TableThrottled, send
+from streamfold.commit.sending import send
+from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.cascade.declared import is_child, sort_prefix
 from streamfold.engines import Engine, Page
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
+from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, is_of_table
 from streamfold.keys.key import Key
 from streamfold.ledger.item import cascade_key
 from streamfold.records.change import Change
@@ -24,8 +25,6 @@ from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
-ROUNDS_MAX = 8
-"""Times that a page is read again, because its children or its cursor changed, before the record is reported."""
 PAGES_MAX = 10_000
 """Pages that one invocation removes for one parent; the rest goes on when the record comes again."""
 GUARDS = 2
@@ -60,7 +59,8 @@ class CascadeCursor(NamedTuple):
 class Children:
     """Removes the children of items that are gone; one parent that fails leaves the others alone.
 
-    A table that is throttled loses no more children in this batch: every further page would wait and fail likewise.
+    A table that does not answer, or refuses for good, loses no more children in this batch: every further page would
+    wait and fail likewise.
 
     ``kept`` counts, by handler, parents that exist again, so that what is left of their children stays.
     """
@@ -78,17 +78,17 @@ class Children:
         self.kept: Counter[str] = Counter()
 
     def run(self, parents: Iterable[Removed]) -> None:
-        throttled: dict[str, TableThrottled] = {}
+        away: dict[str, EngineError] = {}
         for removed in parents:
             table = removed.changes[-1].table.name
             try:
-                if table in throttled:
-                    raise throttled[table]
+                if table in away:
+                    raise away[table]
                 self._remove(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
-                if isinstance(error, TableThrottled):
-                    throttled[table] = error
+                if is_of_table(error):
+                    away[table] = error
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
                 self.failed += [failed for failed in failures if failed is not None]
 
@@ -109,9 +109,10 @@ class Children:
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
                 return
+            self.world.back_off(rounds)
             rounds += 1
-            if rounds > ROUNDS_MAX:
-                raise EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row, because others change the children.")
+            if rounds > TRIES_MAX:
+                raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
             cursor = self._cursor(place)
         raise NotStarted(
             f"{PAGES_MAX} pages of children were removed; the cascade goes on when the record comes again."
