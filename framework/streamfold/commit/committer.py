@@ -6,7 +6,7 @@ Nothing is corrected by an opposite write: whatever an earlier attempt did or di
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, Held, Outcome, Tallies
 from streamfold.commit.plan import (
@@ -134,7 +134,8 @@ class Committer:
             else:
                 self._refused(attempt, refused)
         except EngineError as error:
-            self._fail(attempt.chunk.units, error)
+            if not (is_fatal(error) and self._split_by_table(attempt)):
+                self._fail(attempt.chunk.units, error)
 
     def _succeed(self, attempt: Attempt) -> None:
         for unit in attempt.chunk.units:
@@ -263,6 +264,20 @@ class Committer:
             chunks = self._chunks(run, alone=guilty)
             attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
         self.waiting.extendleft(reversed(attempts))
+
+    def _split_by_table(self, attempt: Attempt) -> bool:
+        """Parts what writes to different tables, of which one may be missing or forbidden; whether there are such."""
+        groups: dict[Any, list[Unit]] = {}
+        for part in (part for unit in attempt.chunk.units for part in by_handler(unit)):
+            keys = [effect.key for effect in part.effects]
+            tables = frozenset(key[0] for key in keys if not isinstance(key, StateKey))
+            # The changes of an item keep their order for a handler that sees each of them.
+            groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+        if len(groups) == 1:
+            return False
+        chunks = [chunk for some in groups.values() for chunk in self._chunks(some, alone=False)]
+        self.waiting.extendleft(attempt._replace(chunk=chunk) for chunk in reversed(chunks))
+        return True
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]
