@@ -337,8 +337,8 @@ class DynamoEngine:
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
-            (reason,) = self._refused(error, 1).reasons
-            kind = TableThrottled if reason and reason.code in CONFLICT[1:] else EngineUnavailable
+            codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
+            kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
             raise kind(f"DynamoDB refused a call: {told(error)}") from error
 
     def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
