@@ -14,12 +14,14 @@ StreamfoldError
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
         +-- EngineUnreachable    nothing answers there: so too in a function, while a local replay stops
-        +-- NotStarted           the call was not begun, because time is nearly over (``streamfold.commit.outcome``)
-        +-- Throttled            the table was throttled at every try (``streamfold.commit.sending``)
+        +-- NotStarted           the call was not begun, because the invocation's time is nearly over
+        +-- TableThrottled       the table was throttled at every try: what goes to it next would be, too
+        +-- Contended            others changed the same items at every try
 """
 
 import re
 from reprlib import Repr
+from typing import TypeGuard
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
 """Around what a text tells of an item. Unicode keeps both for such use (section 23.7, noncharacters)."""
@@ -169,9 +171,29 @@ class EngineUnreachable(EngineUnavailable):
     """Raised when no connection could be made: a blip in a function, and a wrong endpoint at a terminal."""
 
 
+class NotStarted(EngineUnavailable):  # an outcome, not a mistake
+    """Raised instead of beginning a call, because the invocation's time is nearly over; the record comes again."""
+
+
+class TableThrottled(EngineUnavailable):
+    """Raised when a table was throttled at every try: what goes to the same table next would be, too."""
+
+    def __init__(self, text: str = "The store is throttled; the record comes again.") -> None:
+        super().__init__(text)
+
+
+class Contended(EngineUnavailable):
+    """Raised when others changed the same items at every try. It says nothing of other items of the table."""
+
+
 def is_fatal(error: BaseException) -> bool:
     """Whether an error is no record's fault and does not pass by itself: something is missing, forbidden or wrong."""
     return isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable)
+
+
+def is_of_table(error: BaseException | None) -> TypeGuard[EngineError]:
+    """Whether what goes to the same table next would most likely meet the same error."""
+    return isinstance(error, EngineError) and not isinstance(error, Contended | NotStarted)
 
 
 def _is_own(error: StreamfoldError) -> bool:

@@ -81,7 +81,7 @@ class Function:
             world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine or self._engine()
-        engine.seconds_left = world.seconds_to_begin
+        engine.deadline = world
         if not world.enough_time():
             world.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:

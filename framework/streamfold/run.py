@@ -1,4 +1,4 @@
-"""What processing needs of the world: settings, clock, remaining time; passed in, so that tests can play it."""
+"""What processing needs of its surroundings: settings, clock, deadline; passed in, so that tests can play it."""
 
 import time
 from collections.abc import Callable
@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from streamfold.commit.outcome import NotStarted
+from streamfold.deadline import Deadline
 from streamfold.settings import Settings
 
 SECONDS_A_DAY = 24 * 60 * 60
-TIME_OVER = "The invocation's time is nearly over; the record comes again."
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 
@@ -28,13 +27,11 @@ Learned = WeakKeyDictionary[Any, Any]
 
 
 @dataclass(slots=True)
-class Run:
-    """What processing needs of the world, and what it has learnt of it."""
+class Run(Deadline):
+    """One run over records: its settings, clock and deadline, and what it has learnt of the state."""
 
     settings: Settings
     clock: Callable[[], float] = time.time
-    pause: Callable[[float], None] = time.sleep
-    seconds_left: Callable[[], float] = lambda: float("inf")
     warn: Callable[[str], None] = lambda _: None  # is told of what is odd but not wrong, each thing once
     warned: set[object] = field(default_factory=set)
     learned: Learned = field(default_factory=WeakKeyDictionary)  # of states: lives as long as the process
@@ -47,29 +44,18 @@ class Run:
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes what kinds finish last, for the end of a replay
 
+    def __post_init__(self) -> None:
+        self.stop_seconds = self.settings.stop_seconds
+
     @property
-    def actions_max(self) -> int:
-        """How many writes a transaction has, for this store."""
+    def chunk_actions(self) -> int:
+        """Writes in one transaction."""
         return self.actions or self.settings.chunk_actions
 
-    def enough_time(self) -> bool:
-        """Whether something new may be started."""
-        return self.seconds_to_begin() > 0
-
-    def seconds_to_begin(self) -> float:
-        """How long something new may still be started."""
-        return self.seconds_left() - self.settings.stop_seconds
-
-    def begin(self) -> None:
-        """Raises ``NotStarted`` where nothing new may be started."""
-        if not self.enough_time():
-            raise NotStarted(TIME_OVER)
-
-    def wait(self, seconds: float) -> None:
-        """Pauses. Raises ``NotStarted`` at once where nothing new could be started behind the pause."""
-        if self.seconds_left() - seconds <= self.settings.stop_seconds:
-            raise NotStarted(TIME_OVER)
-        self.pause(seconds)
+    @property
+    def expires_at(self) -> int:
+        """The time to live of what is written now."""
+        return int(self.clock()) + self.settings.retention_days * SECONDS_A_DAY
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:

@@ -8,10 +8,11 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.batch.manifest import ROUNDS_MAX, Manifest, check_manifest, read_manifest
+from streamfold.batch.manifest import Manifest, check_manifest, read_manifest
 from streamfold.batch.process import check_application, process_event
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import ManifestError
+from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.run import Run
@@ -193,8 +194,8 @@ def test_another_s_write_in_between_is_taken_into_account():
 
 
 def test_a_manifest_that_others_write_all_the_time_is_given_up():
-    state = State(busy=ROUNDS_MAX)
-    with pytest.raises(ManifestError, match=f"The manifest of 'shop' could not be written in {ROUNDS_MAX} tries"):
+    state = State(busy=TRIES_MAX)
+    with pytest.raises(Contended, match=f"The manifest of 'shop' was written by others {TRIES_MAX} times in a row"):
         check(app(), state)
 
 

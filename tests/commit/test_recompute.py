@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top
 from streamfold.batch.process import process_event
 from streamfold.commit import recompute as settle
-from streamfold.commit.recompute import ROUNDS_MAX
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -255,7 +255,7 @@ class Refusing(MemoryEngine):
 
 
 @pytest.mark.parametrize("code", [CONDITION, *CONFLICT])
-@pytest.mark.parametrize(("times", "failures"), [(1, 0), (ROUNDS_MAX - 1, 0), (ROUNDS_MAX, 1)])
+@pytest.mark.parametrize(("times", "failures"), [(1, 0), (TRIES_MAX - 1, 0), (TRIES_MAX, 1)])
 def test_a_row_that_others_change_is_read_again_a_bounded_number_of_times(code, times, failures):
     games = Games(engine=Refusing(app_of(best).tables.values(), Reason(code), times))
     found = games.deliver(games.put("x", 7))

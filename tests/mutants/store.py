@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import recompute as settle
 from streamfold.commit import triage
+from streamfold.deadline import Deadline
 from streamfold.derivations.on import external
 from streamfold.engines import dynamodb, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
@@ -44,12 +45,7 @@ def _() -> Iterator[None]:
     tests=TROUBLE + "test_no_pause_is_longer_than_the_time_that_is_left",
 )
 def _() -> Iterator[None]:
-    until_done = dynamodb.until_done
-
-    def patient(work: Any, attempt: Any, pause: Any, seconds_left: Any, **how: Any) -> Any:
-        return until_done(work, attempt, pause, **how)
-
-    with patch.object(dynamodb, "until_done", patient):
+    with patch.object(Deadline, "wait", lambda self, seconds: self.pause(seconds)):
         yield
 
 

@@ -9,6 +9,7 @@ from boto3.dynamodb.conditions import Attr
 
 from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top
 from streamfold.batch.process import process_event
+from streamfold.deadline import Deadline
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, audit_item, average, filtered, has_more, history, item_key, rows, sharded, top
@@ -137,7 +138,8 @@ def test_what_is_no_number_says_how_its_shards_are_combined():
 
 
 def test_a_throttled_table_is_asked_after_pauses_and_not_for_ever(monkeypatch):
-    monkeypatch.setattr("streamfold.read.tables.time.sleep", (pauses := []).append)
+    pauses = []
+    monkeypatch.setattr("streamfold.read.tables.Deadline", lambda: Deadline(pause=pauses.append))
     with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
         sharded(Shards(answers=False), SALES, 2, day="1")
     assert len(pauses) == 7

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamfold.batch.knowledge import Knowledge, StoredForms
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, damaged, told
+from streamfold.errors import Contended, EngineUnavailable, damaged, told
 from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
 from streamfold.ledger.state_keys import forms_key
 from streamfold.routes.application import Application
@@ -19,7 +20,6 @@ from streamfold.routes.route import Target
 from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
-ROUNDS_MAX = 8
 NAMES_MAX = 500
 NAMES_BYTES_MAX = 32 * 1024
 """Attributes of a handler and target that are remembered, and their bytes as stored: a handler that makes up names as
@@ -61,9 +61,9 @@ def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> 
     fits = True
     try:
         for place, target in _by_place(app).items():
-            found = _found(app, target, knows.forms)
+            found, seen = _found(app, target, knows.forms), knows.forms.of(target.key)
             stored = knows.targets.setdefault(place, StoredForms())
-            fits = not _keep(forms_key(app.name, place), engine, stored, found, knows.forms.of(target.key)) and fits
+            fits = not _keep(forms_key(app.name, place), engine, stored, found, seen, run) and fits
             _warn(place, stored, found, run)
     except EngineUnavailable:
         return fits
@@ -71,9 +71,16 @@ def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> 
     return fits
 
 
-def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: FormsByHandler, shown: FormsByHandler) -> bool:
+def _keep(
+    key: StateKey,
+    engine: Engine,
+    stored: StoredForms,
+    found: FormsByHandler,
+    shown: FormsByHandler,
+    deadline: Deadline,
+) -> bool:
     """Notes what is found of a target; whether something clashes with what others noted, of which ``shown`` is told."""
-    for _ in range(ROUNDS_MAX):
+    for _ in deadline.tries():
         kinds, clashing = _merged(stored.forms, found)
         if kinds == stored.forms or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
             stored.revision += kinds != stored.forms
@@ -84,7 +91,7 @@ def _keep(key: StateKey, engine: Engine, stored: StoredForms, found: FormsByHand
             return bool(clashing)
         read = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
         stored.forms, stored.revision = read.forms, read.revision
-    raise EngineUnavailable(f"State item {told(key)} was written by others {ROUNDS_MAX} times in a row.")
+    raise Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
 
 
 def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:

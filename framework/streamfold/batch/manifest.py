@@ -11,18 +11,18 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.known_forms import forms_keys, learn
 from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines import Engine
-from streamfold.errors import ManifestError, damaged
+from streamfold.errors import Contended, damaged
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
-ROUNDS_MAX = 8
 APPLICATIONS_KEPT = 4
 PARTIAL, RETIRED = "partial", "retired"
 """Since when a handler may have missed items, and since when it is retired."""
@@ -61,6 +61,7 @@ def check_manifest(
     app: Application,
     engine: Engine,
     run: Run,
+    found: Knowledge,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
@@ -69,11 +70,11 @@ def check_manifest(
 
     ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
     gone or has another kind, group, source or target, and when a table is another or comes through another source and
-    the epoch is not higher.
+    the epoch is not higher; ``Contended`` when others write the manifest at every try.
     """
-    key, found = manifest_key(app.name), knowledge(run, app, engine)
+    key = manifest_key(app.name)
     keys = [key] if found.revision is not None else [key, *forms_keys(app)]
-    for _ in range(ROUNDS_MAX):
+    for _ in run.tries():
         read = engine.read_state(keys, consistent=True)
         before = Manifest.of(read.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
@@ -91,8 +92,8 @@ def check_manifest(
             found.revision = before.revision + (after != before)
             found.sources |= sources
         return found
-    raise ManifestError(
-        f"The manifest of {app.name!r} could not be written in {ROUNDS_MAX} tries: others write it at the same time."
+    raise Contended(
+        f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records come again."
     )
 
 

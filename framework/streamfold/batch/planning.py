@@ -52,7 +52,7 @@ class Batch:
         planned = Planned()
         for route, own in works.items():
             planned = planned.joined(derivation(route).plan(own, planning))
-        chunks = pack([*units, *planned.units], self.run.actions_max)
+        chunks = pack([*units, *planned.units], self.run.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
 
     @property

@@ -11,12 +11,11 @@ from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
 from streamfold.batch.report import Report, add_failures
-from streamfold.commit.committer import Committer, CommitWorld
+from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Outcome, add_counts
 from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.recompute import forget_left
-from streamfold.commit.sending import expires_at
 from streamfold.commit.triage import Triage
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Finishing, Work, derivation
@@ -77,16 +76,15 @@ def process_changes(
     except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
         return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
     with localcontext(EXACT):
-        triage = Triage(app.name, engine, run)
+        timed = Timed(engine, run)
+        triage = Triage(app.name, timed, run)
         batch = Batch(app, changes, engine, run, known, triage)
         plan = batch.plan()
-        if not keep_forms(app, engine, known, run):
+        if not keep_forms(app, timed, known, run):
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
             plan = batch.plan()
-        timed = triage.engine = Timed(engine, run)
         unsettled = batch.steps.unsettled
-        world = CommitWorld(expires_at(run), run.actions_max, run.wait)
-        outcome = Committer(timed, world, batch.steps.named, unsettled, triage, app.retired).run(plan)
+        outcome = Committer(timed, run, batch.steps.named, unsettled, triage, app.retired).run(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(app, timed, run, triage, unsettled)
         outcome += finish(plan.deferred, batch.heard, finishing)
@@ -158,7 +156,8 @@ def check_application(
     Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
     """
     _check_handlers(app, run.settings)
-    return check_manifest(app, engine, run, sources, write=write)
+    known = knowledge(run, app, engine)
+    return check_manifest(app, Timed(engine, run), run, known, sources, write=write)
 
 
 def _check_handlers(app: Application, settings: Settings) -> None:

@@ -6,7 +6,7 @@ Nothing is corrected by an opposite write: whatever an earlier attempt did or di
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, Held, Outcome, Tallies
 from streamfold.commit.plan import (
@@ -23,17 +23,27 @@ from streamfold.commit.plan import (
 )
 from streamfold.commit.recompute import NamedRows, Unsettled, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
-from streamfold.commit.sending import CONFLICT_TRIES_MAX, pause_seconds, throttled
+from streamfold.commit.sending import SENDS_MAX, by_table, is_throttled
+from streamfold.deadline import TRIES_MAX
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, is_fatal, told
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    RowTaken,
+    TableThrottled,
+    is_fatal,
+    told,
+)
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.reads import filled
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
+from streamfold.run import Run
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
-    THROTTLED,
     AddRow,
     DeleteRow,
     GuardedWrite,
@@ -47,8 +57,6 @@ from streamfold.writes.guarded import (
 )
 from streamfold.writes.sizes import too_large
 
-ROUNDS_MAX = 8
-"""Times that a unit is planned again before its records are reported."""
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 
@@ -64,16 +72,6 @@ class Attempt(NamedTuple):
     conflicts: int = 0
 
 
-class CommitWorld(NamedTuple):
-    """What the committer needs of the world, passed in so that tests can play it. ``pause`` raises ``NotStarted`` where
-    there is no time for it, as the engine does for its calls.
-    """
-
-    expires_at: int
-    actions: int
-    pause: Callable[[float], None]
-
-
 class Committer:
     """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished, and
     ``unsettled`` holds those that are known before.
@@ -85,7 +83,7 @@ class Committer:
     def __init__(
         self,
         engine: Engine,
-        world: CommitWorld,
+        world: Run,
         named: Callable[[Unit, LedgerItem], NamedRows],
         unsettled: Unsettled,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
@@ -134,7 +132,8 @@ class Committer:
             else:
                 self._refused(attempt, refused)
         except EngineError as error:
-            self._fail(attempt.chunk.units, error)
+            if not (is_fatal(error) and self._split_by_table(attempt)):
+                self._fail(attempt.chunk.units, error)
 
     def _succeed(self, attempt: Attempt) -> None:
         for unit in attempt.chunk.units:
@@ -161,17 +160,15 @@ class Committer:
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
         if CONDITION in codes:
-            if attempt.rounds >= ROUNDS_MAX:
-                self._fail(
-                    attempt.chunk.units,
-                    EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row; the record comes again."),
-                )
+            if attempt.rounds >= TRIES_MAX:
+                refusals = Contended(f"Refused {TRIES_MAX} times in a row; the record comes again.")
+                self._fail(attempt.chunk.units, refusals)
             else:
                 self._decide(attempt, refused)
-        elif codes <= set(CONFLICT) and attempt.conflicts < CONFLICT_TRIES_MAX:
-            self.world.pause(pause_seconds(codes, attempt.conflicts))
+        elif codes <= set(CONFLICT) and attempt.conflicts < SENDS_MAX:
+            self.world.back_off(attempt.conflicts, throttled=is_throttled(refused))
             self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
-        elif codes <= set(CONFLICT) and codes & THROTTLED:
+        elif codes <= set(CONFLICT) and is_throttled(refused):
             self._stop(attempt)
         else:
             self._split(attempt, refused)
@@ -179,7 +176,7 @@ class Committer:
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store stays throttled: every part that is sent would wait, and fail, likewise."""
         rest = [unit for each in (attempt, *self.waiting) for unit in each.chunk.units]
-        self._fail(rest + self.behind, throttled())
+        self._fail(rest + self.behind, TableThrottled())
         self.waiting.clear()
         self.behind.clear()
 
@@ -265,9 +262,23 @@ class Committer:
             attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
         self.waiting.extendleft(reversed(attempts))
 
+    def _split_by_table(self, attempt: Attempt) -> bool:
+        """Parts what writes to different tables, of which one may be missing or forbidden; whether there are such."""
+        groups: dict[Any, list[Unit]] = {}
+        for part in (part for unit in attempt.chunk.units for part in by_handler(unit)):
+            keys = [effect.key for effect in part.effects]
+            tables = frozenset(key[0] for key in keys if not isinstance(key, StateKey))
+            # The changes of an item keep their order for a handler that sees each of them.
+            groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+        if len(groups) == 1:
+            return False
+        chunks = [chunk for some in groups.values() for chunk in self._chunks(some, alone=False)]
+        self.waiting.extendleft(attempt._replace(chunk=chunk) for chunk in reversed(chunks))
+        return True
+
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in together for chunk in pack(some, self.world.actions)]
+        return [chunk for some in together for chunk in pack(some, self.world.chunk_actions)]
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
@@ -353,38 +364,37 @@ class Committer:
     def _put_rows(self, puts: Sequence[KeyedPut]) -> None:
         if not puts:
             return
-        error: EngineError = EngineUnavailable(
-            "The store did not take the row; it is written when the record comes again."
-        )
-        try:
-            unwritten = set(self.engine.insert_rows([put.row for put in puts]))
-        except EngineError as refused:
-            unwritten, error = {put.row.key for put in puts}, refused
-            if is_fatal(refused):
-                self.fatal = refused
+        rows: dict[RowKey, PutRow] = {}
         for put in puts:
-            if put.row.key in unwritten:
-                self.outcome.failed.append(Failed(put.change, put.route, error))
+            rows.setdefault(put.row.key, put.row)
+        refused = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
+        failed: dict[RowKey, EngineError] = {}
+        for keys, unwritten in by_table([*rows], lambda keys: self.engine.insert_rows([rows[key] for key in keys])):
+            if isinstance(unwritten, EngineError):
+                failed |= dict.fromkeys(keys, unwritten)
+                self.fatal = unwritten if is_fatal(unwritten) else self.fatal
+            else:
+                failed |= dict.fromkeys(unwritten, refused)
+        for put in puts:
+            if put.row.key in failed:
+                self.outcome.failed.append(Failed(put.change, put.route, failed[put.row.key]))
             else:
                 self.outcome.tally(put.route.name).written += 1
 
     def _remove_empty(self) -> None:
         rows = [key for key, contributors in self.unsettled.lowered.items() if contributors < 0]
-        if not rows:
-            return
-        try:
-            removed = self.engine.remove_empty(rows)
-        except EngineError as error:
-            self._report(Failed(*cause, error) for key in rows for cause in self.unsettled.causes[key])
-            return
-        for key in removed:
-            for name in {route.name for _, route in self.unsettled.causes[key]}:
-                self.outcome.tally(name).removed += 1
+        for keys, removed in by_table(rows, self.engine.remove_empty) if rows else ():
+            if isinstance(removed, EngineError):
+                self._report(Failed(*cause, removed) for key in keys for cause in self.unsettled.causes[key])
+                continue
+            for key in removed:
+                for name in {route.name for _, route in self.unsettled.causes[key]}:
+                    self.outcome.tally(name).removed += 1
 
     def _settle(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
         shown: set[RowKey] = set()
-        wrong = settle(self.engine, self.unsettled.moved, self.world.pause, shown)
+        wrong = settle(self.engine, self.unsettled.moved, self.world, shown)
         for key in shown - self.written:
             for name in {route.name for _, route in self.unsettled.causes[key]}:
                 self.outcome.tally(name).written += 1
@@ -409,7 +419,7 @@ class Committer:
             held, Held("An earlier change of the same item failed for this handler; the record comes again after it.")
         )
         rest = [unit for unit in attempt.chunk.units if unit not in held]
-        chunks = pack(rest, self.world.actions)
+        chunks = pack(rest, self.world.chunk_actions)
         self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 

@@ -4,13 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from streamfold.errors import EngineUnavailable, StreamfoldError
+from streamfold.errors import StreamfoldError
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
-
-
-class NotStarted(EngineUnavailable):  # an outcome, not a mistake
-    """Not attempted, because the invocation's time is nearly over; the record comes again."""
 
 
 class Held(StreamfoldError):  # noqa: N818 - an outcome, not a mistake

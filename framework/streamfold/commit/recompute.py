@@ -9,7 +9,7 @@ Where nothing that moved lies among the entries that count (up to the row's edge
 and neither entries are read nor the row is written.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
-from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
+from streamfold.commit.sending import may_pass, read_rows
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Engine, Entries
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP, is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.ledger.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
@@ -29,9 +30,6 @@ from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX, FORMS, Ordering
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import (
-    CONDITION,
-    CONFLICT,
-    THROTTLED,
     LeftBehind,
     Moved,
     RowKey,
@@ -43,8 +41,6 @@ from streamfold.writes.guarded import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-ROUNDS_MAX = 8
-"""Times that a row is read and written beside others that move its entries; then the records come again."""
 PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
 
@@ -192,23 +188,19 @@ class Shows(NamedTuple):
 
 
 def settle(
-    engine: Engine, touched: Touched, pause: Callable[[float], None], written: set[RowKey] | None = None
+    engine: Engine, touched: Touched, deadline: Deadline, written: set[RowKey] | None = None
 ) -> dict[RowKey, Exception]:
     """Settles rows whose entries moved; returns those for which that failed. ``written`` takes those that changed."""
     failed: dict[RowKey, Exception] = {}
     left, written = touched, set() if written is None else written
-    for number in range(ROUNDS_MAX if left else 0):
-        try:
-            if number:
-                pause(pause_seconds(CONFLICT[:1], number - 1))
+    try:
+        for _ in deadline.tries(TRIES_MAX if touched else 0):
             left = _round(engine, left, failed, written)
-        except EngineError as error:
-            return failed | dict.fromkeys(left, error)
-        if not left:
-            return failed
-    busy = EngineUnavailable(
-        f"Refused {ROUNDS_MAX} times in a row, because the row is changed or throttled; it comes again."
-    )
+            if not left:
+                break
+    except EngineError as error:
+        return failed | dict.fromkeys(left, error)
+    busy = Contended(f"Refused {TRIES_MAX} times in a row, because the row is changed or throttled; it comes again.")
     return failed | dict.fromkeys(left, busy)
 
 
@@ -217,7 +209,7 @@ def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], wr
 
     Where the store is throttled, the rows behind wait for the next round too.
     """
-    rows = engine.read_rows(touched)
+    rows = read_rows(engine, touched, failed)
     again: dict[RowKey, tuple[Moved, ...]] = {}
     for number, (key, moved) in enumerate(touched.items()):
         try:
@@ -247,9 +239,7 @@ def _settled(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]
         written.add(key)
         return True
     reason = next(reason for reason in refused.reasons if reason is not None)
-    if reason.code in THROTTLED:
-        raise throttled()
-    if reason.code != CONDITION and reason.code not in CONFLICT:
+    if not may_pass(reason):
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return False
 

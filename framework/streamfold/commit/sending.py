@@ -1,61 +1,81 @@
-"""A transaction of its own, sent until the store takes it or says why not; and how long to pause when others are in
-the way.
-"""
+"""A transaction of its own, sent until the store takes it or says why not, and what a refusal means."""
 
-import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from streamfold.engines import Engine
-from streamfold.errors import EngineUnavailable, HandlerError, told
-from streamfold.run import SECONDS_A_DAY, Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, GuardedWrite, Refused
+from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled, is_fatal, told
+from streamfold.run import Run
+from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, GuardedWrite, Reason, Refused, RowKey
 
-CONFLICT_TRIES_MAX = 4
-CONFLICT_SECONDS = 0.05
-"""First pause after a conflict, doubled each time. The SDK retries none (Developer Guide, transaction-apis)."""
-THROTTLE_FACTOR = 4
-"""How much longer the pauses are for a throttled table than for a conflict."""
+SENDS_MAX = 4
+"""Times that one transaction is sent beside others. The SDK retries no conflict (Developer Guide, transaction-apis)."""
 
-
-class TableThrottled(EngineUnavailable):
-    """Raised when the store was throttled at every try: what goes to the same table next would be, too."""
+T = TypeVar("T")
 
 
-def throttled() -> TableThrottled:
-    return TableThrottled("The store is throttled; what was not sent is sent when the record comes again.")
-
-
-def send(engine: Engine, writes: Sequence[GuardedWrite], world: Run) -> Refused | None:
+def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | None:
     """Sends writes as one transaction, again after a conflict; returns what a condition refused.
 
-    Raises ``EngineUnavailable`` after too many conflicts, ``TableThrottled`` if the last was a throttled table and no
-    conflict, ``HandlerError`` where the store will never take the writes.
+    Raises ``Contended`` after too many conflicts, ``TableThrottled`` if the last was a throttled table, and
+    ``HandlerError`` where the store will never take the writes.
     """
-    codes: set[str] = set()
-    for number in range(CONFLICT_TRIES_MAX):
+    throttled = False
+    for number in range(SENDS_MAX):
         if number:
-            world.wait(pause_seconds(codes, number - 1))
-        refused = engine.transact(writes, expires_at(world))
+            run.back_off(number - 1, throttled=throttled)
+        refused = engine.transact(writes, run.expires_at)
         if refused is None:
             return None
-        reasons = [reason for reason in refused.reasons if reason is not None]
-        codes = {reason.code for reason in reasons}
-        if CONDITION in codes:
+        if any(reason is not None and reason.code == CONDITION for reason in refused.reasons):
             return refused
-        if not codes <= set(CONFLICT):
-            first = next(reason for reason in reasons if reason.code not in CONFLICT)
-            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
-    if codes & THROTTLED:
-        raise throttled()
-    raise EngineUnavailable(f"Others are in the way: {CONFLICT_TRIES_MAX} conflicts in a row; the record comes again.")
+        check_passing(refused)
+        throttled = is_throttled(refused)
+    if throttled:
+        raise TableThrottled
+    raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record comes again.")
 
 
-def pause_seconds(codes: Collection[str], number: int) -> float:
-    """How long to wait after so many refusals, by their codes."""
-    factor = 1 if set(codes) == {CONFLICT[0]} else THROTTLE_FACTOR
-    return factor * CONFLICT_SECONDS * (1 << number) * (0.5 + random.random())  # noqa: S311 - jitter
+def check_passing(refused: Refused) -> None:
+    """Raises ``HandlerError`` for a write that the store will never take."""
+    for reason in refused.reasons:
+        if reason is not None and reason.code not in CONFLICT:
+            raise HandlerError(f"The store refused the write with {reason.code}: {told(reason.message)}")
 
 
-def expires_at(world: Run) -> int:
-    """The time to live of what is written now."""
-    return int(world.clock()) + world.settings.retention_days * SECONDS_A_DAY
+def is_throttled(refused: Refused) -> bool:
+    """Whether a table was throttled."""
+    return any(reason is not None and reason.code in THROTTLED for reason in refused.reasons)
+
+
+def may_pass(reason: Reason) -> bool:
+    """Whether another try may help, because others moved something. Raises ``TableThrottled`` for a throttled table."""
+    if reason.code in THROTTLED:
+        raise TableThrottled
+    return reason.code == CONDITION or reason.code in CONFLICT
+
+
+def by_table(
+    rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], T]
+) -> Iterator[tuple[Sequence[RowKey], T | EngineError]]:
+    """What a call answers for rows: for all together, or for each table where it is wrong for good for one of them."""
+    try:
+        yield rows, call(rows)
+    except EngineError as error:
+        tables = dict.fromkeys(row[0] for row in rows)
+        if not is_fatal(error) or len(tables) == 1:
+            yield rows, error
+            return
+        for table in tables:
+            yield from by_table([row for row in rows if row[0] == table], call)
+
+
+def read_rows(engine: Engine, keys: Iterable[RowKey], failed: dict[RowKey, Exception]) -> dict[RowKey, dict[str, Any]]:
+    """The rows of keys. ``failed`` takes those whose table cannot be read."""
+    rows: dict[RowKey, dict[str, Any]] = {}
+    for some, found in by_table([*keys], engine.read_rows):
+        if isinstance(found, EngineError):
+            failed.update(dict.fromkeys(some, found))
+        else:
+            rows.update(found)
+    return rows

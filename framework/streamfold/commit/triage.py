@@ -11,18 +11,19 @@ from decimal import DecimalException
 
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Failed, Held
-from streamfold.commit.sending import expires_at
 from streamfold.engines import Engine
 from streamfold.errors import (
     EngineError,
     EngineUnavailable,
     HandlerError,
     ImageError,
+    NotStarted,
     ParkingError,
     RecordError,
     RowTaken,
     StreamfoldError,
     SwitchedOff,
+    TableThrottled,
     Unprocessable,
     is_fatal,
     reason,
@@ -34,8 +35,6 @@ from streamfold.routes.policy import Policy
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
-ROUNDS_MAX = 3
-"""Times that an attempt is noted beside another process that notes one; then the record comes again uncounted."""
 TAKEN = Policy("park", attempts_max=3)
 """When a record is parked whose handler parks at once, and whose row is still another item's: that item's record, of
 another shard, may be on its way, and a delivery takes longer than that needs."""
@@ -59,6 +58,7 @@ class Triage:
         self.world = world
         self.parked: Counter[str] = Counter()
         self.first: dict[str, str] = {}
+        self._throttled: TableThrottled | None = None
         self._decided: dict[FailureMark, Failed | None] = {}
 
     def __call__(self, failed: Failed) -> Failed | None:
@@ -99,10 +99,16 @@ class Triage:
         if policy.attempts_max is None:
             return None
         key = event_key("attempt", self.application, route.name, change.item, change.identity_text)
-        for _ in range(ROUNDS_MAX):
-            before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
-            if self.engine.swap_state(key, {"ttl": expires_at(self.world)}, before):
-                return before + 1
+        if self._throttled:
+            raise self._throttled
+        try:
+            for _ in self.world.tries():
+                before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
+                if self.engine.swap_state(key, {"ttl": self.world.expires_at}, before):
+                    return before + 1
+        except TableThrottled as error:
+            self._throttled = error
+            raise
         return None
 
     def _age_seconds(self, change: Change) -> float:
@@ -116,8 +122,9 @@ class Triage:
         if self.world.parking is None:
             return Failed(change, route, _unparked(error, NO_PLACE))
         try:
+            self.world.begin()
             self.world.parking.park(self._document(failed, attempts))
-        except ParkingError as why:
+        except (NotStarted, ParkingError) as why:
             return Failed(change, route, _unparked(error, reason(why)))
         self.parked[route.name] += 1
         self.first.setdefault(route.name, str(Failure(change.sequence, change.name, None, error)))

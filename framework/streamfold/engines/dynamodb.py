@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import ActionRequest, Expression, Requests, state_attributes
@@ -23,8 +24,7 @@ from streamfold.engines.statements import (
     insertion,
     removal,
 )
-from streamfold.engines.tries import TRIES_MAX, until_done
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.key import KeyValue
 from streamfold.keys.real_names import check_real_names
 from streamfold.keys.table import STATE, Table
@@ -32,6 +32,7 @@ from streamfold.records.change import ItemKey
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
+    CONFLICT,
     VALIDATION,
     AbsentSource,
     GuardedWrite,
@@ -62,9 +63,8 @@ T = TypeVar("T")
 class DynamoEngine:
     """DynamoDB behind the engine protocol. ``tables`` maps logical names to the table and its real name.
 
-    ``regional`` makes the client of a table that is in another region, when that is first used. ``seconds_left`` is the
-    time in which a call may still be begun: no pause is longer, and behind it every call is ``EngineUnavailable`` but
-    for the notes of ``swap_state``, which say what was done already.
+    ``regional`` makes the client of a table that is in another region, when that is first used. After ``deadline`` no
+    call is begun but the notes of ``swap_state``, which say what was done already.
     """
 
     def __init__(
@@ -80,8 +80,7 @@ class DynamoEngine:
         self._regional = regional
         self._others: dict[str, Any] = {}
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
-        self._pause = pause
-        self.seconds_left: Callable[[], float] = lambda: float("inf")
+        self.deadline = Deadline(pause=pause)
 
     def close(self) -> None:
         for client in (self.client, *self._others.values()):
@@ -162,20 +161,19 @@ class DynamoEngine:
         A busy row is tried again; once one stays so, what follows is tried once, so that pauses do not add up.
         """
         answers: dict[RowKey, Answered] = {}
-
-        def attempt(keys: list[RowKey]) -> list[RowKey]:
-            answers.update(zip(keys, self._answers([statements[key] for key in keys]), strict=True))
-            return [key for key in keys if code(answers[key]) in BUSY]
-
         tries_max = TRIES_MAX
-        for some in _cut(statements, STATEMENTS_MAX):
-            try:
-                if until_done(some, attempt, self._pause, self.seconds_left, tries_max=tries_max):
+        try:
+            for keys in _cut(statements, STATEMENTS_MAX):
+                for _ in self.deadline.tries(tries_max):
+                    answers.update(zip(keys, self._answers([statements[key] for key in keys]), strict=True))
+                    keys = [key for key in keys if code(answers[key]) in BUSY]  # noqa: PLW2901 - what is left
+                    if not keys:
+                        break
+                else:
                     tries_max = 1
-            except EngineUnavailable:
-                if not answers:
-                    raise
-                break
+        except EngineUnavailable:
+            if not answers:
+                raise
         return answers
 
     def _answers(self, statements: list[Statement]) -> list[Answered]:
@@ -230,16 +228,15 @@ class DynamoEngine:
 
     def _get_some(self, requests: dict[str, Any]) -> list[StoredItem]:
         found: list[StoredItem] = []
-
-        def attempt(requests: dict[str, Any]) -> dict[str, Any]:
+        for _ in self.deadline.tries():
             answer = self._call(self.client.batch_get_item, RequestItems=requests)
             for items in answer["Responses"].values():
                 found.extend(items)
-            return answer.get("UnprocessedKeys") or {}
-
-        for table, left in until_done(requests, attempt, self._pause, self.seconds_left).items():
-            raise EngineUnavailable(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
-        return found
+            requests = answer.get("UnprocessedKeys") or {}
+            if not requests:
+                return found
+        ((table, left),) = requests.items()
+        raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         values = {":partition": {"S": wanted.partition}} | ({":after": {"S": wanted.after}} if wanted.after else {})
@@ -340,13 +337,13 @@ class DynamoEngine:
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
-            self._refused(error, 1)
-            raise EngineUnavailable(f"DynamoDB refused a call: {told(error)}") from error
+            codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
+            kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
+            raise kind(f"DynamoDB refused a call: {told(error)}") from error
 
     def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
-        """Makes a call, while there is time for it."""
-        if self.seconds_left() <= 0:
-            raise EngineUnavailable("The invocation's time is nearly over: no further call to DynamoDB is begun.")
+        """Makes a call. Raises ``NotStarted`` where there is no time for it."""
+        self.deadline.begin()
         try:
             return operation(**arguments)
         except BotoCoreError as error:
@@ -381,7 +378,8 @@ class DynamoEngine:
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
-        return missing_tables({real: self._client((name, "", None)) for name, (_, real) in tables})
+        clients = {real: self._client((name, "", None)) for name, (_, real) in tables}
+        return missing_tables(clients, self.deadline.enough_time)
 
 
 def _reason(reason: Mapping[str, Any]) -> Reason | None:

@@ -1,6 +1,6 @@
 """The low-level DynamoDB client: its time-outs, and what it means when no answer came."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
@@ -65,12 +65,13 @@ def table_id(client: Any, name: str) -> str | None:
     return found
 
 
-def missing_tables(clients: Mapping[str, Any]) -> EngineError:
+def missing_tables(clients: Mapping[str, Any], enough_time: Callable[[], bool]) -> EngineError:
     """The error for a table that DynamoDB does not have, out of these, each with its client: it does not say which.
 
-    Named are those that are not there; all, where it may not be asked (dynamodb:DescribeTable) or has them by now.
+    Named are those that are not there; all, where it may not be asked (dynamodb:DescribeTable), has them by now or
+    there is no time to ask.
     """
-    missing = [name for name, client in clients.items() if _is_missing(client, name)]
+    missing = [name for name, client in clients.items() if enough_time() and _is_missing(client, name)]
     which = missing[0] if missing else f"one of {', '.join(clients)}"
     what = f"A table is missing: {which} does not exist"
     if len(missing) > 1:

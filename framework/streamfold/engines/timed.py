@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from streamfold.deadline import Deadline
 from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.run import Run
 from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
 
 
@@ -18,9 +18,9 @@ class Timed:
     the commit can forget to look at the time, and none loses what the stages before it did.
     """
 
-    def __init__(self, engine: Engine, world: Run) -> None:
+    def __init__(self, engine: Engine, deadline: Deadline) -> None:
         self.engine = engine
-        self.begin = world.begin
+        self.begin = deadline.begin
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         self.begin()

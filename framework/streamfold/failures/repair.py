@@ -17,12 +17,13 @@ from streamfold.batch.process import check_application
 from streamfold.commit.plan import without_row
 from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
-from streamfold.commit.sending import expires_at, pause_seconds
+from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
+from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
-from streamfold.errors import EngineUnavailable, HandlerError, Unprocessable, is_fatal, told
+from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, repaired
@@ -33,10 +34,7 @@ from streamfold.records.values import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
-
-ROUNDS_MAX = 8
-"""Times that an item is read and written until a repair gives up: the pages of a large step, and refusals."""
+from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
 
 class Repaired(NamedTuple):
@@ -127,8 +125,8 @@ class Repair:
                 raise
             return Repaired(work.item, work.route.name, error=explained(work.route, error))
         tally = outcome.tally(work.route.name)
-        error = next((failed.error for failed in outcome.failed), None)
-        return Repaired(work.item, work.route.name, tally.written, tally.removed, error=error)
+        wrong = next((failed.error for failed in outcome.failed), None)
+        return Repaired(work.item, work.route.name, tally.written, tally.removed, error=wrong)
 
     def _part(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
         try:
@@ -143,16 +141,16 @@ class Repair:
         odd = OddRows()
         if not self.dry_run:
             check_application(self.app, self.engine, self.world)
-        for number in range(ROUNDS_MAX):
+        for number in range(TRIES_MAX):
             known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._finished(planned, work.route, after, NamedRows())
-            if not keep_forms(self.app, self.engine, self.knows, self.world):
+            if not keep_forms(self.app, self.timed, self.knows, self.world):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
-            refused = self.timed.transact(writes, expires_at(self.world))
+            refused = self.timed.transact(writes, self.world.expires_at)
             if refused is not None:
                 self._decide(writes, refused, number, odd)
                 continue
@@ -163,14 +161,14 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in settle(self.timed, named.moved, self.world.wait).values():
+                for error in settle(self.timed, named.moved, self.world).values():
                     raise error
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 done = self._finished(done, work.route, after, named)
                 self._forget_left(transition, odd)
                 return done
-        raise EngineUnavailable(
-            f"Refused {ROUNDS_MAX} times in a row, because others change the item or its rows; do it again later."
+        raise Contended(
+            f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
         )
 
     def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
@@ -218,12 +216,8 @@ class Repair:
                 raise not_the_owner(write, reason)
         if failing:
             return
-        reasons = [reason for reason in refused.reasons if reason is not None]
-        codes = {reason.code for reason in reasons}
-        if not codes <= set(CONFLICT):
-            first = next(reason for reason in reasons if reason.code not in CONFLICT)
-            raise HandlerError(f"The store refused the write with {first.code}: {told(first.message)}")
-        self.world.wait(pause_seconds(codes, number))
+        check_passing(refused)
+        self.world.back_off(number, throttled=is_throttled(refused))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes those of the rows that nothing contributes to any more; returns how many were removed."""

@@ -1,10 +1,9 @@
 """Reading through boto3: a resource's table with plain values, or a client with DynamoDB attribute values."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.engines.tries import TRIES_MAX, until_done
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.records.values import decode, encode
 
 BotoTable = Any
@@ -34,15 +33,13 @@ def read_keys(table: TablePlace, keys: Sequence[Mapping[str, Any]]) -> Iterator[
     client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
     wanted: Any = {name: {"Keys": [_coded(key, encode) for key in keys] if is_client else list(keys)}}
     found: list[PlainRow] = []
-
-    def attempt(wanted: Any) -> Any:
+    for _ in Deadline().tries():
         answer = client.batch_get_item(RequestItems=wanted)
         found.extend(answer["Responses"].get(name, ()))
-        return answer.get("UnprocessedKeys")
-
-    if until_done(wanted, attempt, time.sleep):
-        raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
-    return (_coded(item, decode) for item in found) if is_client else iter(found)
+        wanted = answer.get("UnprocessedKeys")
+        if not wanted:
+            return (_coded(item, decode) for item in found) if is_client else iter(found)
+    raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
 
 
 def _coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes
 from streamfold.commit.failure import Failure
-from streamfold.commit.outcome import Held, NotStarted
+from streamfold.commit.outcome import Held
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change

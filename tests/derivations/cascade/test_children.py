@@ -9,10 +9,9 @@ from streamfold import Add, App, Count, Key, Router, Row
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import plan_changes, process_event
 from streamfold.batch.report import merge
-from streamfold.commit.outcome import NotStarted
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, HandlerError
+from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
@@ -253,11 +252,10 @@ def test_two_invocations_share_a_cascade(app, engine):
 @pytest.mark.parametrize(
     ("answers", "error", "text"),
     [
-        ([CONDITION] * 9, EngineUnavailable, "Refused 8 times in a row, because others change the children."),
+        ([CONDITION] * 9, Contended, "Refused 8 times in a row, because others change the children."),
         ([VALIDATION], HandlerError, "The store refused the write with ValidationError: no"),
-        ([EngineUnavailable("no answer")], EngineUnavailable, "no answer"),
     ],
-    ids=["refused", "refused for good", "no answer"],
+    ids=["refused", "refused for good"],
 )
 def test_a_cascade_that_fails_is_reported_and_leaves_the_others_alone(app, answers, error, text):
     with closing(Store(app, answers)) as engine:
@@ -267,6 +265,15 @@ def test_a_cascade_that_fails_is_reported_and_leaves_the_others_alone(app, answe
         assert (failure.sequence, type(failure.error)) == ("5", error)
         assert text in str(failure)
         assert (len(engine.left()), engine.left("ORDER#2")) == (3, [])
+
+
+def test_a_table_that_does_not_answer_loses_no_children_of_further_items(app):
+    with closing(Store(app, [EngineUnavailable("no answer")])) as engine:
+        engine.put(*items_of(3), *items_of(3, "ORDER#2"))
+        report = play(app, engine, removal(), record(item("ORDER#2"), None, 6))
+        assert [str(failure.error) for failure in report.failures] == ["no answer"] * 2
+        assert len(engine.left()) == len(engine.left("ORDER#2")) == 3
+        assert not play(app, engine, removal(), record(item("ORDER#2"), None, 6)).failures
 
 
 def test_removed_children_drive_the_handlers_that_read_them_once(app, engine):

@@ -8,10 +8,9 @@ from moto import mock_aws
 
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.batch.process import plan_changes, process_event
-from streamfold.commit.outcome import NotStarted
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, NotStarted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode
 from streamfold.run import Run
@@ -164,12 +163,10 @@ def test_a_copy_is_tried_again_after_conflicts(app, refusing):
 @pytest.mark.parametrize(
     ("answers", "error", "text"),
     [
-        ([CONFLICT[0]] * 4, EngineUnavailable, "4 conflicts in a row"),
+        ([CONFLICT[0]] * 4, Contended, "4 conflicts in a row"),
         ([VALIDATION], HandlerError, "The store refused the write with ValidationError: no"),
-        ([EngineUnavailable("no answer")], EngineUnavailable, "Table 'copies' did not take the copy: no answer"),
-        ([EngineError("no such region")], EngineUnavailable, "Table 'copies' did not take the copy: no such region"),
     ],
-    ids=["conflicts", "refused for good", "no answer", "away"],
+    ids=["conflicts", "refused for good"],
 )
 def test_a_copy_that_fails_is_reported_and_leaves_the_others_alone(app, refusing, answers, error, text):
     refusing.answers = answers
@@ -178,6 +175,18 @@ def test_a_copy_that_fails_is_reported_and_leaves_the_others_alone(app, refusing
     assert (failure.sequence, type(failure.error)) == ("1", error)
     assert text in str(failure)
     assert copy_in(refusing, ("copies", "ORDER#2", "METADATA"))["total"] == 2
+
+
+@pytest.mark.parametrize("error", [EngineUnavailable("no answer"), EngineError("no such region")])
+def test_a_table_that_is_away_is_sent_no_more_copies_of_the_batch(app, refusing, error):
+    refusing.answers = [error]
+    batch = [record(None, order(total=1), 1), record(None, item("ORDER#2", total=2), 2)]
+    failures = play(app, refusing, *batch).failures
+    assert {type(failure.error) for failure in failures} == {EngineUnavailable}
+    assert {str(failure.error) for failure in failures} == {f"Table 'copies' did not take the copy: {error}"}
+    assert [failure.sequence for failure in failures] == ["1", "2"]
+    assert copy_in(refusing, ("copies", "ORDER#2", "METADATA")) is None
+    assert play(app, refusing, *batch).failures == []
 
 
 def test_no_copy_is_begun_when_time_is_nearly_over(app, engine):

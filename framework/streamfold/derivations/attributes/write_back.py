@@ -5,26 +5,24 @@ of it, and then both are read again. A copy that a slower process writes over a 
 own record brings it here again, as does an item that appears later, or is put without the attributes or with old ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.recompute import Cause
-from streamfold.commit.sending import TableThrottled, pause_seconds, throttled
+from streamfold.commit.sending import may_pass, read_rows
+from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
 from streamfold.derivations.attributes.stored import Truth, truth_of
 from streamfold.derivations.derivation import Finishing, Work
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, shown, told
+from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, shown, told
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, RowKey, UpdateSource
-
-ROUNDS_MAX = 8
-"""Times that an item is read and written beside others that change it; then the records come again."""
+from streamfold.writes.guarded import RowKey, UpdateSource
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class Upkeep:
 
     def run(self, engine: Engine, world: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = keep_up(engine, self.application, self.bearers, world.wait)
+        errors = keep_up(engine, self.application, self.bearers, world)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -93,7 +91,7 @@ def truths_of(application: Application, item: ItemKey) -> tuple[Truth, ...]:
 def write_back_item(item: ItemKey, finishing: Finishing) -> None:
     """Brings one item up to date. Raises what made that fail."""
     bearers = {item: Bearer(truths_of(finishing.application, item), retire=True)}
-    for error in keep_up(finishing.engine, finishing.application, bearers, finishing.run.wait).values():
+    for error in keep_up(finishing.engine, finishing.application, bearers, finishing.run).values():
         raise error
 
 
@@ -105,30 +103,29 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def keep_up(
-    engine: Engine, application: Application, bearers: Bearers, pause: Callable[[float], None]
-) -> dict[ItemKey, Exception]:
+def keep_up(engine: Engine, application: Application, bearers: Bearers, deadline: Deadline) -> dict[ItemKey, Exception]:
     """Brings items up to date with their truths; returns those for which that failed."""
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
     left, refused = bearers, False
-    for number in range(ROUNDS_MAX if left else 0):
-        try:
+    try:
+        for number in range(TRIES_MAX if left else 0):
             if refused:
-                pause(pause_seconds(CONFLICT[:1], number - 1))
+                deadline.back_off(number - 1)
             left, refused = _round(engine, own, left, failed)
-        except EngineError as error:
-            return failed | dict.fromkeys(left, error)
-        if not left:
-            return failed
-    busy = EngineUnavailable(f"Written {ROUNDS_MAX} times in a row, because others change the item; it comes again.")
+            if not left:
+                break
+    except EngineError as error:
+        return failed | dict.fromkeys(left, error)
+    busy = Contended(f"Written {TRIES_MAX} times in a row, because others change the item; it comes again.")
     return failed | dict.fromkeys(left, busy)
 
 
 def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
     """The items that were written and are to be looked at again, and whether a write was refused."""
-    items = engine.read_rows(bearers)
+    items = read_rows(engine, bearers, failed)
+    bearers = {item: bearer for item, bearer in bearers.items() if item not in failed}
     rows = engine.read_rows(truth.row(item[1:]) for item, bearer in bearers.items() for truth in bearer.truths)
     again: dict[ItemKey, Bearer] = {}
     any_refused = False
@@ -157,9 +154,7 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     if refused is None:
         return False
     (reason,) = refused.reasons
-    if reason is not None and reason.code in THROTTLED:
-        raise throttled()
-    if reason is not None and reason.code != CONDITION and reason.code not in CONFLICT:
+    if reason is not None and not may_pass(reason):
         raise HandlerError(
             f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {told(reason.message)}"
         )

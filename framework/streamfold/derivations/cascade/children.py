@@ -9,12 +9,13 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, NotStarted, Outcome, Tallies
-from streamfold.commit.sending import TableThrottled, send
+from streamfold.commit.outcome import Failed, Outcome, Tallies
+from streamfold.commit.sending import send
+from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.cascade.declared import children_of, is_child, sort_prefix
 from streamfold.derivations.derivation import Finishing
 from streamfold.engines import Page
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError
+from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, is_of_table
 from streamfold.keys.key import Key
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
@@ -23,8 +24,6 @@ from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
-ROUNDS_MAX = 8
-"""Times that a page is read again, because its children or its cursor changed, before the record is reported."""
 PAGES_MAX = 10_000
 """Pages that one invocation removes for one parent; the rest goes on when the record comes again."""
 GUARDS = 2
@@ -72,7 +71,8 @@ class CascadeCursor(NamedTuple):
 class Children:
     """Removes the children of items that are gone; one parent that fails leaves the others alone.
 
-    A table that is throttled loses no more children in this batch: every further page would wait and fail likewise.
+    A table that does not answer, or refuses for good, loses no more children in this batch: every further page would
+    wait and fail likewise.
 
     Parents that exist again are counted: what is left of their children stays.
     """
@@ -81,23 +81,23 @@ class Children:
         self.application = finishing.application.name
         self.engine = finishing.engine
         self.world = finishing.run
-        self.limit = max(finishing.run.actions_max - GUARDS, 1)
+        self.limit = max(finishing.run.chunk_actions - GUARDS, 1)
         self.triage = finishing.triage
         self.outcome = outcome
 
     def remove(self, parents: Iterable[Removed]) -> Outcome:
         """Removes the children of these parents."""
-        throttled: dict[str, TableThrottled] = {}
+        away: dict[str, EngineError] = {}
         for removed in parents:
             table = removed.changes[-1].table.name
             try:
-                if table in throttled:
-                    raise throttled[table]
+                if table in away:
+                    raise away[table]
                 self._remove(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
-                if isinstance(error, TableThrottled):
-                    throttled[table] = error
+                if is_of_table(error):
+                    away[table] = error
                 failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
                 self.outcome.failed += [failed for failed in failures if failed is not None]
         return self.outcome
@@ -119,9 +119,10 @@ class Children:
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
                 return
+            self.world.back_off(rounds)
             rounds += 1
-            if rounds > ROUNDS_MAX:
-                raise EngineUnavailable(f"Refused {ROUNDS_MAX} times in a row, because others change the children.")
+            if rounds > TRIES_MAX:
+                raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
             cursor = self._cursor(place)
         raise NotStarted(
             f"{PAGES_MAX} pages of children were removed; the cascade goes on when the record comes again."

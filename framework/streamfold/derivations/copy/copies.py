@@ -7,11 +7,20 @@ transaction joins a copy with anything else, so its table may be in another regi
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamfold.commit.outcome import Failed, NotStarted, Outcome
+from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
-from streamfold.commit.sending import TableThrottled, send
+from streamfold.commit.sending import send
 from streamfold.derivations.derivation import Finishing
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, reason
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    NotStarted,
+    TableThrottled,
+    is_of_table,
+    reason,
+)
 from streamfold.keys.table import VERSION
 from streamfold.records.change import Change
 from streamfold.records.values import LEGACY_REPLICATION_PREFIX
@@ -55,7 +64,8 @@ class Copied(NamedTuple):
 class Copies:
     """Writes the copies of a batch, one by one; one that fails leaves the others alone.
 
-    A table that is throttled takes no more of this batch: every further copy into it would wait and fail likewise.
+    A table that does not answer, or refuses for good, takes no more of this batch: every further copy into it would
+    wait and fail likewise.
     """
 
     def __init__(self, finishing: Finishing) -> None:
@@ -66,20 +76,26 @@ class Copies:
 
     def write(self, copies: Iterable[Copied]) -> Outcome:
         """Writes these copies."""
-        throttled: dict[str, TableThrottled] = {}
+        away: dict[str, EngineError] = {}
         for copy in copies:
             table = copy.row.key[0]
-            try:
-                if table in throttled:
-                    raise throttled[table]
-                self._write(copy)
-            except (HandlerError, NotStarted, TableThrottled) as error:
-                if isinstance(error, TableThrottled):
-                    throttled[table] = error
-                self._fail(copy, error)
-            except EngineError as error:  # another region may be away while all else goes on
-                self._fail(copy, EngineUnavailable(f"Table {table!r} did not take the copy: {reason(error)}"))
+            error = away.get(table) or self._error(copy)
+            if is_of_table(error):
+                away[table] = error
+            if error is not None:
+                failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
+                self.outcome.failed += [failed for failed in failures if failed is not None]
         return self.outcome
+
+    def _error(self, copy: Copied) -> Exception | None:
+        """Writes a copy, or returns why that failed."""
+        try:
+            self._write(copy)
+        except (Contended, HandlerError, NotStarted, TableThrottled) as error:
+            return error
+        except EngineError as error:  # another region may be away while all else goes on
+            return EngineUnavailable(f"Table {copy.row.key[0]!r} did not take the copy: {reason(error)}")
+        return None
 
     def _write(self, copy: Copied) -> None:
         refused = send(self.engine, [copy.row], self.world)
@@ -92,7 +108,3 @@ class Copies:
         if reason is not None and not is_stale(copy.row, reason):
             raise not_its_row(copy.route, copy.row, reason)
         tallies.unchanged += 1
-
-    def _fail(self, copy: Copied, error: Exception) -> None:
-        failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
-        self.outcome.failed += [failed for failed in failures if failed is not None]

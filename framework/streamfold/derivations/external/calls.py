@@ -16,9 +16,11 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
+from streamfold.deadline import Deadline
 from streamfold.derivations.yielded import stopped
 from streamfold.engines import Engine
-from streamfold.errors import EngineError, EngineUnavailable, told
+from streamfold.engines.timed import Timed
+from streamfold.errors import EngineError, EngineUnavailable, is_of_table, told
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
@@ -40,9 +42,12 @@ class ExternalCalls:
         self.application = application
         self.engine = engine
         self.world = world
+        self.away: EngineError | None = None
 
     def call(self, route: Route, change: Change, fields: Fields) -> Exception | None:
         """Calls a handler for a change unless that was done before; returns what it, or the guard, raised."""
+        if self.away is not None:
+            return self.away
         assert route.function is not None
         function = route.function
         arguments = route.asked(fields)
@@ -61,12 +66,17 @@ class ExternalCalls:
             lambda_context=self.world.context or _Local(),  # type: ignore[arg-type]  # only this method is used
         )
         guarded = idempotent_function(
-            run, data_keyword_argument="event", persistence_store=StateLayer(self.engine, key), config=config
+            run,
+            data_keyword_argument="event",
+            persistence_store=StateLayer(self.engine, key, self.world),
+            config=config,
         )
         try:
             guarded(event=f"{key.pk}/{key.sk}")
         except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
             cause = error.__cause__
+            if is_of_table(cause):
+                self.away = cause
             return cause if isinstance(cause, EngineError) else EngineUnavailable(told(error))
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
             return error
@@ -83,19 +93,21 @@ class _Local:
 class StateLayer(BasePersistenceLayer):
     """Keeps the idempotency record of one event as an item of the state table."""
 
-    def __init__(self, engine: Engine, key: StateKey) -> None:
+    def __init__(self, engine: Engine, key: StateKey, deadline: Deadline) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.engine = engine
+        self.timed = Timed(engine, deadline)
         self.key = key
         self.revision = 0
         self.expires_at = 0
 
     def _put_record(self, data_record: DataRecord) -> None:
-        stored = self.engine.read_state([self.key]).get(self.key, {})
+        stored = self.timed.read_state([self.key]).get(self.key, {})
         self.revision, self.expires_at = int(stored.get("r", 0)), data_record.expiry_timestamp or 0
         attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
         if data_record.in_progress_expiry_timestamp is not None:
             attributes["until"] = data_record.in_progress_expiry_timestamp
+        self.timed.begin()  # only the notes of a call that was made are written however late
         if (stored and not _may_run(stored)) or not self._swap(attributes):
             raise IdempotencyItemAlreadyExistsError
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from streamfold.commit.outcome import HELD, Failed, Held, NotStarted, Outcome
+from streamfold.commit.outcome import HELD, Failed, Held, Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Finishing, Planned, Planning, Said, Work
@@ -11,7 +11,6 @@ from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
-from streamfold.run import TIME_OVER
 
 if TYPE_CHECKING:
     from streamfold.records.change import ItemKey
@@ -60,8 +59,6 @@ class External(OnChanges):
             (change,), route = call.changes, call.route
             if (route.name, change.item) in held:
                 outcome.failed.append(Failed(change, route, Held(HELD)))
-            elif not finishing.run.enough_time():
-                outcome.failed.append(Failed(change, route, NotStarted(TIME_OVER)))
             elif (error := calls.call(route, change, call.fields)) is not None:
                 failed = finishing.triage(Failed(change, route, explained(route, error)))
                 if failed is not None:
