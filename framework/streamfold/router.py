@@ -34,7 +34,7 @@ class OnOptions(TypedDict, total=False):
     changed: Collection[str]
     expired: bool | None
     name: str | None
-    function: str
+    group: str
     on_error: OnError
     attempts_max: int | None
     age_seconds_max: int | None
@@ -82,7 +82,7 @@ class Router(Lifecycle):
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
     ``name`` its identity in ledger, claims and metrics (the function's name by default; it must stay when code moves),
-    ``function`` the group that says which deployed function runs it. ``on_error`` says what becomes of a record that
+    ``group`` the group that says which deployed function runs it. ``on_error`` says what becomes of a record that
     the handler cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
     ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
@@ -96,7 +96,7 @@ class Router(Lifecycle):
         *sources: Key,
         into: Into,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         shards: int | None = None,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
@@ -109,7 +109,7 @@ class Router(Lifecycle):
         as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` reads them as one.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
-        return self._ledger("view", sources, into, name, function, policy, shards)
+        return self._ledger("view", sources, into, name, group, policy, shards)
 
     @_with_targets
     def index(  # noqa: PLR0913 - as for ``on``
@@ -120,7 +120,7 @@ class Router(Lifecycle):
         by: str | None = None,
         on_conflict: OnConflict | Key = "report",
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -135,7 +135,7 @@ class Router(Lifecycle):
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
         declared = unique, by, on_conflict
-        return self._ledger("index", sources, into, name, function, policy, unique=declared)
+        return self._ledger("index", sources, into, name, group, policy, unique=declared)
 
     def audit(  # noqa: PLR0913 - as for ``on``
         self,
@@ -149,7 +149,7 @@ class Router(Lifecycle):
         versions: Key | None = None,
         latest: Key | None = None,
         name: str = "audit",
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -172,7 +172,7 @@ class Router(Lifecycle):
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        route = Route(name, "audit", keys, targets, None, at, function, recorded=recorded, policy=policy)
+        route = Route(name, "audit", keys, targets, None, at, group, recorded=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:
             from streamfold.derivations.audit.numbered import (
@@ -209,7 +209,7 @@ class Router(Lifecycle):
         changed: Collection[str] = (),
         expired: bool | None = None,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -237,7 +237,7 @@ class Router(Lifecycle):
                 _no_targets(into, at) if external else _targets(into, at),
                 handler,
                 at,
-                function,
+                group,
                 wanted_fields(handler, keys),
                 _events(events, at, expired=expired),
                 _names(changed, "changed", at),
@@ -255,7 +255,7 @@ class Router(Lifecycle):
         *sources: Key,
         of: Key | None = None,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -271,7 +271,7 @@ class Router(Lifecycle):
         policy = Policy(on_error, attempts_max, age_seconds_max)
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
-        return self._ledger("attributes", sources, (), name, function, policy, of=of)
+        return self._ledger("attributes", sources, (), name, group, policy, of=of)
 
     def _ledger(  # noqa: PLR0913 - as for ``on``
         self,
@@ -313,7 +313,7 @@ class Router(Lifecycle):
         return declare
 
     def _add(self, route: Route) -> None:
-        for what, value in (("name", route.name), ("function", route.group)):
+        for what, value in (("name", route.name), ("group", route.group)):
             if not is_name(value):
                 raise DeclarationError(
                     f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "

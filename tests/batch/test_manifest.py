@@ -139,7 +139,7 @@ def test_a_handler_that_is_declared_again_is_partial_since_it_was_retired():
     ("before", "now", "what"),
     [
         ({}, {"kind": "index", "into": OWN}, "its kind from 'view' to 'index'"),
-        ({}, {"function": "slow"}, "its group from 'main' to 'slow'"),
+        ({}, {"group": "slow"}, "its group from 'main' to 'slow'"),
         ({"into": [TOTAL, SECOND]}, {}, "its targets from 'main: TOTAL / X, main: SECOND / X' to 'main: TOTAL / X'"),
         ({}, {"into": SECOND}, "its targets from 'main: TOTAL / X' to 'main: SECOND / X'"),
     ],

@@ -405,18 +405,18 @@ def test_records_that_the_state_holds_are_counted(app, engine, source):
 def test_only_the_handlers_of_the_functions_group_run(source):
     router = Router()
 
-    @router.view(ITEM, into=TOTAL, function="totals")
+    @router.view(ITEM, into=TOTAL, group="totals")
     def order_total(item):
         yield Row(total=Sum(item["price"]))
 
-    @router.on(ITEM, into=CHANGES, function="counts")
+    @router.on(ITEM, into=CHANGES, group="counts")
     def changes(change):
         yield Add(changes=1)
 
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(function="counts")))
+    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(group="counts")))
 
     assert stored(app, engine) == {("main", "CHANGES", "TOTAL"): {"changes": 1}}
 
@@ -579,8 +579,8 @@ def test_a_view_that_gets_a_neighbour_never_wipes_what_the_neighbour_wrote(sourc
 
 
 def test_a_group_that_no_handler_is_of_is_refused_and_acknowledges_nothing(app, engine, source):
-    with pytest.raises(SettingsError, match="STREAMFOLD_FUNCTION='mian' is no group of 'shop': expected main"):
-        app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(function="mian"))
+    with pytest.raises(SettingsError, match="STREAMFOLD_GROUP='mian' is no group of 'shop': expected main"):
+        app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(group="mian"))
 
 
 class Stopped(BaseException):

@@ -34,7 +34,7 @@ def moved(change):
 
 
 def test_a_copy_is_noted_with_the_keys_of_its_sources_in_the_other_table(router):
-    router.copy(ORDER, ORDER_ITEM, to=COPIES, name="abroad", function="slow", on_error="park")
+    router.copy(ORDER, ORDER_ITEM, to=COPIES, name="abroad", group="slow", on_error="park")
     (route,) = router.routes
     assert (route.kind, route.name, route.group, route.guard) == ("copy", "abroad", "slow", "row guard")
     assert route.sources == (ORDER, ORDER_ITEM)
@@ -116,7 +116,7 @@ def cascading(router, *parents, children):
 
 
 def test_a_cascade_is_noted_with_its_parents_and_children(router):
-    router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", function="slow", on_error="park")
+    router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", group="slow", on_error="park")
     (route,) = App("shop", routers=[router]).routes
     assert (route.kind, route.name, route.group, route.into) == ("cascade", "below", "slow", ())
     assert (route.sources, route.children, route.events) == ((ORDER,), (ORDER_ITEM,), {"REMOVE"})

@@ -69,7 +69,7 @@ def make_app(mails):
         else:
             yield Put(price=change.new["price"])
 
-    @router.on(ORDER, external=True, function="mail")
+    @router.on(ORDER, external=True, group="mail")
     def mail(change, order_id):
         mails.append(order_id)
 
@@ -304,7 +304,7 @@ def test_an_item_that_no_handler_reads_is_told(shop):
     [
         ("mail", {}, "The handler is external: --external calls it."),
         ("total", {"handlers_off": ("total",)}, "The handler is switched off, STREAMFOLD_HANDLERS_OFF."),
-        ("total", {"function": "mail"}, "The handler is of group 'main', and STREAMFOLD_FUNCTION is 'mail'."),
+        ("total", {"group": "mail"}, "The handler is of group 'main', and STREAMFOLD_GROUP is 'mail'."),
     ],
 )
 def test_a_handler_that_is_not_run_is_told_and_left_over(shop, handler, settings, why):

@@ -166,7 +166,7 @@ class Batch:
         dispatch = self.app.dispatch.get(item[0])
         found = dispatch.find(*item[1:]) if dispatch else []
         work = self.work[item] = ItemWork(item, {}, [])
-        group, off, only = self.world.settings.function, self.world.settings.handlers_off, self.world.handlers
+        group, off, only = self.world.settings.group, self.world.settings.handlers_off, self.world.handlers
         for entry, fields in found:
             if entry.bears:
                 # A handler that is switched off is not called; what it derived before is still kept on its items.

@@ -31,7 +31,7 @@ class Lifecycle:
         *sources: Key,
         to: Table,
         name: str = "copy",
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -47,14 +47,14 @@ class Lifecycle:
         keys = source_keys(sources, "copy", at)
         targets = _copies(keys, to, at)
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.copy", at)
-        self._add(Route(name, "copy", keys, targets, None, at, function, policy=policy))
+        self._add(Route(name, "copy", keys, targets, None, at, group, policy=policy))
 
     def cascade(
         self,
         *parents: Key,
         children: Sequence[Key],
         name: str = "cascade",
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -75,14 +75,14 @@ class Lifecycle:
             )
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.cascade", at)
         below = tuple(dict.fromkeys(children))
-        self._add(Route(name, "cascade", keys, (), None, at, function, events=REMOVALS, children=below, policy=policy))
+        self._add(Route(name, "cascade", keys, (), None, at, group, events=REMOVALS, children=below, policy=policy))
 
     def archive(
         self,
         *sources: Key,
         to: str,
         name: str = "archive",
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -97,7 +97,7 @@ class Lifecycle:
         if not is_place(to):
             raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.archive", at)
-        self._add(Route(name, "archive", keys, (), None, at, function, events=REMOVALS, place=to, policy=policy))
+        self._add(Route(name, "archive", keys, (), None, at, group, events=REMOVALS, place=to, policy=policy))
 
 
 def is_place(text: object) -> bool:
