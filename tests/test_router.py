@@ -198,9 +198,9 @@ def test_a_call_without_a_target_shows_the_sources_themselves(kind):
     assert str(caught.value).endswith(f"\n    @router.{kind}({ORDER!r}, {ORDER_ITEM!r}, into=TARGET)")
 
 
-def test_a_forgotten_yield_is_refused_by_every_decorator():
+def test_a_handler_that_gives_nothing_is_refused_by_every_decorator():
     for decorator in DECORATORS:
-        with pytest.raises(DeclarationError, match="never yields"):
+        with pytest.raises(DeclarationError, match="never returns or yields"):
             decorator(send_mail)
 
 

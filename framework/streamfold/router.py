@@ -3,7 +3,7 @@
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
@@ -18,13 +18,16 @@ from streamfold.records.change import EVENTS, Event
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.policy import OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Kind, Route
-from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
+from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Into = Key | Sequence[Key]
-RowsHandler = Callable[P, Iterator[Row]]
-Effects = Callable[P, Iterator[Put | Add | Delete]]
+RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | None])
+"""A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
+Effect = Put | Add | Delete
+EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
+"""A handler of ``on``: it returns an effect, several or none, or yields them."""
 
 
 class OnOptions(TypedDict, total=False):
@@ -101,12 +104,13 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
-        The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
-        target: one whose template holds every field of the source's key. ``shards``, 2 to 100, spreads a hot row over
-        as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` reads them as one.
+        The function gets an item and returns the ``Row`` that the item contributes to, a list of rows, or None; or it
+        yields them. Plain attributes need an owned target: one whose template holds every field of the source's key.
+        ``shards``, 2 to 100, spreads a hot row over as many, by the field ``{shard:02d}`` of the target;
+        ``streamfold.read.sharded`` reads them as one.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
         return self._ledger("view", sources, into, name, group, policy, shards)
@@ -124,7 +128,7 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
@@ -198,7 +202,7 @@ class Router(Lifecycle):
         into: Into,
         external: Literal[False] = ...,
         **options: Unpack[OnOptions],
-    ) -> Callable[[Effects[P]], Effects[P]]: ...
+    ) -> Callable[[EffectsHandler], EffectsHandler]: ...
 
     def on(  # noqa: PLR0913 - each option is a sentence of its own where a handler is declared
         self,
@@ -216,11 +220,11 @@ class Router(Lifecycle):
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
 
-        The function gets the ``Change`` and yields ``Put``, ``Add``, ``Delete``. ``events`` (INSERT, MODIFY, REMOVE),
-        ``changed`` (any of these attributes differs) and ``expired`` (deleted by time to live, or not) choose the
-        changes. Each change takes effect once, whatever is delivered twice. With ``external=True`` the function is a
-        plain one with a side effect: at least once by nature, and guarded by Powertools' idempotency utility; a replay
-        does not call it unless asked to.
+        The function gets the ``Change`` and returns a ``Put``, ``Add`` or ``Delete``, a list of these, or None; or it
+        yields them. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
+        (deleted by time to live, or not) choose the changes. Each change takes effect once, whatever is delivered
+        twice. With ``external=True`` the function is a plain one with a side effect: at least once by nature, and
+        guarded by Powertools' idempotency utility; a replay does not call it unless asked to.
         """
         _check_instance(self, "on")
         _check_parentheses("on", sources)
@@ -228,7 +232,7 @@ class Router(Lifecycle):
 
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
             at = place(handler)
-            check_plain(handler) if external else check_generator(handler, "on")
+            check_plain(handler) if external else check_handler(handler, "on")
             keys = source_keys(sources, "on", at, "@")
             route = Route(
                 name or _name(handler),
@@ -259,11 +263,11 @@ class Router(Lifecycle):
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares attributes that are derived onto items of the application itself.
 
         ``of`` says onto which: the total of an order's items on the order. Without it, onto the source item: sparse and
-        overloaded attributes, those of secondary indexes among them. The function yields ``Row``s as that of a view
+        overloaded attributes, those of secondary indexes among them. The function gives ``Row``s as that of a view
         does; names of the template of ``of`` fill its key. An item that is not there is never made; one that appears
         later, or is put without the attributes or with old ones, gets the right ones. No other attribute is touched.
         ``audit`` and ``changed=`` pass the derived attributes over, and no handler of attributes sees any.
@@ -285,10 +289,10 @@ class Router(Lifecycle):
         *,
         of: Key | None = None,
         unique: tuple[Any, Any, Any] = (False, None, "report"),
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
-        def declare(handler: RowsHandler[P]) -> RowsHandler[P]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
+        def declare(handler: RowsHandler) -> RowsHandler:
             at = place(handler)
-            check_generator(handler, kind)
+            check_handler(handler, kind)
             keys = source_keys(sources, kind, at, "@")
             targets = () if kind == "attributes" else _targets(into, at)
             route = Route(

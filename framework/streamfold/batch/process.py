@@ -179,9 +179,7 @@ def _check_handlers(app: App, settings: Settings) -> None:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
     groups = sorted({route.group for route in app.routes})
     if group is not None and group not in groups:
-        raise SettingsError(
-            f"STREAMFOLD_GROUP={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}."
-        )
+        raise SettingsError(f"STREAMFOLD_GROUP={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}.")
 
 
 def plan_changes(app: App, changes: Sequence[Change], engine: Engine, world: Run) -> tuple[Plan, Report]:

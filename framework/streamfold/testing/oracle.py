@@ -17,7 +17,7 @@ from streamfold.engines import StoredItem
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.records.values import CANONICAL, DIGITS_MAX, EXACT, Image, decode, encode, hidden, without_derived
-from streamfold.routes.effects import Add, Delete
+from streamfold.routes.effects import Add, Delete, each_effect
 from streamfold.routes.route import Route
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
@@ -234,7 +234,7 @@ def routes_for(app: App, item: ItemKey, *kinds: str) -> Iterator[tuple[Route, Fi
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
-        return list(route.function(subject, **route.asked(fields)))
+        return list(each_effect(route.name, route.function(subject, **route.asked(fields))))
     except Exception as error:
         raise HandlerFails(told(route, _name(item), error)) from error
 

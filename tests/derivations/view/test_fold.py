@@ -108,6 +108,44 @@ def test_99_effects_fit_and_100_are_refused(count, fits, many):
         assert message in refused(*rows, into=SALES)
 
 
+ONE, OTHER = Row(day="1", n=Count()), Row(day="2", n=Count())
+
+
+@pytest.mark.parametrize(
+    ("given", "days"), [(ONE, "1"), ([ONE, OTHER], "12"), ((ONE,), "1"), (iter([OTHER]), "2"), ([], ""), (None, "")]
+)
+def test_a_handler_may_return_a_row_several_or_none(given, days):
+    found = contribution(route("view", lambda item: given, ORDER_ITEM, into=SALES), image(LINE), FIELDS)
+    assert [key[1] for key in found] == [f"SALES#{day}" for day in days]
+
+
+async def coroutine():
+    return ONE
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "corrected"),
+    [
+        ({"total": 1}, "{'total': 1} of type dict", "return Row(total=1)"),
+        ({1: 2}, "{1: 2} of type dict", "return Row(...)"),
+        (5, "5 of type int", "return Row(...)"),
+        ("text", "'text' of type str", "return Row(...)"),
+        ({ONE}, f"{{{ONE!r}}} of type set", "return Row(...)"),
+        (Row, f"{Row!r} of type type", "return Row(...)"),
+    ],
+)
+def test_anything_else_that_is_returned_is_refused_with_the_corrected_line(given, what, corrected):
+    with pytest.raises(HandlerError) as caught:
+        contribution(route("view", lambda item: given, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
+    expected = "expected Row, a list of them, or None. Write"
+    assert str(caught.value) == f"Handler 'handler' returned {what}: {expected}\n    {corrected}"
+
+
+def test_a_coroutine_that_is_returned_is_refused_and_closed():
+    with pytest.raises(HandlerError, match=r"of type coroutine: expected Row(.|\n)*    def handler\(item\):"):
+        contribution(route("view", lambda item: coroutine(), ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
+
+
 def test_a_handler_that_never_ends_is_stopped():
     def endless(item):
         while True:
@@ -120,8 +158,8 @@ def test_a_handler_that_never_ends_is_stopped():
 @pytest.mark.parametrize(
     ("yielded", "options", "message"),
     [
-        (5, {}, "Handler 'handler' yielded 5: a handler of kind view yields Row."),
-        (Put(), {}, "Handler 'handler' yielded Put(): a handler of kind view yields Row."),
+        (5, {}, "Handler 'handler' yielded 5: a handler of kind view gives Row."),
+        (Put(), {}, "Handler 'handler' yielded Put(): a handler of kind view gives Row."),
         (Row(ALL, n=Count()), {}, f"yielded Row({ALL!r}, n=Count()), which writes outside of into={TOTAL!r}."),
         (Row(n=Count()), {"into": [TOTAL, ALL]}, f"with several targets the first argument says which of {TOTAL!r}"),
         (Row(n=Count()), {"into": SALES}, f"Row(n=Count()) leaves 'day' of {SALES!r} without a value: give day=..."),
@@ -251,6 +289,15 @@ def test_the_effects_of_a_change_are_guarded_by_its_version_or_added(yielded, wr
     assert writes == written_for(*yielded)
 
 
+def test_a_handler_of_changes_may_return_its_effects():
+    given = Put(LOG, what="paid", x=1)
+    for returned, count in ((given, 1), ([given, Add(COUNTS, day="d", n=1)], 2), (None, 0)):
+        options = {"into": (LOG, COUNTS)}
+        assert len(effects(route("on", lambda _, it=returned: it, ORDER, **options), PAID, {"order_id": "1"})) == count
+    with pytest.raises(HandlerError, match=r"of type int: expected Put, Add, Delete, a list of them, or None. Write\n"):
+        effects(route("on", lambda _: 5, ORDER, into=LOG), PAID, {"order_id": "1"})
+
+
 def test_a_row_that_several_sources_could_put_bears_its_owner():
     (put,) = written_for(Put(what="paid"), into=LOG, sources=(ORDER, Key("DRAFT#{order_id}", "X")))
     assert put.owner == "main|ORDER#1|METADATA"
@@ -259,7 +306,7 @@ def test_a_row_that_several_sources_could_put_bears_its_owner():
 @pytest.mark.parametrize(
     ("yielded", "message"),
     [
-        ([Row(LOG)], "a handler of kind on yields Put, Add, Delete."),
+        ([Row(LOG)], "a handler of kind on gives Put, Add, Delete."),
         ([Put(COUNTS, day="d")], f"but does not own {COUNTS!r}: its template does not hold every field of the"),
         ([Delete(COUNTS, day="d")], f"but does not own {COUNTS!r}: its template does not hold every field of the"),
         ([Put(LOG, what="x", order_id="2")], "gives order_id='2', but the source's key says '1': two items could"),

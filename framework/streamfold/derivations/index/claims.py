@@ -4,7 +4,7 @@ A row that several items may claim keeps the set of claimants below it, as entri
 so that neither the order of arrival nor a claimant that leaves decides for good.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import DeclarationError, HandlerError, shown
@@ -54,13 +54,12 @@ def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key
     return Unique(by, on_conflict)
 
 
-def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Iterator[Row]]:
+def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row | None]:
     """The function of the index of conflicts: a row for each unique row that several items claim."""
     keys = {*source.table.attributes, *target.table.attributes}
 
-    def conflicts(row: Mapping[str, Any]) -> Iterator[Row]:
-        if CONFLICT in row:
-            yield Row(attributes={name: value for name, value in row.items() if name not in keys})
+    def conflicts(row: Mapping[str, Any]) -> Row | None:
+        return Row(attributes={name: row[name] for name in row if name not in keys}) if CONFLICT in row else None
 
     return conflicts
 

@@ -14,7 +14,7 @@ from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.contribution import Contribution, RowPart, source_of
 from streamfold.records.change import Change
 from streamfold.records.values import HIDDEN, Image, Number, digest, encode, number_text, without_derived
-from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.routes.tenants import check_tenant
 from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
@@ -69,15 +69,16 @@ def _row(route: Route, effect: Row, image: Image, fields: Fields, noted: Noted) 
 
 
 def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
-    """The effects that a handler yields, all of the expected kinds and not too many."""
+    """The effects that a handler returns or yields, all of the expected kinds and not too many."""
     assert route.function is not None
     found = []
     try:
-        for effect in route.function(subject, **route.asked(fields)):
+        given = route.function(subject, **route.asked(fields))
+        for effect in each_effect(route.name, given, [kind.__name__ for kind in expected]):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} yields {names}."
+                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} gives {names}."
                 )
             found.append(effect)
             if len(found) > EFFECTS_MAX:
