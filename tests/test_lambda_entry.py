@@ -426,8 +426,8 @@ SESSION = Key("SESSION#{session_id}", "METADATA")
 
 def archiving(to="s3://kept/sessions"):
     router = Router()
-    router.archive(SESSION, to=to)
-    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+    router.archive(SESSION, to=to, name="archive")
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")], name="cascade")
     return App("shop", routers=[router])
 
 
@@ -435,7 +435,7 @@ def test_removed_items_are_archived_in_the_declared_bucket(client):
     boto3.client("s3").create_bucket(Bucket="kept")
     function = Function(archiving(), QUIET, client)
     assert function({"Records": [record(item("SESSION#1"), None, 1)]}, None) == {"batchItemFailures": []}
-    assert [kept.item["PK"] for kept in archived("s3://kept/sessions")] == ["SESSION#1"]
+    assert [kept.item["PK"] for kept in archived("s3://kept/sessions", "archive")] == ["SESSION#1"]
 
 
 def test_removed_items_come_again_where_the_bucket_is_missing(client):

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unp
 from streamfold.derivations.audit.options import checked_recorded, default_target
 from streamfold.derivations.index.claims import SUFFIX, OnConflict, checked_unique, conflict_rows
 from streamfold.derivations.view.shards import checked_shards
-from streamfold.derivations.whole_items import Lifecycle, source_keys
+from streamfold.derivations.whole_items import Lifecycle, default_name, source_keys
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
@@ -84,9 +84,10 @@ class Router(Lifecycle):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
-    ``name`` its identity in ledger, claims and metrics (the function's name by default; it must stay when code moves),
-    ``group`` the group that says which deployed function runs it. ``on_error`` says what becomes of a record that
-    the handler cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
+    ``name`` its identity in ledger, claims and metrics (by default the function's name, and for ``audit``, ``copy``,
+    ``cascade`` and ``archive`` the kind with the literals of the first source; it must stay when code moves), ``group``
+    the group that says which deployed function runs it. ``on_error`` says what becomes of a record that the handler
+    cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
     ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
 
@@ -152,7 +153,7 @@ class Router(Lifecycle):
         keep_days: int | None = None,
         versions: Key | None = None,
         latest: Key | None = None,
-        name: str = "audit",
+        name: str | None = None,
         group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
@@ -176,6 +177,7 @@ class Router(Lifecycle):
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
+        name = default_name("audit", keys[0]) if name is None else name
         route = Route(name, "audit", keys, targets, None, at, group, recorded=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:

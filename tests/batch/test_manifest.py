@@ -96,7 +96,7 @@ def test_the_same_application_writes_nothing_again():
 
 def test_a_handler_more_is_added():
     more = Router()
-    more.audit(OTHER)
+    more.audit(OTHER, name="audit")
     state = state_of(app())
     check(app(more=[more]), state)
     assert set(state.handlers) == {"total", "audit"}
@@ -378,7 +378,7 @@ def test_older_code_may_not_lack_a_target_or_be_of_another_kind():
 def test_a_handler_that_is_new_to_a_state_is_partial_and_that_is_said_once():
     warned, state = [], state_of(app())
     more = Router()
-    more.audit(OTHER)
+    more.audit(OTHER, name="audit")
     for clock in (NOON, LATER):
         check(app(more=[more]), state, clock=clock, warn=warned.append)
     assert (state.handlers["audit"]["partial"], "partial" in state.handlers["total"]) == (AT_NOON, False)

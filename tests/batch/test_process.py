@@ -223,7 +223,7 @@ def kinds(table):
     """One handler of each kind, over a table."""
     item, router = Key("ITEM#{sku}", "METADATA", table=table), Router()
     places = {name: Key(f"{name}#{{sku}}", "ROW", table=table) for name in ("view", "index", "whole", "fields", "old")}
-    router.audit(item, into=Key("AUDIT#{sku}", "{version:rest}", table=table))
+    router.audit(item, into=Key("AUDIT#{sku}", "{version:rest}", table=table), name="audit")
 
     @router.view(item, into=places["view"])
     def view(item):
@@ -428,7 +428,7 @@ def test_derived_row_that_comes_as_a_record_is_read_by_ledgers_only(source):
     def order_total(item):
         yield Row(total=Sum(item["price"]))
 
-    router.audit(Key("ORDER#{order_id}", "{kind:rest}"), into=Key("AUDIT#{item:rest}", "{version:rest}"))
+    router.audit(Key("ORDER#{order_id}", "{kind:rest}"), into=Key("AUDIT#{item:rest}", "{version:rest}"), name="audit")
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
@@ -633,7 +633,7 @@ def test_an_image_that_is_no_object_fails_its_record_only(app, engine, source, i
 
 def test_a_history_row_that_would_be_too_large_has_digests_of_its_values(source):
     router = Router()
-    router.audit(ITEM)
+    router.audit(ITEM, name="audit")
     app = App("shop", routers=[router])
     engine = new_engine(app)
     records = [source.put("ORDER#1", "ITEM#a", text=letter * 250_000) for letter in "ab"]

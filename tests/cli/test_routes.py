@@ -14,7 +14,7 @@ ORDER = Key("ORDER#{number:06d}", "METADATA")
 ITEM = Key("ORDER#{number:06d}", "ITEM#{sku}")
 TOTAL = Key("ORDER#{number:06d}", "TOTAL")
 router = Router()
-router.audit(ORDER)
+router.audit(ORDER, name="audit")
 
 
 @router.view(ITEM, into=TOTAL)

@@ -1,15 +1,17 @@
 """What becomes of items beside rows: declarations that need no function, because they take the item as it is."""
 
+import re
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
+from hashlib import sha256
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
-from streamfold.keys.table import Table
+from streamfold.keys.table import MAIN, Table
 from streamfold.records.change import Event
 from streamfold.routes.policy import OnError, Policy, checked_policy
-from streamfold.routes.route import GROUP, Route
+from streamfold.routes.route import GROUP, Kind, Route
 
 REMOVALS: frozenset[Event] = frozenset(["REMOVE"])
 """The events of what is declared for removed items; those by time to live are among them."""
@@ -18,6 +20,11 @@ FOLDER = "file:"
 BUCKET = "s3://"
 PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
 """Where archives can lie."""
+NAME_WORD = re.compile("[a-z0-9]+")
+DEFAULT_NAME_LENGTH_MAX = 54
+"""Length of a name that is made: 64 (``is_name``), less the longest suffix of a handler that is declared beside."""
+NAME_DIGEST_LENGTH = 8
+"""Hexadecimal digits, 32 bits, that tell long names apart; two that are alike all the same are refused."""
 
 
 class Lifecycle:
@@ -30,7 +37,7 @@ class Lifecycle:
         self,
         *sources: Key,
         to: Table,
-        name: str = "copy",
+        name: str | None = None,
         group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
@@ -47,13 +54,14 @@ class Lifecycle:
         keys = source_keys(sources, "copy", at)
         targets = _copies(keys, to, at)
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.copy", at)
+        name = default_name("copy", keys[0]) if name is None else name
         self._add(Route(name, "copy", keys, targets, None, at, group, policy=policy))
 
     def cascade(
         self,
         *parents: Key,
         children: Sequence[Key],
-        name: str = "cascade",
+        name: str | None = None,
         group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
@@ -75,13 +83,14 @@ class Lifecycle:
             )
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.cascade", at)
         below = tuple(dict.fromkeys(children))
+        name = default_name("cascade", keys[0]) if name is None else name
         self._add(Route(name, "cascade", keys, (), None, at, group, events=REMOVALS, children=below, policy=policy))
 
     def archive(
         self,
         *sources: Key,
         to: str,
-        name: str = "archive",
+        name: str | None = None,
         group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
@@ -97,6 +106,7 @@ class Lifecycle:
         if not is_place(to):
             raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.archive", at)
+        name = default_name("archive", keys[0]) if name is None else name
         self._add(Route(name, "archive", keys, (), None, at, group, events=REMOVALS, place=to, policy=policy))
 
 
@@ -115,6 +125,20 @@ def source_keys(sources: tuple[Key, ...], kind: str, at: str, mark: str = "") ->
         form = f"{mark}router.{kind}(ORDER, ...)"
         raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
     return tuple(dict.fromkeys(sources))
+
+
+def default_name(kind: Kind, source: Key) -> str:
+    """The name of a declaration that gives none: its kind and the literals of its first source, ``audit_order_item``.
+
+    A table other than the main one is named before them. Further sources leave the name as it is.
+    """
+    table = "" if source.table.name == MAIN.name else source.table.name
+    literals = [piece for part in source.parts for piece in part.pieces if isinstance(piece, str)]
+    name = "_".join([kind, *NAME_WORD.findall(" ".join([table, *literals]).lower())])
+    if len(name) <= DEFAULT_NAME_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:NAME_DIGEST_LENGTH]
+    return f"{name[: DEFAULT_NAME_LENGTH_MAX - NAME_DIGEST_LENGTH - 1]}_{digest}"
 
 
 def _declared_at() -> str:
