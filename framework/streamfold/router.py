@@ -16,6 +16,7 @@ from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
 from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.ordered import SMALLEST_KEY, Ties
 from streamfold.routes.policy import OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Kind, Route
 from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
@@ -123,6 +124,8 @@ class Router(Lifecycle):
         into: Into,
         unique: bool = False,
         by: str | None = None,
+        smallest: bool = False,
+        ties: Ties = SMALLEST_KEY,
         on_conflict: OnConflict | Key = "report",
         name: str | None = None,
         group: str = GROUP,
@@ -133,13 +136,14 @@ class Router(Lifecycle):
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
-        be: the row keeps all items that claim it and shows the first, by the item's attribute ``by``, of equal ones
-        and without it that with the smallest key; ``conflict`` lists what the others would show. ``on_conflict`` says
-        what a record that leads to one does besides: ``"report"``, it is logged and counted; ``"park"``, it is parked;
-        a key: a row of it is there as long as the conflict. See docs/unique.md.
+        be. If several items claim one row, the item with the largest attribute ``by`` wins; with ``smallest=True``,
+        that with the smallest one. Among equal items, and without ``by``, the smallest source key wins; with
+        ``ties="largest key"``, the largest one. The row's attribute ``conflict`` lists what the other items would show.
+        ``on_conflict`` says what else a record that leads to a conflict does: ``"report"``, it is logged and counted;
+        ``"park"``, it is parked; a key: a row of it is there as long as the conflict. See docs/unique.md.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
-        declared = unique, by, on_conflict
+        declared = unique, by, on_conflict, smallest, ties
         return self._ledger("index", sources, into, name, group, policy, unique=declared)
 
     def audit(  # noqa: PLR0913 - as for ``on``
@@ -290,7 +294,7 @@ class Router(Lifecycle):
         shards: int | None = None,
         *,
         of: Key | None = None,
-        unique: tuple[Any, Any, Any] = (False, None, "report"),
+        unique: tuple[Any, Any, Any, Any, Any] = (False, None, "report", False, SMALLEST_KEY),
     ) -> Callable[[RowsHandler], RowsHandler]:
         def declare(handler: RowsHandler) -> RowsHandler:
             at = place(handler)

@@ -440,6 +440,10 @@ def test_the_order_of_claims_is_part_of_a_unique_index():
     check(app(**options, by="at"), state)
     with pytest.raises(ManifestError, match=r"Unique index 'total' changed by= from 'at' to 'since'.*Keep by='at', or"):
         check(app(**options, by="since"), state)
+    for option, value, before in (("smallest", True, "False"), ("ties", "largest key", "'smallest key'")):
+        what = f"Unique index 'total' changed {option}= from {before} to {value!r}.*Keep {option}={before}, or give"
+        with pytest.raises(ManifestError, match=what):
+            check(app(**options, by="at", **{option: value}), state)
     with pytest.raises(ManifestError, match="changed by= from 'at' to None"):
         check(app(**options), state)
 

@@ -89,7 +89,7 @@ def prices(item, sku):
         yield Row(
             LEADERS,
             customer=item["customer"],
-            top=Top(2, by=item["price"], value={"sku": sku, "price": item["price"]}),
+            top=Top(2, {"sku": sku, "price": item["price"]}, by=item["price"]),
             tags=Collect(tag, most=2),
             days=Collect(item["day"], into=list),
         )

@@ -156,4 +156,6 @@ def _entry(route: Route) -> ManifestEntry:
         "contested": [place_of(target.key) for target in route.targets if target.contested],
         "owned": [place_of(target.key) for target in route.targets if target.owned],
     }
-    return entry | ({"by": route.unique.by} if route.unique else {})
+    if (unique := route.unique) is not None:
+        entry |= {"by": unique.by, "smallest": unique.smallest, "ties": unique.ties}
+    return entry

@@ -49,13 +49,18 @@ def _compare_entry(name: str, before: ManifestEntry, now: ManifestEntry, *, olde
     # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
     if not set(now["contested"]) <= set(before["contested"]):
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
-    if before.get("by") != now.get("by"):
-        raise ManifestError(
-            f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds "
-            "are in the order of the old one, and rows would show a winner that no version of the code names. Keep "
-            f"by={before['by']!r}, or give the index a new name and another target, and retire the old one, "
-            f'App(..., retired=["{name}"]). {FRESH}'
-        )
+    for option in ("by", "smallest", "ties"):
+        if before.get(option) != now.get(option):
+            raise _another_order(name, option, before[option], now[option])
+
+
+def _another_order(name: str, option: str, before: Any, now: Any) -> ManifestError:
+    return ManifestError(
+        f"Unique index {name!r} changed {option}= from {before!r} to {now!r}: claims that the state holds are in the "
+        "order of the old one, and rows would show a winner that no version of the code names. Keep "
+        f"{option}={before!r}, or give the index a new name and another target, and retire the old one, "
+        f'App(..., retired=["{name}"]). {FRESH}'
+    )
 
 
 def _changed(name: str, what: str, before: str, now: str) -> ManifestError:

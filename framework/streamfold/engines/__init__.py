@@ -21,12 +21,16 @@ Finished = Mapping[StateKey, Mapping[str, str]]
 
 
 class Entries(NamedTuple):
-    """The first ``most`` entries of a partition behind a place, or the last ones, greatest first."""
+    """The first ``most`` entries of a partition behind a place, or the last ones, largest first.
+
+    ``before``, beside ``after``, is a place that all of them lie before.
+    """
 
     partition: str
     most: int
     after: str = ""
     descending: bool = False
+    before: str = ""
 
 
 class Page(NamedTuple):

@@ -123,8 +123,9 @@ class EmbeddedEngine:
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         order = "DESC" if wanted.descending else "ASC"
-        query = f"SELECT sk, item FROM state WHERE pk = ? AND sk > ? ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._rows(query, (wanted.partition, wanted.after, wanted.most))
+        where = "pk = ? AND sk > ? AND sk < ?"
+        query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
+        rows = self._rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
         return [(place, loaded(self.path, text)["s"]) for place, text in rows]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

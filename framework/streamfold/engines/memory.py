@@ -112,7 +112,9 @@ class MemoryEngine:
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         places = self._places.get(wanted.partition, [])
-        places = places[bisect_right(places, wanted.after) :] if wanted.after else places
+        if wanted.after:
+            end = bisect_right(places, wanted.before) if wanted.before else None
+            places = places[bisect_right(places, wanted.after) : end]
         first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
         return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]
 

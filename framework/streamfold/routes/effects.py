@@ -53,8 +53,8 @@ def _is_mapping_of_names(attributes: object) -> bool:
 class Row(_Write):
     """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
-    ``wins``: where a row has several sources, its plain attributes are those of the source with the greatest ``wins``
-    (a number, text, bytes, date or time), of equal ones those of the source with the greater key.
+    ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins``
+    (a number, text, bytes, date or time), and of equal ones those of the source with the smallest key.
     """
 
     __slots__ = ("wins",)

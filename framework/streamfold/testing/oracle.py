@@ -26,6 +26,7 @@ from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.derivations.archive.places import ArchivePlace
+    from streamfold.derivations.index.claims import Unique
 
 Fields = Mapping[str, Any]
 Values = dict[str, Any]
@@ -101,17 +102,19 @@ def identity(change: Change) -> str:
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
     rows: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     unique: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
+    choices: dict[RowKey, Unique] = {}
     for item, image in items.items():
         for route, fields in routes_for(app, item, "view", "index") if image else ():
             effects = called(route, image, fields, item)
             for effect, (key, values) in zip(effects, placed(route, effects, fields), strict=True):
                 source = f"{item[0]}|{item_name(item)}"
                 if route.unique:
+                    choices[key] = route.unique
                     unique[key].append((source, image[route.unique.by] if route.unique.by else "", values))
                 else:
                     rows[key].append((source, effect.wins, values))
     folded = {key: _folded_row(key, yielded) for key, yielded in rows.items()}
-    return folded | {key: claimed_row(yielded) for key, yielded in unique.items()}
+    return folded | {key: claimed_row(yielded, choices[key]) for key, yielded in unique.items()}
 
 
 def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Values:

@@ -106,12 +106,33 @@ def test_the_smallest_key_is_that_whose_parts_come_first():
     assert users.row()["user"] == "c1"
 
 
-def test_the_winner_is_the_first_by_an_attribute_and_of_equal_ones_the_smallest_key():
-    users = Users(by="at")
-    users.deliver(users.put("0", at="2026-03-02"), users.put("1", at="2026-03-01"), users.put("2", at="2026-03-01"))
-    assert [users.row()["user"], *(claim["user"] for claim in users.row()["conflict"])] == ["1", "2", "0"]
-    users.deliver(users.put("0", at="2026-02-28"))
-    assert users.row()["user"] == "0"
+@pytest.mark.parametrize(
+    ("choice", "claimants"),
+    [
+        ({}, "0123"),
+        ({"ties": "largest key"}, "3210"),
+        ({"by": "at"}, "0123"),
+        ({"by": "at", "ties": "largest key"}, "0321"),
+        ({"by": "at", "smallest": True}, "1230"),
+        ({"by": "at", "smallest": True, "ties": "largest key"}, "3210"),
+    ],
+)
+def test_the_winner_has_the_largest_or_smallest_value_and_of_equal_ones_the_key_decides(choice, claimants):
+    users = Users(**choice)
+    moments = {"0": "2026-03-02", "1": "2026-03-01", "2": "2026-03-01", "3": "2026-03-01"}
+    users.deliver(*(users.put(user, at=at) for user, at in moments.items()))
+    shown = [users.row()["user"], *(claim["user"] for claim in users.row()["conflict"])]
+    assert "".join(shown) == claimants
+    users.deliver(users.remove(claimants[0]))
+    assert users.row()["user"] == shown[1]
+
+
+@pytest.mark.parametrize(("ties", "user"), [("smallest key", "00"), ("largest key", "29")])
+@pytest.mark.parametrize("smallest", [False, True])
+def test_of_more_equal_claims_than_a_row_shows_the_key_decides(smallest, ties, user):
+    users = Users(by="at", smallest=smallest, ties=ties)
+    users.deliver(*(users.put(f"{number:02d}", at=1) for number in range(30)))
+    assert (users.row()["user"], len(users.row()["conflict"])) == (user, 9)
 
 
 def test_a_winner_takes_all_its_attributes_along():
@@ -394,7 +415,7 @@ def test_an_item_that_does_not_say_when_it_came_is_refused(more, message):
 
 def test_claims_by_values_of_several_types_have_one_order_too():
     users = Users(by="at")
-    assert users.deliver(users.put("0", at="1"), users.put("1", at=2)) == []
+    assert users.deliver(users.put("0", at=2), users.put("1", at="1")) == []
     assert users.row()["user"] == "1"
 
 
@@ -403,6 +424,11 @@ def test_claims_by_values_of_several_types_have_one_order_too():
     [
         ({"unique": 1}, "has unique=1: expected True or False."),
         ({"by": "at"}, "has by='at' without unique=True, which alone it belongs to."),
+        ({"smallest": True}, "has smallest=True without unique=True, which alone it belongs to."),
+        ({"ties": "largest key"}, "has ties='largest key' without unique=True, which alone it belongs to."),
+        ({"unique": True, "smallest": True}, "has smallest=True and by=None: expected True or False, and by= the"),
+        ({"unique": True, "by": "at", "smallest": 1}, "has smallest=1 and by='at': expected True or False"),
+        ({"unique": True, "ties": "x"}, "has ties='x': expected 'smallest key' or 'largest key'."),
         ({"on_conflict": "park"}, "has on_conflict='park' without unique=True, which alone it belongs to."),
         ({"unique": True, "by": ""}, "has by='': expected the name of an attribute of the item, by=\"created_at\"."),
         ({"unique": True, "by": 1}, "has by=1: expected the name of an attribute of the item"),

@@ -22,7 +22,7 @@ KINDS = {
     "max": lambda play: {"m": Max(play["v"])},
     "min": lambda play: {"m": Min(play["v"])},
     "latest": lambda play: {"m": Latest(play["v"], by=play["v"])},
-    "top": lambda play: {"m": Top(2, by=play["v"])},
+    "top": lambda play: {"m": Top(2, play["v"], by=play["v"])},
     "distinct": lambda play: {"m": Distinct(play["v"])},
     "collect": lambda play: {"m": Collect(play["v"])},
     "won": lambda play: {"m": play["v"], "wins": play["v"]},

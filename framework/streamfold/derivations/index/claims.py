@@ -10,7 +10,17 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import DeclarationError, HandlerError, shown
 from streamfold.keys.key import Key
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import CONFLICT, Moment
+from streamfold.routes.ordered import (
+    CLAIM,
+    CLAIMANTS_MAX,
+    CONFLICT,
+    SMALLEST_KEY,
+    TIES,
+    Moment,
+    Ordering,
+    Ties,
+    form_name,
+)
 
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
@@ -18,10 +28,22 @@ SUFFIX = "_conflicts"
 
 
 class Unique(NamedTuple):
-    """A unique index: the attribute that says who was first, None for the smallest key; and what a conflict does."""
+    """What is declared of a unique index.
+
+    ``by``: the attribute whose largest value wins, None where keys alone decide. ``on_conflict``: what a conflict does.
+    ``smallest``: the smallest value wins. ``ties``: which key wins of those with equal values.
+    """
 
     by: str | None
     on_conflict: OnConflict | Key
+    smallest: bool = False
+    ties: Ties = SMALLEST_KEY
+
+    @property
+    def ordering(self) -> Ordering:
+        """How claims are ordered. Without ``by`` all are equal, and those that win are read first."""
+        smallest = self.smallest if self.by is not None else self.ties == SMALLEST_KEY
+        return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
 
     @property
     def told(self) -> bool:
@@ -29,14 +51,19 @@ class Unique(NamedTuple):
         return not isinstance(self.on_conflict, Key)
 
 
-def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key], at: str) -> Unique | None:
+def checked_unique(
+    unique: Any, by: Any, on_conflict: Any, smallest: Any, ties: Any, targets: Sequence[Key], at: str
+) -> Unique | None:
     """What ``unique=`` declares; None without it. Raises ``DeclarationError`` for what does not fit together."""
     if not isinstance(unique, bool):
         raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
     if not unique:
-        if by is not None or on_conflict != "report":
-            given = f"by={by!r}" if by is not None else f"on_conflict={on_conflict!r}"
-            raise DeclarationError(f"The index at {at} has {given} without unique=True, which alone it belongs to.")
+        given = {"by": by, "on_conflict": on_conflict, "smallest": smallest, "ties": ties}
+        for (name, value), default in zip(given.items(), (None, "report", False, SMALLEST_KEY), strict=True):
+            if value != default:
+                raise DeclarationError(
+                    f"The index at {at} has {name}={value!r} without unique=True, which alone it belongs to."
+                )
         return None
     if len(targets) != 1:
         raise DeclarationError(
@@ -46,12 +73,19 @@ def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key
         raise DeclarationError(
             f'The index at {at} has by={by!r}: expected the name of an attribute of the item, by="created_at".'
         )
+    if not isinstance(smallest, bool) or (smallest and by is None):
+        raise DeclarationError(
+            f"The index at {at} has smallest={smallest!r} and by={by!r}: expected True or False, and by= the name of "
+            "the attribute whose smallest value wins."
+        )
+    if ties not in TIES:
+        raise DeclarationError(f"The index at {at} has ties={ties!r}: expected {TIES[0]!r} or {TIES[1]!r}.")
     if on_conflict not in ("report", "park") and not isinstance(on_conflict, Key):
         raise DeclarationError(
             f'The index at {at} has on_conflict={on_conflict!r}: expected "report", "park", or the Key of a row that '
             "is there as long as the conflict."
         )
-    return Unique(by, on_conflict)
+    return Unique(by, on_conflict, smallest, ties)
 
 
 def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row | None]:

@@ -13,7 +13,7 @@ from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, Held
 from streamfold.records.rounding import inexact_text
 from streamfold.records.values import Number, digest, encode, number_text
 from streamfold.routes.aggregates import Aggregate, Average
-from streamfold.routes.ordered import CLAIM, CLAIMANTS_MAX, PLAIN, Moment, Ordered, Ordering
+from streamfold.routes.ordered import PLAIN, Moment, Ordered, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
 
@@ -41,8 +41,8 @@ def part_of(
     for name, value in values.items():
         for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
             _note(route, target, attribute, value, noted)
-    if claim is not None:
-        one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), claim, plain, f"The claim of index {route.name!r}")
+    if claim is not None and route.unique is not None:
+        one = Ordered.of(route.unique.ordering, claim, plain, f"The claim of index {route.name!r}")
         _note(route, target, PLAIN_ENTRY, one, noted)
         return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
     shared = not target.whole or (wins is not None and target.contested)
