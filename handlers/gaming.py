@@ -39,5 +39,5 @@ def place_of(row: Item, player: str) -> Row | None:
     """What a player's best is worth on a leaderboard."""
     if "best" in row:  # a greatest value is written right behind the row that it stands in
         place = {"player": player, "points": row["best"]}
-        return Row(top=Top(PLACES, place, by=row["best"]), players=Count())
+        return Row(top=Top(PLACES, place, by=row["best"], ties="largest key"), players=Count())
     return None

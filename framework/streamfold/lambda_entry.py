@@ -55,6 +55,7 @@ class Function:
         self.parking = _parking(settings)
         self.places: dict[str, ArchivePlace] = {}
         _check_archives(app, settings)
+        _check_parking(app, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             self._warn(text)
@@ -169,6 +170,21 @@ def _check_archives(app: App, settings: Settings) -> None:
             raise SettingsError(
                 f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "
                 "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
+            )
+
+
+def _check_parking(app: App, settings: Settings) -> None:
+    """Refuses handlers that park, without a parking place: their failing records would come again until they are lost.
+
+    Handlers of other groups run in other functions.
+    """
+    for route in app.routes if settings.park is None else ():
+        option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if route.parks_conflicts else None
+        if option is not None and settings.group in (None, route.group):
+            raise SettingsError(
+                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
+                "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
+                f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
             )
 
 
