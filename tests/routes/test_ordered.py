@@ -185,12 +185,12 @@ def test_several_values_from_one_source_are_entries_of_their_own():
 def test_more_values_from_one_source_than_move_in_one_transaction_are_refused():
     rows = [Row(best=Max(number)) for number in range(ENTRIES_MAX + 1)]
     message = refused(*rows)
-    assert f"yielded {ENTRIES_MAX + 1} ordered values for row ('ORDER#1', 'TOTAL'), {ENTRIES_MAX} at most" in message
+    assert f"gave {ENTRIES_MAX + 1} ordered values for row ('ORDER#1', 'TOTAL'), {ENTRIES_MAX} at most" in message
     assert contributed(*rows[1:])
 
 
 def test_two_values_in_one_place_are_refused():
-    message = "yielded row ('ORDER#1', 'TOTAL') twice with different values of 'last'"
+    message = "gave row ('ORDER#1', 'TOTAL') twice with different values of 'last'"
     assert message in refused(Row(last=Latest("a", by=1)), Row(last=Latest("b", by=1)))
     assert message.replace("last", "top") in refused(Row(top=Top(1, 1, by=1)), Row(top=Top(2, 1, by=1)))
 
@@ -221,7 +221,7 @@ def test_values_of_several_types_have_one_order_bytes_then_numbers_then_texts(or
 def test_an_attribute_of_another_handler_cannot_be_ordered_too():
     declared = route("view", handler(), ORDER_ITEM, into=TOTAL)
     declared.targets[0].shown["another"] = {"x": "Max"}
-    with pytest.raises(HandlerError, match="but handler 'another' yielded it as Max: one attribute of a target has"):
+    with pytest.raises(HandlerError, match="but handler 'another' gave it as Max: one attribute of a target has"):
         part_of(declared, declared.targets[0], {"x": Max(1)}, None)
 
 

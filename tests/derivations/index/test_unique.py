@@ -379,7 +379,7 @@ def test_a_conflict_row_is_there_as_long_as_the_conflict():
 
 @pytest.mark.parametrize("email", ["", None, b""])
 def test_a_unique_key_that_is_empty_is_refused(email):
-    message = f"Index 'handler' yielded Row(email={email!r}), a unique key that is empty: email={email!r}. Yield a row"
+    message = f"Index 'handler' gave Row(email={email!r}), a unique key that is empty: email={email!r}. Yield a row"
     with pytest.raises(HandlerError, match=re.escape(message)):
         claimed(Row(email=email))
 
@@ -387,10 +387,10 @@ def test_a_unique_key_that_is_empty_is_refused(email):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Row(email="x", n=Sum(1)), "Index 'handler' yielded 'n' as an aggregate: an index item has one source"),
-        (Row(email="x", wins=1), "Index 'handler' yielded wins=: an index item has one source"),
-        (Row(email="x", conflict=1), "yielded 'conflict', under which a unique row lists those who do not win"),
-        (Row(email="x", attributes={"conflict": 1}), "yielded 'conflict', under which a unique row lists"),
+        (Row(email="x", n=Sum(1)), "Index 'handler' gave 'n' as an aggregate: an index item has one source"),
+        (Row(email="x", wins=1), "Index 'handler' gave wins=: an index item has one source"),
+        (Row(email="x", conflict=1), "gave 'conflict', under which a unique row lists those who do not win"),
+        (Row(email="x", attributes={"conflict": 1}), "gave 'conflict', under which a unique row lists"),
         (Row(email="x", note="x" * 32_768), "The claim of index 'handler' has a value of"),
         (Row(), "leaves 'email' of Key('EMAIL#{email}', 'USER') without a value"),
     ],

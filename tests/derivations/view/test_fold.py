@@ -48,7 +48,7 @@ def test_an_average_is_contributed_as_a_sum_and_a_count():
 def test_an_average_beside_a_value_of_one_of_its_names_is_refused(beside):
     for values in ({"score": Average(5), **beside}, {**beside, "score": Average(5)}):
         message = refused(Row(**values), into=OWNED)
-        assert "yielded score=Average(5), which keeps 'score_" in message
+        assert "gave score=Average(5), which keeps 'score_" in message
         assert message.endswith("Give one of them another name.")
 
 
@@ -104,7 +104,7 @@ def test_99_effects_fit_and_100_are_refused(count, fits, many):
     if fits:
         assert contributed(*rows, into=SALES)
     else:
-        message = "Handler 'handler' yielded more than 99 effects for one item, the most that one transaction can hold"
+        message = "Handler 'handler' gave more than 99 effects for one item, the most that one transaction can hold"
         assert message in refused(*rows, into=SALES)
 
 
@@ -151,16 +151,16 @@ def test_a_handler_that_never_ends_is_stopped():
         while True:
             yield Row(n=Count())
 
-    with pytest.raises(HandlerError, match="yielded more than 99 effects"):
+    with pytest.raises(HandlerError, match="gave more than 99 effects"):
         contribution(route("view", endless, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
 
 
 @pytest.mark.parametrize(
     ("yielded", "options", "message"),
     [
-        (5, {}, "Handler 'handler' yielded 5: a handler of kind view gives Row."),
-        (Put(), {}, "Handler 'handler' yielded Put(): a handler of kind view gives Row."),
-        (Row(ALL, n=Count()), {}, f"yielded Row({ALL!r}, n=Count()), which writes outside of into={TOTAL!r}."),
+        (5, {}, "Handler 'handler' gave 5: a handler of kind view gives Row."),
+        (Put(), {}, "Handler 'handler' gave Put(): a handler of kind view gives Row."),
+        (Row(ALL, n=Count()), {}, f"gave Row({ALL!r}, n=Count()), which writes outside of into={TOTAL!r}."),
         (Row(n=Count()), {"into": [TOTAL, ALL]}, f"with several targets the first argument says which of {TOTAL!r}"),
         (Row(n=Count()), {"into": SALES}, f"Row(n=Count()) leaves 'day' of {SALES!r} without a value: give day=..."),
         (Row(day="a#b"), {"into": SALES}, "Row(day='a#b'): Value 'a#b' cannot be used for {day} in template"),
@@ -169,11 +169,11 @@ def test_a_handler_that_never_ends_is_stopped():
         (Row(_sf_n=0), {}, "Row(_sf_n=0) cannot set '_sf_n': key attributes and names that begin with _sf_ are the"),
         (Row(attributes={"SK": 1}), {}, "cannot set 'SK': key attributes and names that begin with _sf_ are the"),
         (Row(n=Count(), attributes={"n": Count()}), {}, "gives n twice."),
-        (Row(status="new"), {}, f"yielded the plain attribute 'status' for {TOTAL!r}, but a row of it may have"),
+        (Row(status="new"), {}, f"gave the plain attribute 'status' for {TOTAL!r}, but a row of it may have"),
         (
             Row(n=Count()),
             {"kind": "index", "into": OWNED},
-            "Index 'handler' yielded 'n' as an aggregate: an index item",
+            "Index 'handler' gave 'n' as an aggregate: an index item",
         ),
         (Row(price=1.5), {"into": OWNED}, "Value 1.5 is a float, which is not exact: use Decimal('1.5')"),
         (Row(text="x" * 500_000), {"into": OWNED}, "bytes; DynamoDB takes items of 409600 at most. Store less of it."),
@@ -198,7 +198,7 @@ def test_plain_attributes_on_a_target_that_views_share_are_refused():
 
 @pytest.mark.parametrize("second", [Row(x=2), Row(x="1"), Row(x=None)])
 def test_one_row_yielded_twice_with_different_values_is_refused(second):
-    message = "yielded row ('X#1#a', 'Y') twice with different values of 'x'"
+    message = "gave row ('X#1#a', 'Y') twice with different values of 'x'"
     assert message in refused(Row(x=1), second, into=OWNED)
 
 
@@ -318,10 +318,10 @@ def test_a_row_that_several_sources_could_put_bears_its_owner():
         ([Add(COUNTS, day="d", n=10**38 + 1)], "cannot be stored: DynamoDB holds 38 digits"),
         ([Put(LOG, what="x", n=1.5)], "Value 1.5 is a float, which is not exact"),
         ([Put(LOG, what="x", text="x" * 500_000)], "bytes; DynamoDB takes items of 409600 at most"),
-        ([Put(LOG, what="x"), Delete(LOG, what="x")], "yielded two writes of one row, ('LOG#1', 'x'): expected one"),
-        ([Put(LOG, what="x"), Add(LOG, what="x", n=1)], "yielded two writes of one row, ('LOG#1', 'x'): expected one"),
+        ([Put(LOG, what="x"), Delete(LOG, what="x")], "gave two writes of one row, ('LOG#1', 'x'): expected one"),
+        ([Put(LOG, what="x"), Add(LOG, what="x", n=1)], "gave two writes of one row, ('LOG#1', 'x'): expected one"),
         ([Put(ORDER)], f"which writes outside of into={LOG!r}, {COUNTS!r}. Add the target to into=."),
-        ([Add(COUNTS, day="d", n=1)] * 100, "yielded more than 99 effects for one item"),
+        ([Add(COUNTS, day="d", n=1)] * 100, "gave more than 99 effects for one item"),
     ],
 )
 def test_an_effect_that_cannot_be_written_as_declared_is_refused(yielded, message):

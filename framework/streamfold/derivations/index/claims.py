@@ -117,11 +117,11 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
         value = effect.values[field] if field in effect.values else fields.get(field, field)
         if value is None or (isinstance(value, str | bytes) and not value):
             raise HandlerError(
-                f"Index {name!r} yielded {shown(effect)}, a unique key that is empty: {field}={shown(value)}. Yield a "
+                f"Index {name!r} gave {shown(effect)}, a unique key that is empty: {field}={shown(value)}. Yield a "
                 f"row only for an item that has a value, if item.get({field!r}): yield ..."
             )
     if CONFLICT in effect.values or CONFLICT in (effect.attributes or ()):
         raise HandlerError(
-            f"Index {name!r} yielded {CONFLICT!r}, under which a unique row lists those who do not win: give the "
+            f"Index {name!r} gave {CONFLICT!r}, under which a unique row lists those who do not win: give the "
             "attribute another name."
         )

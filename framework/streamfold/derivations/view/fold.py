@@ -78,12 +78,12 @@ def _yielded(route: Route, subject: Image | Change, fields: Fields, *expected: t
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} gives {names}."
+                    f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}."
                 )
             found.append(effect)
             if len(found) > EFFECTS_MAX:
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one "
+                    f"Handler {route.name!r} gave more than {EFFECTS_MAX} effects for one item, the most that one "
                     "transaction can hold beside its guard. Spread them over several handlers."
                 )
     except DecimalException as error:
@@ -122,11 +122,11 @@ def _target(route: Route, effect: Row | Put | Add | Delete) -> Target:
         declared = ", ".join(repr(known.key) for known in route.targets)
         if effect.target is None:
             raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: with several targets the first argument says which "
+                f"Handler {route.name!r} gave {shown(effect)}: with several targets the first argument says which "
                 f"of {declared}."
             )
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, which writes outside of into={declared}. "
+            f"Handler {route.name!r} gave {shown(effect)}, which writes outside of into={declared}. "
             "Add the target to into=."
         )
     return target
@@ -197,7 +197,7 @@ def _write(
         return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
     if not target.owned:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, but does not own {target.key!r}: its template does not "
+            f"Handler {route.name!r} gave {shown(effect)}, but does not own {target.key!r}: its template does not "
             "hold every field of the source's key, and versions of different items do not compare. "
             "Use a view, or a target of its own for each item."
         )
@@ -214,13 +214,13 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: {told(name)}={shown(value)} is no number "
+                f"Handler {route.name!r} gave {shown(effect)}: {told(name)}={shown(value)} is no number "
                 "(int or Decimal) to add."
             )
         number_text(value)
     if not values:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}: it adds nothing; "
+            f"Handler {route.name!r} gave {shown(effect)}: it adds nothing; "
             "give attributes and amounts, Add(TARGET, total=1)."
         )
     return dict(values)
@@ -230,6 +230,6 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
     if isinstance(one, AddRow) and isinstance(other, AddRow):
         return one.merged(other)
     raise HandlerError(
-        f"Handler {route.name!r} yielded two writes of one row, {shown(one.key[1:])}: "
+        f"Handler {route.name!r} gave two writes of one row, {shown(one.key[1:])}: "
         "expected one Put or Delete, or Adds only."
     )
