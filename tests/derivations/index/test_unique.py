@@ -482,10 +482,19 @@ ITEMS = st.fixed_dictionaries(
 )
 KEYS = st.sampled_from([{"user": user} for user in "0123"])
 HISTORIES = st.lists(st.builds(Write, st.just(USER), KEYS, st.one_of(ITEMS, ITEMS, st.none())), min_size=1, max_size=14)
-OPTIONS = [{}, {"by": "at"}, {"by": "at", "on_conflict": DOUBLE}]
+LARGEST = {"ties": "largest key"}
+OPTIONS = {
+    "key": {},
+    "largest key": LARGEST,
+    "by": {"by": "at"},
+    "by, largest key": {"by": "at", **LARGEST},
+    "smallest": {"by": "at", "smallest": True},
+    "smallest, largest key": {"by": "at", "smallest": True, **LARGEST},
+    "conflict row": {"by": "at", "on_conflict": DOUBLE},
+}
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)
 def test_histories_lead_to_the_model(options, writes, seed):
@@ -493,7 +502,7 @@ def test_histories_lead_to_the_model(options, writes, seed):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=200)
 def test_two_hundred_histories_lead_to_the_model(options, writes, seed):
