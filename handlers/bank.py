@@ -4,8 +4,6 @@ The entries of a transfer add up to nothing. One that does not stands under ``UN
 until its other side is there.
 """
 
-from collections.abc import Iterator
-
 from streamfold import Change, Count, Item, Key, Put, Router, Row, Sum
 
 ENTRY = Key("ACCOUNT#{account_id}", "ENTRY#{transfer_id}")
@@ -19,26 +17,27 @@ router = Router()
 
 
 @router.view(ENTRY, into=BALANCE)
-def balance(entry: Item) -> Iterator[Row]:
-    yield Row(balance=Sum(entry["amount"]), entries=Count())
+def balance(entry: Item) -> Row:
+    return Row(balance=Sum(entry["amount"]), entries=Count())
 
 
 @router.view(ENTRY, into=TRANSFER)
-def transfer_total(entry: Item) -> Iterator[Row]:
-    yield Row(total=Sum(entry["amount"]), entries=Count())
+def transfer_total(entry: Item) -> Row:
+    return Row(total=Sum(entry["amount"]), entries=Count())
 
 
 @router.index(TRANSFER, into=UNBALANCED)  # a chain: its source is the row that transfer_total keeps
-def unbalanced_transfers(transfer: Item) -> Iterator[Row]:
+def unbalanced_transfers(transfer: Item) -> Row | None:
     if transfer["total"] != 0:
-        yield Row(off_by=transfer["total"])
+        return Row(off_by=transfer["total"])
+    return None
 
 
 @router.view(ENTRY, into=BOOKS)
-def books(entry: Item) -> Iterator[Row]:
-    yield Row(total=Sum(entry["amount"]), turnover=Sum(abs(entry["amount"])), entries=Count())
+def books(entry: Item) -> Row:
+    return Row(total=Sum(entry["amount"]), turnover=Sum(abs(entry["amount"])), entries=Count())
 
 
 @router.on(ENTRY, events=["MODIFY", "REMOVE"], into=AMENDED)  # an entry stays as it was written; this one did not
-def amended_entries(change: Change) -> Iterator[Put]:
-    yield Put(AMENDED, event=change.event, was=change.old["amount"], at=change.at)
+def amended_entries(change: Change) -> Put:
+    return Put(AMENDED, event=change.event, was=change.old["amount"], at=change.at)

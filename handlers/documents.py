@@ -3,8 +3,6 @@
 The writer raises ``revision`` with each edit, on the condition that nobody else did; the stream keeps the rest.
 """
 
-from collections.abc import Iterator
-
 from streamfold import Count, Item, Key, Router, Row, Sum
 
 DOCUMENT = Key("DOC#{document_id}", "METADATA")
@@ -20,10 +18,10 @@ router.audit(
 
 
 @router.view(DOCUMENT, into=FOLDER)
-def folder_size(document: Item) -> Iterator[Row]:
-    yield Row(folder=document["folder"], characters=Sum(len(document["text"])), documents=Count())
+def folder_size(document: Item) -> Row:
+    return Row(folder=document["folder"], characters=Sum(len(document["text"])), documents=Count())
 
 
 @router.index(DOCUMENT, into=IN_FOLDER)
-def documents_in_folder(document: Item) -> Iterator[Row]:
-    yield Row(folder=document["folder"], title=document["title"], revision=document["revision"])
+def documents_in_folder(document: Item) -> Row:
+    return Row(folder=document["folder"], title=document["title"], revision=document["revision"])

@@ -26,17 +26,18 @@ def bests(score: Item, at: datetime) -> Iterator[Row]:
 
 
 @router.view(BEST, into=LEADERBOARD)  # a chain: of every player one row counts, the best that bests keeps
-def leaderboard(row: Item, player: str) -> Iterator[Row]:
-    yield from places(row, player)
+def leaderboard(row: Item, player: str) -> Row | None:
+    return place_of(row, player)
 
 
 @router.view(WEEK_BEST, into=WEEK_LEADERBOARD)
-def week_leaderboard(row: Item, player: str) -> Iterator[Row]:
-    yield from places(row, player)
+def week_leaderboard(row: Item, player: str) -> Row | None:
+    return place_of(row, player)
 
 
-def places(row: Item, player: str) -> Iterator[Row]:
+def place_of(row: Item, player: str) -> Row | None:
     """What a player's best is worth on a leaderboard."""
     if "best" in row:  # a greatest value is written right behind the row that it stands in
         place = {"player": player, "points": row["best"]}
-        yield Row(top=Top(PLACES, by=row["best"], value=place), players=Count())
+        return Row(top=Top(PLACES, place, by=row["best"], ties="largest key"), players=Count())
+    return None

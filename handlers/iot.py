@@ -4,7 +4,6 @@ Readings arrive late, are corrected and are deleted; every row follows. The rows
 reading that is older than they get is to be left as it is: its hour is gone.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from streamfold import Average, Count, Item, Key, Latest, Max, Min, Router, Row
@@ -20,15 +19,15 @@ router = Router()
 
 
 @router.view(READING, into=LATEST)
-def latest_reading(reading: Item, at: datetime) -> Iterator[Row]:
+def latest_reading(reading: Item, at: datetime) -> Row:
     shown = {"at": at, "celsius": reading["celsius"], "battery": reading["battery"]}
-    yield Row(latest=Latest(shown, by=at), readings=Count())
+    return Row(latest=Latest(shown, by=at), readings=Count())
 
 
 @router.view(READING, into=HOUR)
-def hourly(reading: Item, at: datetime) -> Iterator[Row]:
+def hourly(reading: Item, at: datetime) -> Row:
     end = at.replace(minute=0, second=0) + timedelta(hours=1)
-    yield Row(
+    return Row(
         hour=f"{at:%Y-%m-%dT%H}",
         lowest=Min(reading["celsius"]),
         highest=Max(reading["celsius"]),
@@ -39,8 +38,8 @@ def hourly(reading: Item, at: datetime) -> Iterator[Row]:
 
 
 @router.view(READING, into=DAY)
-def daily(reading: Item, at: datetime) -> Iterator[Row]:
-    yield Row(
+def daily(reading: Item, at: datetime) -> Row:
+    return Row(
         day=at.date(),
         lowest=Min(reading["celsius"]),
         highest=Max(reading["celsius"]),

@@ -24,16 +24,17 @@ def external_ids(song: Item) -> Iterator[Row]:
 
 
 @router.index(SONG, into=COVER)  # who covered a song is one query
-def covers(song: Item) -> Iterator[Row]:
+def covers(song: Item) -> Row | None:
     if original := song.get("covers"):
-        yield Row(original_artist=original["artist"], original=original["song"], seconds=song["seconds"])
+        return Row(original_artist=original["artist"], original=original["song"], seconds=song["seconds"])
+    return None
 
 
 @router.index(ALBUM, into=ALBUM_BY_YEAR)
-def albums_by_year(album: Item) -> Iterator[Row]:
-    yield Row(year=album["year"], label=album["label"])
+def albums_by_year(album: Item) -> Row:
+    return Row(year=album["year"], label=album["label"])
 
 
 @router.view(SONG, into=ALBUM_SONGS)
-def album_songs(item: Item, song: str) -> Iterator[Row]:
-    yield Row(titles=Collect(song, into=list), seconds=Sum(item["seconds"]), songs=Count())
+def album_songs(item: Item, song: str) -> Row:
+    return Row(titles=Collect(song, into=list), seconds=Sum(item["seconds"]), songs=Count())

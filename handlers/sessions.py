@@ -3,8 +3,6 @@
 ``on`` is for events that leave no item behind: an expiry, a sign-in to be counted for good.
 """
 
-from collections.abc import Iterator
-
 from streamfold import Add, Change, Count, Item, Key, Put, Router, Row, Sum
 
 SESSION = Key("SESSION#{session_id}", "METADATA")
@@ -19,15 +17,15 @@ router.archive(SESSION, to="s3://ended-sessions/shop", name="ended_sessions")  #
 
 
 @router.view(CART_LINE, into=CART)
-def cart(line: Item) -> Iterator[Row]:
-    yield Row(total=Sum(line["price"] * line["quantity"]), lines=Count())
+def cart(line: Item) -> Row:
+    return Row(total=Sum(line["price"] * line["quantity"]), lines=Count())
 
 
 @router.on(SESSION, events=["REMOVE"], expired=True, into=EXPIRED)
-def session_expired(change: Change) -> Iterator[Put]:
-    yield Put(EXPIRED, user_id=change.old["user_id"], at=change.at)
+def session_expired(change: Change) -> Put:
+    return Put(EXPIRED, user_id=change.old["user_id"], at=change.at)
 
 
 @router.on(SESSION, events=["INSERT"], into=SIGN_INS)
-def sign_ins(change: Change) -> Iterator[Add]:
-    yield Add(SIGN_INS, day=change.new["started"][:10], sign_ins=1)
+def sign_ins(change: Change) -> Add:
+    return Add(SIGN_INS, day=change.new["started"][:10], sign_ins=1)

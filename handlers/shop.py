@@ -3,8 +3,6 @@
 Each function says what one item contributes; amendments, moves and deletions follow from it.
 """
 
-from collections.abc import Iterator
-
 from streamfold import Count, Item, Key, Router, Row, Sum
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -25,37 +23,39 @@ router.archive(ORDER, to="s3://deleted-orders/shop", name="deleted_orders")  # o
 
 
 @router.view(ORDER_ITEM, into=ORDER_TOTAL)
-def order_total(item: Item) -> Iterator[Row]:
-    yield Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
+def order_total(item: Item) -> Row:
+    return Row(total=Sum(item["price"] * item["quantity"]), lines=Count())
 
 
 @router.view(ORDER_ITEM, into=SALES)
-def daily_sales(item: Item) -> Iterator[Row]:
-    yield Row(day=item["at"][:10], units=Sum(item["quantity"]), revenue=Sum(item["price"] * item["quantity"]))
+def daily_sales(item: Item) -> Row:
+    return Row(day=item["at"][:10], units=Sum(item["quantity"]), revenue=Sum(item["price"] * item["quantity"]))
 
 
 @router.index(ORDER, into=ORDER_BY_STATUS)
-def orders_by_status(order: Item) -> Iterator[Row]:
-    yield Row(status=order["status"], customer_id=order["customer_id"], at=order["at"], total=order["total"])
+def orders_by_status(order: Item) -> Row:
+    return Row(status=order["status"], customer_id=order["customer_id"], at=order["at"], total=order["total"])
 
 
 @router.index(ORDER, into=CUSTOMER_HISTORY)  # one query gives a customer's orders, oldest first
-def customer_history(order: Item) -> Iterator[Row]:
-    yield Row(customer_id=order["customer_id"], at=order["at"], status=order["status"], total=order["total"])
+def customer_history(order: Item) -> Row:
+    return Row(customer_id=order["customer_id"], at=order["at"], status=order["status"], total=order["total"])
 
 
 @router.index(CUSTOMER, into=CUSTOMER_BY_EMAIL, unique=True)  # of two customers with one address both are shown
-def customer_by_email(customer: Item, customer_id: str) -> Iterator[Row]:
+def customer_by_email(customer: Item, customer_id: str) -> Row | None:
     if customer.get("email"):
-        yield Row(email=customer["email"].lower(), customer_id=customer_id)
+        return Row(email=customer["email"].lower(), customer_id=customer_id)
+    return None
 
 
 @router.view(ORDER, into=CUSTOMER_ORDERS)
-def customer_orders(order: Item) -> Iterator[Row]:
+def customer_orders(order: Item) -> Row | None:
     if order["status"] != "cancelled":
-        yield Row(customer_id=order["customer_id"], orders=Count(), spent=Sum(order["total"]))
+        return Row(customer_id=order["customer_id"], orders=Count(), spent=Sum(order["total"]))
+    return None
 
 
 @router.view(ORDER_TOTAL, into=ALL_ORDERS)  # a chain: its source is the row that order_total keeps
-def all_orders(order: Item) -> Iterator[Row]:
-    yield Row(orders=Count(), lines=Sum(order["lines"]), total=Sum(order["total"]))
+def all_orders(order: Item) -> Row:
+    return Row(orders=Count(), lines=Sum(order["lines"]), total=Sum(order["total"]))

@@ -15,8 +15,8 @@ router = Router()
 
 
 @router.index(FOLLOW, into=FOLLOWER)  # the inverse side of a many-to-many relation
-def followers(follow: Item) -> Iterator[Row]:
-    yield Row(since=follow["since"])
+def followers(follow: Item) -> Row:
+    return Row(since=follow["since"])
 
 
 @router.view(FOLLOW, into=PROFILE_COUNTS)
@@ -26,11 +26,12 @@ def follow_counts(follow: Item, user_id: str, other_id: str) -> Iterator[Row]:
 
 
 @router.view(POST, into=PROFILE_COUNTS)  # two views share a row, on attributes of their own
-def post_counts(post: Item, user_id: str) -> Iterator[Row]:
+def post_counts(post: Item, user_id: str) -> Row | None:
     if not post.get("is_draft"):
-        yield Row(profile_id=user_id, posts=Count())
+        return Row(profile_id=user_id, posts=Count())
+    return None
 
 
 @router.view(LIKE, into=POST_COUNTS)
-def like_counts(like: Item) -> Iterator[Row]:
-    yield Row(likes=Count())
+def like_counts(like: Item) -> Row:
+    return Row(likes=Count())

@@ -21,8 +21,8 @@ router.audit(PROJECT, into=HISTORY)
 
 
 @router.view(TASK, into=BOARD)
-def board(task: Item) -> Iterator[Row]:
-    yield Row(state=task["state"], tasks=Count(), hours=Sum(task["hours"]))
+def board(task: Item) -> Row:
+    return Row(state=task["state"], tasks=Count(), hours=Sum(task["hours"]))
 
 
 @router.index(TASK, into=ASSIGNED)
@@ -32,8 +32,8 @@ def assigned_tasks(task: Item) -> Iterator[Row]:
 
 
 @router.view(PROJECT, TASK, into=USAGE)  # what a workspace is billed for
-def usage(item: Item, workspace: str) -> Iterator[Row]:
-    yield Row(workspace=workspace, items=Count(), characters=Sum(len(item["title"])))
+def usage(item: Item, workspace: str) -> Row:
+    return Row(workspace=workspace, items=Count(), characters=Sum(len(item["title"])))
 
 
 app = App("boards", routers=[router], tenant="workspace")

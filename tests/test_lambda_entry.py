@@ -336,6 +336,32 @@ def test_file_on_the_function_s_own_disk_is_refused_as_a_parking_place(app, tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "option", "instead"),
+    [
+        ({"on_error": "park"}, 'on_error="park"', 'on_error="retry"'),
+        ({"on_error": "park", "attempts_max": 3}, 'on_error="park"', 'on_error="retry"'),
+        ({"on_error": "park", "age_seconds_max": 60}, 'on_error="park"', 'on_error="retry"'),
+        ({"unique": True, "on_conflict": "park"}, 'on_conflict="park"', 'on_conflict="report"'),
+    ],
+)
+def test_handlers_that_park_need_a_parking_place(options, option, instead):
+    router = Router()
+
+    @router.index(ORDER, into=Key("BY#{order_id}", "ORDER"), group="slow", **options)
+    def by_id(order):
+        return Row()
+
+    app = App("shop", [router])
+    with pytest.raises(SettingsError) as raised:
+        Function(app, QUIET, client=object())
+    assert str(raised.value).startswith(f"Handler 'by_id' ({__file__}:")
+    assert f") has {option}, but the function has no parking place: expected STREAMFOLD_PARK=s3://" in str(raised.value)
+    assert str(raised.value).endswith(f"Without one, declare {instead}.")
+    Function(app, replace(QUIET, group="main"), client=object())  # it runs elsewhere
+    Function(app, replace(QUIET, group="slow", park="s3://failures"), client=object())
+
+
 def test_function_parks_a_record_in_its_bucket_and_acknowledges_it(app, client):
     boto3.client("s3").create_bucket(Bucket="failures")
     function = Function(app, Settings(logger=False, metrics=False, state_table="state", park="s3://failures"), client)
@@ -426,8 +452,8 @@ SESSION = Key("SESSION#{session_id}", "METADATA")
 
 def archiving(to="s3://kept/sessions"):
     router = Router()
-    router.archive(SESSION, to=to)
-    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+    router.archive(SESSION, to=to, name="archive")
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")], name="cascade")
     return App("shop", routers=[router])
 
 
@@ -435,7 +461,7 @@ def test_removed_items_are_archived_in_the_declared_bucket(client):
     boto3.client("s3").create_bucket(Bucket="kept")
     function = Function(archiving(), QUIET, client)
     assert function({"Records": [record(item("SESSION#1"), None, 1)]}, None) == {"batchItemFailures": []}
-    assert [kept.item["PK"] for kept in archived("s3://kept/sessions")] == ["SESSION#1"]
+    assert [kept.item["PK"] for kept in archived("s3://kept/sessions", "archive")] == ["SESSION#1"]
 
 
 def test_removed_items_come_again_where_the_bucket_is_missing(client):

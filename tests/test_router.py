@@ -42,7 +42,7 @@ def test_a_decorated_function_stays_a_plain_function():
 @pytest.mark.parametrize("kind", ["view", "index"])
 def test_a_ledger_handler_is_noted_with_what_it_reads_and_writes(kind):
     router = Router()
-    getattr(router, kind)(ORDER_ITEM, ORDER, ORDER, into=[TOTAL, LOG], function="slow")(order_total)
+    getattr(router, kind)(ORDER_ITEM, ORDER, ORDER, into=[TOTAL, LOG], group="slow")(order_total)
     route = only_route(router)
     assert (kind, "order_total", "slow") == (route.kind.name, route.name, route.group)
     assert (route.sources, route.into) == ((ORDER_ITEM, ORDER), (TOTAL, LOG))
@@ -119,11 +119,11 @@ AT = r"^The handler at .*test_router\.py:\d+ has "
         ({"into": LOG, "changed": "status"}, AT + r"changed='status': expected a list, changed=\[\"status\"\]\."),
         ({"into": LOG, "expired": True, "events": ["INSERT"]}, AT + "expired=True and events without REMOVE"),
         ({"into": LOG, "name": "1st"}, "Handler '1st' at .* has name='1st': expected a letter, then letters, digits"),
-        ({"into": LOG, "function": 3}, "Handler 'logged' at .* has function=3: expected a letter, then letters"),
+        ({"into": LOG, "group": 3}, "Handler 'logged' at .* has group=3: expected a letter, then letters"),
         ({"into": LOG, "name": 3}, "Handler 3 at .* has name=3: expected a letter, then letters"),
         ({"into": LOG, "changed": 5}, AT + r"changed=5: expected a list of names, as text\."),
         ({"into": LOG, "changed": ["a", 5]}, AT + r"changed=\['a', 5\]: expected a list of names, as text\."),
-        ({"into": LOG, "function": ""}, "Handler 'logged' at .* has function='': expected a letter, then letters"),
+        ({"into": LOG, "group": ""}, "Handler 'logged' at .* has group='': expected a letter, then letters"),
         ({"into": LOG, "name": "n" * 65}, f"has name='{'n' * 65}': expected .* 64 characters at most"),
     ],
 )
@@ -199,9 +199,9 @@ def test_a_call_without_a_target_shows_the_sources_themselves(kind):
     assert str(caught.value).endswith(f"\n    @router.{kind}({ORDER!r}, {ORDER_ITEM!r}, into=TARGET)")
 
 
-def test_a_forgotten_yield_is_refused_by_every_decorator():
+def test_a_handler_that_gives_nothing_is_refused_by_every_decorator():
     for decorator in DECORATORS:
-        with pytest.raises(DeclarationError, match="never yields"):
+        with pytest.raises(DeclarationError, match="never returns or yields"):
             decorator(send_mail)
 
 

@@ -1,4 +1,11 @@
-"""Fold a DynamoDB stream into views, audit logs and index items, exactly once."""
+"""Fold a DynamoDB stream into views, audit logs and index items, exactly once.
+
+Further public modules: ``streamfold.errors`` (every error that a caller may catch), ``streamfold.engines`` (stores),
+``streamfold.read`` (derived rows as readers see them), ``streamfold.settings`` and ``streamfold.testing`` (``Twin``,
+``check``).
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.derivations.audit.options import AUDIT
@@ -13,12 +20,15 @@ from streamfold.routes.aggregates import Average, Count, Sum
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Top
 
+if TYPE_CHECKING:
+    from streamfold.commit.failure import Failure
+
 __all__ = [
     # what is declared
     "App", "Router", "Key", "Table",
     # what a handler gets
     "Change", "Item", "Version",
-    # what a handler yields
+    # what a handler returns or yields
     "Row", "Put", "Add", "Delete",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
@@ -26,6 +36,16 @@ __all__ = [
     "divide", "rounded",
     # what a handler raises for a record that it will never process
     "Unprocessable",
+    # what ``App.process`` returns
+    "Failure",
     # the rest
     "AUDIT", "StreamfoldError",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Failure":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from streamfold.commit.failure import Failure  # not needed at a cold start before there is one
+
+    return Failure

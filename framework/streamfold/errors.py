@@ -5,6 +5,8 @@ StreamfoldError
 +-- SettingsError        a setting, option or file of the user is wrong; nothing ran
 +-- ManifestError        the application does not fit the state it is run over; nothing was written
 +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
+|   +-- ImageError           a handler asks for an image that the stream's view type does not carry
++-- KeyValueError        a value does not fit the field of a key; a ValueError too
 +-- HandlerError         one handler cannot process one record; only that record is reported
     +-- AttributeMissing     it read what the item does not have; a KeyError too
     +-- RowTaken             the row is still another item's, whose record may come and give it up
@@ -22,6 +24,12 @@ StreamfoldError
 import re
 from reprlib import Repr
 from typing import TypeGuard
+
+__all__ = [
+    "AttributeMissing", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable", "HandlerError",
+    "ImageError", "KeyValueError", "ManifestError", "ParkingError", "PlaceError", "RecordError", "RowTaken",
+    "SettingsError", "StreamfoldError", "Unprocessable",
+]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
 """Around what a text tells of an item. Unicode keeps both for such use (section 23.7, noncharacters)."""

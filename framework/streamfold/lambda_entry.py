@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Report
 from streamfold.derivations import KINDS
-from streamfold.derivations.derivation import derivation
+from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
@@ -62,6 +62,7 @@ class Function:
         self.learned: Learned = WeakKeyDictionary()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
+        _check_parking(app, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             self._warn(text)
@@ -164,6 +165,22 @@ def _parking(settings: Settings) -> Parking | None:
             "s3://BUCKET/PREFIX or the URL of an SQS queue."
         )
     return parking
+
+
+def _check_parking(app: Application, settings: Settings) -> None:
+    """Refuses handlers that park, without a parking place: their failing records would come again until they are lost.
+
+    Handlers of other groups run in other functions.
+    """
+    for route in app.routes if settings.park is None else ():
+        parks_conflicts = route.kind.contributes and contributing(route).parks_conflicts(route)
+        option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
+        if option is not None and settings.group in (None, route.group):
+            raise SettingsError(
+                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
+                "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
+                f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
+            )
 
 
 def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:

@@ -3,7 +3,7 @@
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
@@ -21,17 +21,21 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
-from streamfold.router_whole_items import Lifecycle, source_keys
+from streamfold.router_whole_items import Lifecycle, default_name, source_keys
 from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.ordered import SMALLEST_KEY, Ties
 from streamfold.routes.policy import RETRY, OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Kind, Route
-from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
+from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Into = Key | Sequence[Key]
-RowsHandler = Callable[P, Iterator[Row]]
-Effects = Callable[P, Iterator[Put | Add | Delete]]
+RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | None])
+"""A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
+Effect = Put | Add | Delete
+EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
+"""A handler of ``on``: it returns an effect, several or none, or yields them."""
 
 
 class OnOptions(TypedDict, total=False):
@@ -41,7 +45,7 @@ class OnOptions(TypedDict, total=False):
     changed: Collection[str]
     expired: bool | None
     name: str | None
-    function: str
+    group: str
     on_error: OnError
     attempts_max: int | None
     age_seconds_max: int | None
@@ -88,9 +92,10 @@ class Router(Lifecycle):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
-    ``name`` its identity in ledger, claims and metrics (the function's name by default; it must stay when code moves),
-    ``function`` the group that says which deployed function runs it. ``on_error`` says what becomes of a record that
-    the handler cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
+    ``name`` its identity in ledger, claims and metrics (by default the function's name, and for ``audit``, ``copy``,
+    ``cascade`` and ``archive`` the kind with the literals of the first source; it must stay when code moves), ``group``
+    the group that says which deployed function runs it. ``on_error`` says what becomes of a record that the handler
+    cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
     ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
 
@@ -103,21 +108,22 @@ class Router(Lifecycle):
         *sources: Key,
         into: Into,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         shards: int | None = None,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
-        The function gets an item and yields the ``Row``s that the item contributes to. Plain attributes need an owned
-        target: one whose template holds every field of the source's key. ``shards``, 2 to 100, spreads a hot row over
-        as many, by the field ``{shard:02d}`` of the target; ``streamfold.read.sharded`` reads them as one.
+        The function gets an item and returns the ``Row`` that the item contributes to, a list of rows, or None; or it
+        yields them. Plain attributes need an owned target: one whose template holds every field of the source's key.
+        ``shards``, 2 to 100, spreads a hot row over as many, by the field ``{shard:02d}`` of the target;
+        ``streamfold.read.sharded`` reads them as one.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
         return self._contributing(
-            VIEW, sources, into, name, function, policy, lambda *at: ViewOptions(checked_shards(shards, *at))
+            VIEW, sources, into, name, group, policy, lambda *at: ViewOptions(checked_shards(shards, *at))
         )
 
     @_with_targets
@@ -127,29 +133,32 @@ class Router(Lifecycle):
         into: Into,
         unique: bool = False,
         by: str | None = None,
+        smallest: bool = False,
+        ties: Ties = SMALLEST_KEY,
         on_conflict: OnConflict | Key = "report",
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
-        be: the row keeps all items that claim it and shows the first, by the item's attribute ``by``, of equal ones
-        and without it that with the smallest key; ``conflict`` lists what the others would show. ``on_conflict`` says
-        what a record that leads to one does besides: ``"report"``, it is logged and counted; ``"park"``, it is parked;
-        a key: a row of it is there as long as the conflict. See docs/unique.md.
+        be. If several items claim one row, the item with the largest attribute ``by`` wins; with ``smallest=True``,
+        that with the smallest one. Among equal items, and without ``by``, the smallest source key wins; with
+        ``ties="largest key"``, the largest one. The row's attribute ``conflict`` lists what the other items would show.
+        ``on_conflict`` says what else a record that leads to a conflict does: ``"report"``, it is logged and counted;
+        ``"park"``, it is parked; a key: a row of it is there as long as the conflict. See docs/unique.md.
         """
         policy = Policy(on_error, attempts_max, age_seconds_max)
 
         def options(_: tuple[Key, ...], targets: tuple[Key, ...], at: str) -> Unique | None:
-            return checked_unique(unique, by, on_conflict, targets, at)
+            return checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
 
-        declare = self._contributing(INDEX, sources, into, name, function, policy, options)
+        declare = self._contributing(INDEX, sources, into, name, group, policy, options)
 
-        def declare_both(handler: RowsHandler[P]) -> RowsHandler[P]:
+        def declare_both(handler: RowsHandler) -> RowsHandler:
             declare(handler)
             if unique and isinstance(on_conflict, Key):
                 self._add(_conflict_route(self.routes[-1], on_conflict))
@@ -168,8 +177,8 @@ class Router(Lifecycle):
         keep_days: int | None = None,
         versions: Key | None = None,
         latest: Key | None = None,
-        name: str = "audit",
-        function: str = GROUP,
+        name: str | None = None,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -192,7 +201,8 @@ class Router(Lifecycle):
         if len(targets) > 1 and into is not None:
             raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        route = Route(name, AUDIT_ROWS, keys, targets, None, at, function, options=recorded, policy=policy)
+        name = default_name("audit", keys[0]) if name is None else name
+        route = Route(name, AUDIT_ROWS, keys, targets, None, at, group, options=recorded, policy=policy)
         routes = [route]
         if versions is not None or latest is not None:
             from streamfold.derivations.audit.numbered import (
@@ -218,7 +228,7 @@ class Router(Lifecycle):
         into: Into,
         external: Literal[False] = ...,
         **options: Unpack[OnOptions],
-    ) -> Callable[[Effects[P]], Effects[P]]: ...
+    ) -> Callable[[EffectsHandler], EffectsHandler]: ...
 
     def on(  # noqa: PLR0913 - each option is a sentence of its own where a handler is declared
         self,
@@ -229,18 +239,18 @@ class Router(Lifecycle):
         changed: Collection[str] = (),
         expired: bool | None = None,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
 
-        The function gets the ``Change`` and yields ``Put``, ``Add``, ``Delete``. ``events`` (INSERT, MODIFY, REMOVE),
-        ``changed`` (any of these attributes differs) and ``expired`` (deleted by time to live, or not) choose the
-        changes. Each change takes effect once, whatever is delivered twice. With ``external=True`` the function is a
-        plain one with a side effect: at least once by nature, and guarded by Powertools' idempotency utility; a replay
-        does not call it unless asked to.
+        The function gets the ``Change`` and returns a ``Put``, ``Add`` or ``Delete``, a list of these, or None; or it
+        yields them. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
+        (deleted by time to live, or not) choose the changes. Each change takes effect once, whatever is delivered
+        twice. With ``external=True`` the function is a plain one with a side effect: at least once by nature, and
+        guarded by Powertools' idempotency utility; a replay does not call it unless asked to.
         """
         _check_instance(self, "on")
         _check_parentheses("on", sources)
@@ -248,7 +258,7 @@ class Router(Lifecycle):
 
         def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
             at = place(handler)
-            check_plain(handler) if external else check_generator(handler, "on")
+            check_plain(handler) if external else check_handler(handler, "on")
             keys = source_keys(sources, "on", at, "@")
             route = Route(
                 name or _name(handler),
@@ -257,7 +267,7 @@ class Router(Lifecycle):
                 _no_targets(into, at) if external else _targets(into, at),
                 handler,
                 at,
-                function,
+                group,
                 wanted_fields(handler, keys),
                 Filter(_events(events, at, expired=expired), _names(changed, "changed", at), expired),
                 checked_policy(policy, "@router.on", at),
@@ -272,15 +282,15 @@ class Router(Lifecycle):
         *sources: Key,
         of: Key | None = None,
         name: str | None = None,
-        function: str = GROUP,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares attributes that are derived onto items of the application itself.
 
         ``of`` says onto which: the total of an order's items on the order. Without it, onto the source item: sparse and
-        overloaded attributes, those of secondary indexes among them. The function yields ``Row``s as that of a view
+        overloaded attributes, those of secondary indexes among them. The function gives ``Row``s as that of a view
         does; names of the template of ``of`` fill its key. An item that is not there is never made; one that appears
         later, or is put without the attributes or with old ones, gets the right ones. No other attribute is touched.
         ``audit`` and ``changed=`` pass the derived attributes over, and no handler of attributes sees any.
@@ -288,7 +298,7 @@ class Router(Lifecycle):
         policy = Policy(on_error, attempts_max, age_seconds_max)
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
-        return self._contributing(ATTRIBUTES, sources, (), name, function, policy, lambda *_: AttributesOptions(of))
+        return self._contributing(ATTRIBUTES, sources, (), name, group, policy, lambda *_: AttributesOptions(of))
 
     def declare(
         self,
@@ -321,12 +331,12 @@ class Router(Lifecycle):
         group: str,
         policy: Policy,
         options: Callable[[tuple[Key, ...], tuple[Key, ...], str], Any],
-    ) -> Callable[[RowsHandler[P]], RowsHandler[P]]:
+    ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a handler that contributes; ``options`` makes those of its kind of sources, targets and place."""
 
-        def declare(handler: RowsHandler[P]) -> RowsHandler[P]:
+        def declare(handler: RowsHandler) -> RowsHandler:
             at = place(handler)
-            check_generator(handler, kind.name)
+            check_handler(handler, kind.name)
             keys = source_keys(sources, kind.name, at, "@")
             targets = _targets(into, at) if into else ()
             route = Route(
@@ -347,7 +357,7 @@ class Router(Lifecycle):
         return declare
 
     def _add(self, route: Route) -> None:
-        for what, value in (("name", route.name), ("function", route.group)):
+        for what, value in (("name", route.name), ("group", route.group)):
             if not is_name(value):
                 raise DeclarationError(
                     f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "

@@ -1,8 +1,10 @@
 """What becomes of items beside rows: declarations that need no function, because they take the item as it is."""
 
+import re
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
+from hashlib import sha256
 
 from streamfold.derivations.archive.declared import PLACES, is_place
 from streamfold.derivations.archive.kind import ARCHIVE
@@ -10,9 +12,16 @@ from streamfold.derivations.cascade.kind import CASCADE
 from streamfold.derivations.copy.kind import COPY
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
-from streamfold.keys.table import Table
+from streamfold.keys.table import MAIN, Table
 from streamfold.routes.policy import OnError, Policy, checked_policy
 from streamfold.routes.route import GROUP, Route
+
+NAME_WORD = re.compile("[a-z0-9]+")
+DEFAULT_NAME_LENGTH_MAX = 54
+"""Length of a name that is made: 64 (``is_name``), less the longest suffix of a handler that is declared beside."""
+NAME_DIGEST_LENGTH = 8
+"""Hexadecimal digits, 32 bits, that tell long names apart; two that are alike all the same are refused."""
+
 
 
 class Lifecycle:
@@ -25,8 +34,8 @@ class Lifecycle:
         self,
         *sources: Key,
         to: Table,
-        name: str = "copy",
-        function: str = GROUP,
+        name: str | None = None,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -42,14 +51,15 @@ class Lifecycle:
         keys = source_keys(sources, "copy", at)
         targets = _copies(keys, to, at)
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.copy", at)
-        self._add(Route(name, COPY, keys, targets, None, at, function, policy=policy))
+        name = default_name("copy", keys[0]) if name is None else name
+        self._add(Route(name, COPY, keys, targets, None, at, group, policy=policy))
 
     def cascade(
         self,
         *parents: Key,
         children: Sequence[Key],
-        name: str = "cascade",
-        function: str = GROUP,
+        name: str | None = None,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -70,14 +80,15 @@ class Lifecycle:
             )
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.cascade", at)
         below = tuple(dict.fromkeys(children))
-        self._add(Route(name, CASCADE, keys, (), None, at, function, options=below, policy=policy))
+        name = default_name("cascade", keys[0]) if name is None else name
+        self._add(Route(name, CASCADE, keys, (), None, at, group, options=below, policy=policy))
 
     def archive(
         self,
         *sources: Key,
         to: str,
-        name: str = "archive",
-        function: str = GROUP,
+        name: str | None = None,
+        group: str = GROUP,
         on_error: OnError = "retry",
         attempts_max: int | None = None,
         age_seconds_max: int | None = None,
@@ -92,7 +103,8 @@ class Lifecycle:
         if not is_place(to):
             raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
         policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.archive", at)
-        self._add(Route(name, ARCHIVE, keys, (), None, at, function, options=to, policy=policy))
+        name = default_name("archive", keys[0]) if name is None else name
+        self._add(Route(name, ARCHIVE, keys, (), None, at, group, options=to, policy=policy))
 
 
 def source_keys(sources: tuple[Key, ...], kind: str, at: str, mark: str = "") -> tuple[Key, ...]:
@@ -101,6 +113,20 @@ def source_keys(sources: tuple[Key, ...], kind: str, at: str, mark: str = "") ->
         form = f"{mark}router.{kind}(ORDER, ...)"
         raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
     return tuple(dict.fromkeys(sources))
+
+
+def default_name(kind: str, source: Key) -> str:
+    """The name of a declaration that gives none: its kind and the literals of its first source, ``audit_order_item``.
+
+    A table other than the main one is named before them. Further sources leave the name as it is.
+    """
+    table = "" if source.table.name == MAIN.name else source.table.name
+    literals = [piece for part in source.parts for piece in part.pieces if isinstance(piece, str)]
+    name = "_".join([kind, *NAME_WORD.findall(" ".join([table, *literals]).lower())])
+    if len(name) <= DEFAULT_NAME_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:NAME_DIGEST_LENGTH]
+    return f"{name[: DEFAULT_NAME_LENGTH_MAX - NAME_DIGEST_LENGTH - 1]}_{digest}"
 
 
 def _declared_at() -> str:

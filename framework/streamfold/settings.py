@@ -33,7 +33,7 @@ class Settings:
     app: str | None = _setting(None, "the application that commands work on, MODULE:NAME; handlers:app if not set")
     engine: str | None = _setting(None, "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE")
     state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
-    function: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
+    group: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
     epoch: int = _setting(
         0, "raised by one at a failover to another region, and when a table comes through another source or is another"
     )
@@ -181,7 +181,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "app": _text,
     "engine": _engine,
     "state_table": _text,
-    "function": _text,
+    "group": _text,
     "epoch": _whole(0, EPOCH_MAX),
     "chunk_actions": _whole(2, ACTIONS_MAX),
     "retention_days": _whole(RETENTION_DAYS_MIN, 3650),

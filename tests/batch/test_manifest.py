@@ -106,7 +106,7 @@ def test_the_same_application_writes_nothing_again():
 
 def test_a_handler_more_is_added():
     more = Router()
-    more.audit(OTHER)
+    more.audit(OTHER, name="audit")
     state = state_of(app())
     check(app(more=[more]), state)
     assert set(state.handlers) == {"total", "audit"}
@@ -149,7 +149,7 @@ def test_a_handler_that_is_declared_again_is_partial_since_it_was_retired():
     ("before", "now", "what"),
     [
         ({}, {"kind": "index", "into": OWN}, "its kind from 'view' to 'index'"),
-        ({}, {"function": "slow"}, "its group from 'main' to 'slow'"),
+        ({}, {"group": "slow"}, "its group from 'main' to 'slow'"),
         ({"into": [TOTAL, SECOND]}, {}, "its targets from 'main: TOTAL / X, main: SECOND / X' to 'main: TOTAL / X'"),
         ({}, {"into": SECOND}, "its targets from 'main: TOTAL / X' to 'main: SECOND / X'"),
     ],
@@ -388,7 +388,7 @@ def test_older_code_may_not_lack_a_target_or_be_of_another_kind():
 def test_a_handler_that_is_new_to_a_state_is_partial_and_that_is_said_once():
     warned, state = [], state_of(app())
     more = Router()
-    more.audit(OTHER)
+    more.audit(OTHER, name="audit")
     for clock in (NOON, LATER):
         check(app(more=[more]), state, clock=clock, warn=warned.append)
     assert (state.handlers["audit"]["partial"], "partial" in state.handlers["total"]) == (AT_NOON, False)
@@ -450,6 +450,10 @@ def test_the_order_of_claims_is_part_of_a_unique_index():
     check(app(**options, by="at"), state)
     with pytest.raises(ManifestError, match=r"Unique index 'total' changed by= from 'at' to 'since'.*Keep by='at', or"):
         check(app(**options, by="since"), state)
+    for option, value, before in (("smallest", True, "False"), ("ties", "largest key", "'smallest key'")):
+        what = f"Unique index 'total' changed {option}= from {before} to {value!r}.*Keep {option}={before}, or give"
+        with pytest.raises(ManifestError, match=what):
+            check(app(**options, by="at", **{option: value}), state)
     with pytest.raises(ManifestError, match="changed by= from 'at' to None"):
         check(app(**options), state)
 

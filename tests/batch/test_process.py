@@ -228,7 +228,7 @@ def kinds(table):
     """One handler of each kind, over a table."""
     item, router = Key("ITEM#{sku}", "METADATA", table=table), Router()
     places = {name: Key(f"{name}#{{sku}}", "ROW", table=table) for name in ("view", "index", "whole", "fields", "old")}
-    router.audit(item, into=Key("AUDIT#{sku}", "{version:rest}", table=table))
+    router.audit(item, into=Key("AUDIT#{sku}", "{version:rest}", table=table), name="audit")
 
     @router.view(item, into=places["view"])
     def view(item):
@@ -410,18 +410,18 @@ def test_records_that_the_state_holds_are_counted(app, engine, source):
 def test_only_the_handlers_of_the_functions_group_run(source):
     router = Router()
 
-    @router.view(ITEM, into=TOTAL, function="totals")
+    @router.view(ITEM, into=TOTAL, group="totals")
     def order_total(item):
         yield Row(total=Sum(item["price"]))
 
-    @router.on(ITEM, into=CHANGES, function="counts")
+    @router.on(ITEM, into=CHANGES, group="counts")
     def changes(change):
         yield Add(changes=1)
 
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(function="counts")))
+    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(group="counts")))
 
     assert stored(app, engine) == {("main", "CHANGES", "TOTAL"): {"changes": 1}}
 
@@ -433,7 +433,7 @@ def test_derived_row_that_comes_as_a_record_is_read_by_ledgers_only(source):
     def order_total(item):
         yield Row(total=Sum(item["price"]))
 
-    router.audit(Key("ORDER#{order_id}", "{kind:rest}"), into=Key("AUDIT#{item:rest}", "{version:rest}"))
+    router.audit(Key("ORDER#{order_id}", "{kind:rest}"), into=Key("AUDIT#{item:rest}", "{version:rest}"), name="audit")
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
@@ -591,8 +591,8 @@ def test_a_view_that_gets_a_neighbour_never_wipes_what_the_neighbour_wrote(sourc
 
 
 def test_a_group_that_no_handler_is_of_is_refused_and_acknowledges_nothing(app, engine, source):
-    with pytest.raises(SettingsError, match="STREAMFOLD_FUNCTION='mian' is no group of 'shop': expected main"):
-        app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(function="mian"))
+    with pytest.raises(SettingsError, match="STREAMFOLD_GROUP='mian' is no group of 'shop': expected main"):
+        app.process([source.put("ORDER#1", "ITEM#a", price=1)], engine=engine, settings=Settings(group="mian"))
 
 
 class Stopped(BaseException):
@@ -645,7 +645,7 @@ def test_an_image_that_is_no_object_fails_its_record_only(app, engine, source, i
 
 def test_a_history_row_that_would_be_too_large_has_digests_of_its_values(source):
     router = Router()
-    router.audit(ITEM)
+    router.audit(ITEM, name="audit")
     app = App("shop", routers=[router])
     engine = new_engine(app)
     records = [source.put("ORDER#1", "ITEM#a", text=letter * 250_000) for letter in "ab"]

@@ -11,7 +11,7 @@ APP = """
 from streamfold import App, Key, Router
 
 router = Router()
-router.audit(Key("ORDER#{order_id}", "METADATA"))
+router.audit(Key("ORDER#{order_id}", "METADATA"), name="audit")
 router.audit(Key("LINE#{order_id}", "{sku:rest}"), into=Key("LINES#{order_id}", "{version}#{sku:rest}"), name="lines")
 app = App("shop", routers=[router])
 """
@@ -19,7 +19,7 @@ EXPIRING = """
 from streamfold import App, Key, Router, Table
 
 router = Router()
-router.audit(Key("ORDER#{order_id}", "METADATA", table=Table("main", ttl="expires")), keep_days=1)
+router.audit(Key("ORDER#{order_id}", "METADATA", table=Table("main", ttl="expires")), keep_days=1, name="audit")
 app = App("shop", routers=[router])
 """
 SECRET = "k" * 32

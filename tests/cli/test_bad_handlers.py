@@ -34,12 +34,17 @@ MISTAKES = {
     "unknown effect": (
         VIEW,
         'yield {"total": 1}',
-        "Handler 'handler' yielded {'total': 1}: a handler of kind view yields Row.",
+        "Handler 'handler' gave {'total': 1}: a handler of kind view gives Row.",
+    ),
+    "dict that is returned": (
+        VIEW,
+        'return {"total": 1}',
+        "Handler 'handler' returned {'total': 1} of type dict: expected Row, a list of them, or None. Write",
     ),
     "effect of another kind": (
         ON,
         "yield Row(total=Sum(1))",
-        "a handler of kind on yields Put, Add, Delete.",
+        "a handler of kind on gives Put, Add, Delete.",
     ),
     "write outside of into": (
         VIEW,
@@ -65,7 +70,7 @@ MISTAKES = {
     "more than 99 effects": (
         TAGS,
         "yield from (Row(tag=str(number)) for number in range(100))",
-        "Handler 'handler' yielded more than 99 effects for one item",
+        "Handler 'handler' gave more than 99 effects for one item",
     ),
     "float": (CARDS, "yield Row(price=0.1)", "Value 0.1 is a float, which is not exact: use Decimal('0.1')"),
     "float in a sum": (

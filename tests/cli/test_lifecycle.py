@@ -12,8 +12,8 @@ from streamfold import Add, App, Count, Key, Router, Row, Table
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 router = Router()
-router.cascade(ORDER, children=[ITEM])
-router.copy(ORDER, to=Table("copies", region="eu-west-1"))
+router.cascade(ORDER, children=[ITEM], name="cascade")
+router.copy(ORDER, to=Table("copies", region="eu-west-1"), name="copy")
 
 
 @router.view(ITEM, into=Key("ALL", "ITEMS"))
@@ -110,7 +110,7 @@ from streamfold import App, Key, Router
 
 SESSION = Key("SESSION#{session_id}", "METADATA")
 router = Router()
-router.archive(SESSION, to="s3://kept/sessions")
+router.archive(SESSION, to="s3://kept/sessions", name="archive")
 
 app = App("shop", routers=[router])
 """
@@ -131,7 +131,7 @@ def test_a_replay_archives_into_the_folder_of_the_setting(folder, source, monkey
     source.put("SESSION#1", user="ana")
     report = summary(folder.run("replay", folder.records(source.remove("SESSION#1")), "--json"))
     assert {row["handler"]: row["written"] for row in report["handlers"]} == {"archive": 1}
-    assert [kept.item["user"] for kept in archived(f"file:{folder.path}/kept")] == ["ana"]
+    assert [kept.item["user"] for kept in archived(f"file:{folder.path}/kept", "archive")] == ["ana"]
 
 
 def test_a_dry_run_names_the_items_that_would_be_archived(folder, source):

@@ -14,7 +14,7 @@ ORDER = Key("ORDER#{number:06d}", "METADATA")
 ITEM = Key("ORDER#{number:06d}", "ITEM#{sku}")
 TOTAL = Key("ORDER#{number:06d}", "TOTAL")
 router = Router()
-router.audit(ORDER)
+router.audit(ORDER, name="audit")
 
 
 @router.view(ITEM, into=TOTAL)
@@ -22,7 +22,7 @@ def order_total(item):
     yield Row(total=Sum(item["price"]))
 
 
-@router.on(ORDER, external=True, function="mails")
+@router.on(ORDER, external=True, group="mails")
 def send_mail(change):
     pass
 
@@ -149,7 +149,7 @@ def test_table_for_a_person_leaves_out_what_is_the_default_of_all(folder):
 
 
 def test_group_and_policy_have_a_column_only_where_they_differ(folder):
-    folder.app(APP.replace(', function="mails"', ', on_error="park"'))
+    folder.app(APP.replace(', group="mails"', ', on_error="park"'))
 
     assert folder.run("routes").out.split("\n")[0].split() == (
         ["sources", "handler", "kind", "targets", "guard", "on", "error", "declared", "at"]

@@ -38,7 +38,7 @@ def everything(item, play):
             worst=Min(item["score"]),
             last=Latest(play, by=item["score"]),
             first=First(play, by=item["score"]),
-            top=Top(2, by=item["score"], value=play),
+            top=Top(2, play, by=item["score"]),
             scores=Collect(item["score"], most=2),
             listed=Collect(item["score"], most=3, into=list),
             different=Distinct(item["score"]),
@@ -123,7 +123,7 @@ def test_a_removed_extreme_leaves_no_trace():
     games.deliver(records[-1])
     assert games.row() == model(games.app, records)[BEST]
     assert games.row() == {
-        "best": 7, "worst": 7, "last": "z", "first": "x", "top": ["z", "x"], "scores": {7}, "listed": [7, 7],
+        "best": 7, "worst": 7, "last": "x", "first": "x", "top": ["x", "z"], "scores": {7}, "listed": [7, 7],
         "different": 1, "plays": 2,
     }  # fmt: skip
 
@@ -270,7 +270,7 @@ def test_what_the_store_will_never_take_is_reported_with_its_reason():
 
 
 def outgrown(item, play):
-    yield Row(plays=Count(), **{name: Top(100, by=item["score"], value=name * 1900) for name in "abcd"})
+    yield Row(plays=Count(), **{name: Top(100, name * 1900, by=item["score"]) for name in "abcd"})
 
 
 def outgrow(**options):
@@ -311,11 +311,32 @@ def counted(handler, *scores):
 def test_a_removed_extreme_is_one_query_of_as_many_entries_as_count_whatever_the_number_of_sources(count):
     games = counted(everything, *range(count))
     games.deliver(games.remove(f"{count - 1:05d}"))
-    assert sorted(call.actions for call in games.engine.named("read_entries"))[:3] == [1, 1, 2]
+    assert sorted(call.actions for call in games.engine.named("read_entries"))[:3] == [1, 2, 3]
     games = counted(best, *range(count))
     games.deliver(games.remove(f"{count - 1:05d}"))
     assert [(call.requests, call.actions) for call in games.engine.named("read_entries")] == [(1, 1)]
     assert len(games.engine.named("read_rows")) == 1
+
+
+def tied(item, **choice):
+    yield Row(plays=Count(), top=Top(2, item["score"], by=item["score"] // 1000, **choice))
+
+
+@pytest.mark.parametrize(
+    ("choice", "listed", "queries"),
+    [
+        ({}, [0, 1], 2),
+        ({"ties": "largest key"}, [9, 8], 1),
+        ({"smallest": True}, [0, 1], 1),
+        ({"smallest": True, "ties": "largest key"}, [9, 8], 2),
+    ],
+)
+def test_more_ties_than_a_list_takes_are_one_query_more_where_a_store_reads_them_last(choice, listed, queries):
+    games = counted(yielding(lambda item: next(tied(item, **choice))), *range(10))
+    assert games.row()["top"] == listed
+    games.deliver(games.remove(f"{listed[0]:05d}"))
+    assert games.row()["top"] == [listed[1], listed[1] * 2 - listed[0]]
+    assert len(games.engine.named("read_entries")) == queries
 
 
 def test_values_that_are_not_shown_cost_no_query_and_no_write_of_their_own():

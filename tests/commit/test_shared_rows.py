@@ -163,7 +163,7 @@ def games(plays=2):
             plays=Count(),
             score=Average(play["score"]),
             best=Max(play["score"]),
-            leaders=Top(plays, by=play["score"]),
+            leaders=Top(plays, play["score"], by=play["score"]),
         )
 
     return App("games", routers=[router])

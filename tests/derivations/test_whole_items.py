@@ -1,5 +1,7 @@
 """Declarations that take items as they are: what they note, and what they refuse where they stand."""
 
+import re
+
 import pytest
 
 from streamfold import App, Count, Key, Put, Router, Row, Table
@@ -7,6 +9,7 @@ from streamfold.derivations.archive.kind import ARCHIVE
 from streamfold.derivations.cascade.kind import CASCADE
 from streamfold.derivations.copy.kind import COPY
 from streamfold.errors import DeclarationError
+from streamfold.router_whole_items import default_name
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -37,7 +40,7 @@ def moved(change):
 
 
 def test_a_copy_is_noted_with_the_keys_of_its_sources_in_the_other_table(router):
-    router.copy(ORDER, ORDER_ITEM, to=COPIES, name="abroad", function="slow", on_error="park")
+    router.copy(ORDER, ORDER_ITEM, to=COPIES, name="abroad", group="slow", on_error="park")
     (route,) = router.routes
     assert (route.kind, route.name, route.group, route.guard) == (COPY, "abroad", "slow", "row guard")
     assert route.sources == (ORDER, ORDER_ITEM)
@@ -81,7 +84,7 @@ def test_two_copies_of_one_item_in_one_table_are_refused(router):
 def test_a_copy_needs_new_images(router):
     order = Key("ORDER#{order_id}", "METADATA", table=Table("shop", view="OLD_IMAGE"))
     router.copy(order, to=COPIES)
-    assert "copy 'copy'" in (message := refusal(lambda: App("shop", routers=[router])))
+    assert "copy 'copy_shop_order_metadata'" in (message := refusal(lambda: App("shop", routers=[router])))
     assert "needs the new image, which view type OLD_IMAGE does not carry" in message
 
 
@@ -119,7 +122,7 @@ def cascading(router, *parents, children):
 
 
 def test_a_cascade_is_noted_with_its_parents_and_children(router):
-    router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", function="slow", on_error="park")
+    router.cascade(ORDER, children=[ORDER_ITEM, ORDER_ITEM], name="below", group="slow", on_error="park")
     (route,) = App("shop", routers=[router]).routes
     assert (route.kind, route.name, route.group, route.into) == (CASCADE, "below", "slow", ())
     assert (route.sources, route.kind.touches(route)) == ((ORDER,), (ORDER_ITEM,))
@@ -202,3 +205,59 @@ def test_an_archive_needs_old_images(router):
     router.archive(Key("ORDER#{order_id}", "METADATA", table=Table("shop", view="NEW_IMAGE")), to="s3://kept")
     message = refusal(lambda: App("shop", routers=[router]))
     assert "keeps the old image, which view type NEW_IMAGE does not carry" in message
+
+
+# Names of declarations that give none.
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (ORDER, "audit_order_metadata"),
+        (Key("album#{artist}", "{album}"), "audit_album"),
+        (Key("{workspace}#PROJECT#{project}", "TASK#{task}"), "audit_project_task"),
+        (Key("Order-Lines#{id}", "V{n:04d}"), "audit_order_lines_v"),
+        (Key("{one}", "{other}"), "audit"),
+        (Key("{id}", table=Table("orders", partition="id", sort=None)), "audit_orders"),
+        (Key("#{one}", "ÄÖ#{other}"), "audit"),
+    ],
+)
+def test_a_declaration_without_a_name_is_named_after_its_source(source, name):
+    assert default_name("audit", source) == name
+
+
+def test_a_name_that_is_made_of_a_long_source_is_cut_and_ends_in_a_digest():
+    names = [default_name("cascade", Key("ORDER" * 12 + f"#{end}" + "#{id}", "X")) for end in ("A", "B")]
+    assert all(re.fullmatch("cascade_(order){7}or_[0-9a-f]{8}", name) for name in names)
+    assert len({*names, default_name("cascade", Key("ORDER" * 12 + "#A#{id}", "X"))}) == 2
+
+
+def test_further_sources_leave_the_name_as_it_is():
+    router = Router()
+    router.copy(ORDER, to=COPIES)
+    router.copy(ORDER, ORDER_ITEM, to=COPIES)
+    assert [route.name for route in router.routes] == ["copy_order_metadata"] * 2
+
+
+def test_two_of_a_kind_need_no_names_in_one_application():
+    router = Router()
+    for source in (ORDER, ORDER_ITEM):
+        router.audit(source)
+        router.copy(source, to=COPIES)
+        router.archive(source, to="s3://kept")
+    router.cascade(ORDER, children=[ORDER_ITEM])
+    names = {f"{kind}_order_{what}" for kind in ("audit", "copy", "archive") for what in ("metadata", "item")}
+    assert {route.name for route in App("shop", [router]).routes} == {*names, "cascade_order_metadata"}
+
+
+def test_two_that_get_one_name_are_refused_with_the_remedy():
+    router = Router()
+    for place in ("s3://one", "s3://other"):
+        router.archive(ORDER, to=place)
+    with pytest.raises(DeclarationError, match=r"named 'archive_order_metadata': .* give one of them another, name="):
+        App("shop", [router])
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(DeclarationError, match="has name='': expected a letter, then"):
+        Router().archive(ORDER, to="s3://kept", name="")

@@ -4,8 +4,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.keys.table import STATE
 from tests.helpers.engine_contract import (
     TABLES,
     EngineContract,
@@ -15,6 +16,7 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.source import Source
 from tests.helpers.statements import WithStatements
 
 NUMBERS = "it refuses no sum, however many digits that has"
@@ -85,3 +87,16 @@ class TestEntries(EntriesContract):
 
 class TestMissingTables(MissingTablesContract):
     """On moto only: the embedded engine makes its tables itself."""
+
+
+@pytest.mark.parametrize("make", [EmbeddedEngine, MemoryEngine])
+def test_an_engine_of_an_application_has_its_tables_and_runs_its_chains(make):
+    router, source = Router(), Source()
+    line, total, totals = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("ORDER#{order_id}", "TOTAL"), Key("ALL", "ORDERS")
+    router.view(line, into=total, name="total")(lambda item: Row(total=Sum(item["price"])))
+    router.view(total, into=totals, name="all")(lambda order: Row(total=Sum(order["total"])))
+    app = App("shop", [router])
+    engine = make(app)
+    assert engine.tables.keys() == {*app.tables, STATE.name}
+    assert app.process([source.put("ORDER#1", "ITEM#a", price=2)], engine=engine) == []
+    assert engine.read_rows([("main", "ALL", "ORDERS")])["main", "ALL", "ORDERS"]["total"] == 2

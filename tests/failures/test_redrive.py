@@ -41,7 +41,7 @@ ITEM = ("main", "ORDER#1", "METADATA")
 def make_app(mails):
     """A view, an index, an audit, and ``on`` handlers of orders. What is worth 13 none of them takes."""
     router = Router()
-    router.audit(ORDER)
+    router.audit(ORDER, name="audit")
 
     def lucky(item):
         if item.get("price") == 13:
@@ -68,7 +68,7 @@ def make_app(mails):
         else:
             yield Put(price=change.new["price"])
 
-    @router.on(ORDER, external=True, function="mail")
+    @router.on(ORDER, external=True, group="mail")
     def mail(change, order_id):
         mails.append(order_id)
 
@@ -212,7 +212,7 @@ def test_an_old_change_does_not_overwrite_the_row_of_a_newer_one(shop):
 
 def test_a_late_copy_overwrites_no_newer_one(source):
     router = Router()
-    router.copy(ORDER, to=Table("copies"))
+    router.copy(ORDER, to=Table("copies"), name="copy")
     app = App("shop", routers=[router])
     engine, world, origins = (
         EmbeddedEngine(app.tables.values()),
@@ -228,7 +228,7 @@ def test_a_late_copy_overwrites_no_newer_one(source):
 
 def test_a_parent_that_is_there_again_keeps_its_children(source):
     router = Router()
-    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "ITEM#{sku}")], name="cascade")
     app = App("shop", routers=[router])
     engine, origins = EmbeddedEngine(app.tables.values()), Origins(app.source_tables, Settings())
     written = [source.put("ORDER#1"), source.put("ORDER#1", "ITEM#a"), source.remove("ORDER#1"), source.put("ORDER#1")]
@@ -242,8 +242,8 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
 
 def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_path):
     router = Router()
-    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")])
-    router.archive(ORDER, to=f"file:{tmp_path}")
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")], name="cascade")
+    router.archive(ORDER, to=f"file:{tmp_path}", name="archive")
     app = App("shop", routers=[router])
     engine, world = EmbeddedEngine(app.tables.values()), Run(Settings())
     engine.put_sources(
@@ -255,7 +255,7 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
     told = [(each.handler, each.what) for _ in range(2) for each in redrive.run(Waiting("here", document))]
     assert told == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
     assert list(engine.items(app.tables["main"])) == []
-    assert [kept.item["PK"] for kept in archived(f"file:{tmp_path}")] == ["ORDER#1"]
+    assert [kept.item["PK"] for kept in archived(f"file:{tmp_path}", "archive")] == ["ORDER#1"]
 
 
 def test_a_batch_of_kinesis_is_made_good_and_its_parked_record_is_known_by_what_it_tells(shop):
@@ -303,7 +303,7 @@ def test_an_item_that_no_handler_reads_is_told(shop):
     [
         ("mail", {}, "The handler is external: --external calls it."),
         ("total", {"handlers_off": ("total",)}, "The handler is switched off, STREAMFOLD_HANDLERS_OFF."),
-        ("total", {"function": "mail"}, "The handler is of group 'main', and STREAMFOLD_FUNCTION is 'mail'."),
+        ("total", {"group": "mail"}, "The handler is of group 'main', and STREAMFOLD_GROUP is 'mail'."),
     ],
 )
 def test_a_handler_that_is_not_run_is_told_and_left_over(shop, handler, settings, why):

@@ -41,7 +41,7 @@ EXPIRES = int(CLOCK) + 30 * 24 * 60 * 60
 
 def make_app():  # noqa: C901 - one application with seven small handlers
     router = Router()
-    router.audit(SESSION)
+    router.audit(SESSION, name="audit")
     router.view(EXPENSE, into=GROUP)(group_total)
 
     @router.view(EXPENSE, into=PAYER)

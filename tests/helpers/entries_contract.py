@@ -44,6 +44,13 @@ class EntriesContract:
         assert self.entries(store, 1, after="N25001#a") == ["N25001#b"]
         assert self.entries(store, 1, after=PLACES[-1]) == []
 
+    def test_entries_are_read_between_two_places(self, store):
+        store.write(*map(entry, PLACES))
+        between = {"after": "N25001", "before": "N25001$"}
+        assert self.entries(store, **between) == ["N25001#a", "N25001#b"]
+        assert self.entries(store, 1, **between, descending=True) == ["N25001#b"]
+        assert self.entries(store, after="N2", before="N25001") == []
+
     def test_an_entry_has_the_text_that_was_put_last_and_is_gone_once_deleted(self, store):
         store.write(entry("N1#a", '{"N":"1"}'))
         store.write(entry("N1#a", '{"S":"é"}'))

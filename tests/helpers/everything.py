@@ -89,7 +89,7 @@ def prices(item, sku):
         yield Row(
             LEADERS,
             customer=item["customer"],
-            top=Top(2, by=item["price"], value={"sku": sku, "price": item["price"]}),
+            top=Top(2, {"sku": sku, "price": item["price"]}, by=item["price"]),
             tags=Collect(tag, most=2),
             days=Collect(item["day"], into=list),
         )
@@ -173,7 +173,7 @@ new_images_without_chains = app_of(*({route.name for route in new_images_suffice
 claims = Router()
 
 
-@claims.index(ORDER, into=[Key("FIRST#{label}", "ORDER")], unique=True, by="weight")
+@claims.index(ORDER, into=[Key("FIRST#{label}", "ORDER")], unique=True, by="weight", smallest=True)
 def first_of_label(order, order_id):
     for label in {order["status"], *order["labels"]}:
         yield Row(label=label, order=order_id, customer=order["customer"])
@@ -208,7 +208,15 @@ def only_order(order, order_id):
     yield Row(customer=order["customer"], order=order_id)
 
 
-@items.index(SESSION, into=Key("DEVICES#{devices:d}", "SESSION"), unique=True, by="day", on_conflict="park")
+@items.index(
+    SESSION,
+    into=Key("DEVICES#{devices:d}", "SESSION"),
+    unique=True,
+    by="day",
+    smallest=True,
+    ties="largest key",
+    on_conflict="park",
+)
 def first_session(session, session_id):
     yield Row(devices=session["devices"], session=session_id)
 

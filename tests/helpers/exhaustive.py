@@ -62,7 +62,7 @@ def row_guard_app():
 
 def keyed_put_app():
     router = Router()
-    router.audit(ITEM)
+    router.audit(ITEM, name="audit")
     return App("exhaustive", routers=[router])
 
 

@@ -68,21 +68,21 @@ def attributes_app() -> App:
 def cascade_app() -> App:
     """Items that take their parts along."""
     router = Router()
-    router.cascade(ITEM, children=[PART])
+    router.cascade(ITEM, children=[PART], name="cascade")
     return App("mutants", routers=[router])
 
 
 def archive_app() -> App:
     """Items that are kept when they are removed."""
     router = Router()
-    router.archive(ITEM, to="s3://kept/items")
+    router.archive(ITEM, to="s3://kept/items", name="archive")
     return App("mutants", routers=[router])
 
 
 def copy_app() -> App:
     """Items that are in another table too."""
     router = Router()
-    router.copy(ITEM, to=COPIES)
+    router.copy(ITEM, to=COPIES, name="copy")
     return App("mutants", routers=[router])
 
 

@@ -57,7 +57,7 @@ def children(count, partition="ORDER#1"):
 
 @pytest.fixture
 def shop(dynamodb):
-    return Shop(app_of(cascade={"children": [ORDER_ITEM]}), dynamodb)
+    return Shop(app_of(cascade={"children": [ORDER_ITEM], "name": "cascade"}), dynamodb)
 
 
 def test_children_go_over_interruptions_and_nothing_else_does(shop):

@@ -18,7 +18,7 @@ from streamfold import Add, App, Count, Key, Router, Row, Sum
 
 ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 router = Router()
-router.audit(ITEM)
+router.audit(ITEM, name="audit")
 
 
 @router.view(ITEM, into=Key("ORDER#{order_id}", "TOTAL"))

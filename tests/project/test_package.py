@@ -7,6 +7,8 @@ import zipfile
 import pytest
 
 import streamfold
+import streamfold.engines
+import streamfold.errors
 from tests.helpers.commands import ROOT, environment
 
 HEAVY = ("boto3", "botocore", "click", "rich", "aws_lambda_powertools")
@@ -53,8 +55,36 @@ def test_public_names_are_those_of_the_design():
         "Change Item Version",
         "Row Put Add Delete Sum Count Average Min Max Latest First Distinct Collect Top",
     )
-    names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError"
+    names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError Failure"
     assert sorted(names.split()) == sorted(streamfold.__all__)
+
+
+def test_every_public_name_is_there_and_documented():
+    for module in (streamfold, streamfold.engines, streamfold.errors):
+        for name in module.__all__:
+            assert getattr(module, name).__doc__, name
+        with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'missing'"):
+            _ = module.missing
+
+
+def test_every_error_of_the_module_may_be_caught():
+    errors = {name for name, each in vars(streamfold.errors).items() if isinstance(each, type) and name[0] != "_"}
+    assert {name for name in errors if issubclass(getattr(streamfold.errors, name), Exception)} == {
+        *streamfold.errors.__all__,
+        "SwitchedOff",  # never leaves the framework: why a record is parked
+    }
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import streamfold", "streamfold.batch.report"),
+        ("import streamfold.engines", "sqlite3"),
+        ("from streamfold.engines import EmbeddedEngine, MemoryEngine", "boto3"),
+    ],
+)
+def test_what_few_need_is_imported_when_it_is_asked_for(program, absent):
+    assert run("-c", f"import sys; {program}; print({absent!r} in sys.modules)").strip() == "False"
 
 
 @pytest.mark.parametrize("module", ["streamfold", "handlers"])

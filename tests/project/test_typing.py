@@ -28,6 +28,20 @@ def total(item: Item, order_id: str) -> Iterator[Row]:
 def placed(change: Change) -> Iterator[Put | Add]:
     yield Put(TOTAL, at=change.at)
 
+@router.view(ORDER, into=TOTAL)
+def one(item: Item) -> Row | None:
+    return Row(total=Sum(item["total"])) if "total" in item else None
+
+@router.index(ORDER, into=TOTAL)
+def several(item: Item) -> list[Row]:
+    return [Row(line=line) for line in item["lines"]]
+
+@router.on(ORDER, into=TOTAL)
+def effect(change: Change) -> Put:
+    return Put(at=change.at)
+
+returned: Row | None = one({"total": 3})
+
 @router.on(ORDER, external=True)
 def mail(change: Change) -> None:
     print(change.event)
@@ -39,10 +53,10 @@ FORGOTTEN_YIELD = """
 def total(item: Item) -> Iterator[Row]:
     Row(total=Sum(item["total"]))
 """
-RETURNED = """
+NUMBER_RETURNED = """
 @router.view(ORDER, into=TOTAL)
-def total(item: Item) -> Row:
-    return Row(total=Sum(item["total"]))
+def total(item: Item) -> int:
+    return 3
 """
 WRONG_ARGUMENT = """
 @router.view(ORDER, into=TOTAL)
@@ -101,7 +115,7 @@ def test_right_handlers_are_accepted(checker, tmp_path):
     "text",
     [
         pytest.param(FORGOTTEN_YIELD, id="forgotten yield"),
-        pytest.param(RETURNED, id="row returned"),
+        pytest.param(NUMBER_RETURNED, id="number returned"),
         pytest.param(WRONG_ARGUMENT, id="wrong argument"),
         pytest.param(WRONG_EFFECT, id="wrong effect"),
     ],

@@ -51,7 +51,7 @@ CHANGES = {
     "a handler is added": lambda: change([SUM], [SUM, NUMBER]),
     "a handler is removed, `retired=[...]`": lambda: change([SUM, NUMBER], [SUM]),
     "a handler's name": shapes_of_rows.renamed,
-    "its group, `function=`": lambda: change([SUM], [handler("sums", {"s": "sum"}, function="search")]),
+    "its group, `group=`": lambda: change([SUM], [handler("sums", {"s": "sum"}, group="search")]),
     "its kind, a view into an index": lambda: change([OWN], [replace(OWN, kind="index")]),
     "how an attribute is made, `Sum` into `Max`": lambda: change([SUM], [handler("sums", {"s": "max"})]),
     "`into=set` into `into=list`": shapes_of_rows.set_to_list,

@@ -31,7 +31,7 @@ def stats(item, play):
         least=Min(item["at"]),
         last=Latest(play, by=item["score"]),
         first=First(play, by=item["at"]),
-        leaders=Top(3, by=item["score"], value=item["at"]),
+        leaders=Top(3, item["at"], by=item["score"]),
         some=Collect(item["at"], most=2),
         scores=Collect(item["score"], most=4, into=list),
     )
@@ -46,11 +46,11 @@ def different(item, play):
     yield Row(different=Distinct(item["score"]))
 
 
-def leaders(most):
+def leaders(most, **choice):
     """A handler that lists the plays of the greatest scores."""
 
     def handler(item, play):
-        yield Row(leaders=Top(most, by=item["score"], value=play))
+        yield Row(leaders=Top(most, play, by=item["score"], **choice))
 
     return handler
 
@@ -85,7 +85,17 @@ class Game:
         return together(self.rows(into), PLAY.table.attributes, combine or {})
 
 
-@pytest.mark.parametrize("handler", [stats, winners])
+def others(item, play):
+    yield Row(
+        last=Latest(play, by=item["score"], ties="largest key"),
+        first=First(play, by=item["at"], ties="largest key"),
+        leaders=Top(3, play, by=item["score"], ties="largest key"),
+        trailers=Top(3, play, by=item["score"], smallest=True),
+        behind=Top(2, play, by=item["score"], smallest=True, ties="largest key"),
+    )
+
+
+@pytest.mark.parametrize("handler", [stats, others, winners])
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), SCORES, TEXTS), min_size=1, max_size=16),
     st.sets(st.sampled_from("abcdefgh"), max_size=3),
@@ -101,11 +111,20 @@ def test_shards_show_together_what_one_row_shows(handler, plays, removed):
     assert game.shown(SPREAD) == alone
 
 
-def test_of_equal_values_the_greater_key_comes_first_in_whichever_shard_it_is():
-    game = Game(leaders(4))
+@pytest.mark.parametrize(
+    ("choice", "listed"),
+    [
+        ({}, ["a", "b", "c", "d"]),
+        ({"ties": "largest key"}, ["f", "e", "d", "c"]),
+        ({"smallest": True}, ["a", "b", "c", "d"]),
+        ({"smallest": True, "ties": "largest key"}, ["f", "e", "d", "c"]),
+    ],
+)
+def test_of_equal_values_the_key_decides_in_whichever_shard_it_is(choice, listed):
+    game = Game(leaders(4, **choice))
     game.put(*((play, 7, "") for play in "cbafed"))
     assert len(game.rows()) > 1
-    assert game.shown(SPREAD) == {"leaders": ["f", "e", "d", "c"]}
+    assert game.shown(SPREAD) == {"leaders": listed}
 
 
 def test_how_many_different_values_there_are_cannot_be_added_up():

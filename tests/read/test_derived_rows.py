@@ -258,7 +258,7 @@ def played(shop, into, shards=None):
 
     @router.view(PLAY, into=into, shards=shards)
     def leaders(play_item, play):
-        yield Row(n=Count(), best=Max(play_item["score"]), leaders=Top(3, by=play_item["score"], value={"play": play}))
+        yield Row(n=Count(), best=Max(play_item["score"]), leaders=Top(3, {"play": play}, by=play_item["score"]))
 
     client, source, app = boto3.client("dynamodb"), Source(), App("games", routers=[router])
     create_table(client, load_template(), "StateTable", "state")
@@ -271,27 +271,27 @@ def played(shop, into, shards=None):
     return shop
 
 
-FIRST_THREE = [{"play": "e"}, {"play": "d"}, {"play": "b"}]
+FIRST_THREE = [{"play": "b"}, {"play": "d"}, {"play": "e"}]
 
 
 @pytest.mark.parametrize("reader", [itself, as_client])
 def test_a_list_of_the_greatest_is_read_from_its_row(shop, reader):
     table = reader(played(shop, LEADERS))
-    assert top(table, LEADERS, "leaders", game="a") == FIRST_THREE
-    assert top(table, LEADERS, "leaders", game="b") == []
-    assert top(table, LEADERS, "trailers", game="a") == []
+    assert top(table, LEADERS, 0, "leaders", game="a") == FIRST_THREE
+    assert top(table, LEADERS, 0, "leaders", game="b") == []
+    assert top(table, LEADERS, 0, "trailers", game="a") == []
 
 
 @pytest.mark.parametrize("reader", [itself, as_client])
 def test_the_lists_of_shards_are_one_list_with_the_ties_of_one_row(shop, reader):
     table = reader(played(shop, SPREAD_LEADERS, 4))
-    assert top(table, SPREAD_LEADERS, "leaders", 4, game="a") == FIRST_THREE
-    assert top(table, SPREAD_LEADERS, "leaders", 4, game="b") == []
+    assert top(table, SPREAD_LEADERS, 4, "leaders", game="a") == FIRST_THREE
+    assert top(table, SPREAD_LEADERS, 4, "leaders", game="b") == []
     assert sharded(table, SPREAD_LEADERS, 4, game="a") == {"n": 6, "best": 9, "leaders": FIRST_THREE}
 
 
 def test_what_is_no_list_is_no_list_of_the_greatest(shop):
     with pytest.raises(TypeError, match=r"Attribute 'best' is Decimal\('9'\): expected the list of a Top."):
-        top(played(shop, SPREAD_LEADERS, 4), SPREAD_LEADERS, "best", 4, game="a")
+        top(played(shop, SPREAD_LEADERS, 4), SPREAD_LEADERS, 4, "best", game="a")
     with pytest.raises(TypeError, match=r"Attribute 'best' is Decimal\('9'\): expected the list of a Top."):
-        top(shop, SPREAD_LEADERS, "best", game="a", shard=0)
+        top(shop, SPREAD_LEADERS, 0, "best", game="a", shard=0)

@@ -56,7 +56,7 @@ def external(*sources, **options):
 
 
 def audit(*sources, **options):
-    return lambda router: router.audit(*sources, **options)
+    return lambda router: router.audit(*sources, **{"name": "audit"} | options)
 
 
 def refused(*declare):

@@ -29,7 +29,7 @@ TEXTS = st.text(max_size=30).filter(lambda text: text.isprintable() or text.isas
     [
         (Max(5), Max(Decimal("5.0"))),
         (Latest({"a": 1}, by="x"), Latest({"a": Decimal(1)}, by="x")),
-        (Top(3, by=1), Top(3, by=1, value=1)),
+        (Top(3, 1, by=1), Top(3, 1, by=1)),
         (Collect("a"), Collect("a", most=100, into=set)),
         (Row(best=Max(1), wins=2), Row(wins=2, best=Max(1))),
     ],
@@ -39,7 +39,7 @@ def test_equal_values_are_equal_and_one_member_of_a_set(one, other):
     assert len({one, other}) == 1
 
 
-ALL = [Max(5), Min(5), Latest(5, by=5), First(5, by=5), Top(1, by=5), Distinct(5), Collect(5), Collect(5, into=list)]
+ALL = [Max(5), Min(5), Latest(5, by=5), First(5, by=5), Top(1, 5, by=5), Distinct(5), Collect(5), Collect(5, into=list)]
 
 
 def test_kinds_differ():
@@ -51,7 +51,10 @@ def test_kinds_differ():
 def test_they_are_shown_as_they_are_written():
     assert repr(Row(best=Max(5), wins="x")) == "Row(best=Max(5), wins='x')"
     assert repr(Row(wins=1)) == "Row(wins=1)"
-    assert repr(Top(2, by=3, value="a")) == "Top(2, by=3, value='a')"
+    assert repr(Top(2, "a", by=3)) == "Top(2, 'a', by=3)"
+    assert repr(Top(2, 1, by=3, smallest=True)) == "Top(2, 1, by=3, smallest=True)"
+    assert repr(Latest(1, by=3, ties="largest key")) == "Latest(1, by=3, ties='largest key')"
+    assert repr(First(1, by=3, ties="largest key")) == "First(1, by=3, ties='largest key')"
     assert repr(Collect("a", into=list)) == "Collect('a', most=100, into=list)"
 
 
@@ -70,11 +73,17 @@ def test_they_are_shown_as_they_are_written():
         (lambda: Max("a b" * 100), "by a value of 500 bytes, 400 at most (each of its letters up to '$' counts three)"),
         (lambda: Max(b"x" * 201), "by a value of 402 bytes, 400 at most (each of its bytes counts two): order by"),
         (lambda: Latest("x" * 32_768, by=1), "has a value of 32776 bytes, 32768 at most"),
-        (lambda: Top(1, by=1, value="x" * 2048), "has a value of 2056 bytes, 2048 at most"),
-        (lambda: Top(0, by=1), f"Top(0, by=1) keeps 0 values: expected a whole number from 1 to {TOP_MAX}."),
-        (lambda: Top(TOP_MAX + 1, by=1), f"keeps {TOP_MAX + 1} values: expected a whole number"),
-        (lambda: Top(True, by=1), "keeps True values: expected a whole number"),
-        (lambda: Top(1, by=1, worth=2), "Top() takes n, by= and value=: found worth."),
+        (lambda: Top(1, "x" * 2048, by=1), "has a value of 2056 bytes, 2048 at most"),
+        (lambda: Top(0, 1, by=1), f"Top(0, 1, by=1) keeps 0 values: expected a whole number from 1 to {TOP_MAX}."),
+        (lambda: Top(TOP_MAX + 1, 1, by=1), f"keeps {TOP_MAX + 1} values: expected a whole number"),
+        (lambda: Top(True, 1, by=1), "keeps True values: expected a whole number"),
+        (
+            lambda: Top(1, 1, by=1, smallest=1),
+            "Top(1, 1, by=1, smallest=1): expected smallest=True or False",
+        ),
+        (lambda: Top(1, 1, by=1, ties="x"), "and ties='smallest key' or 'largest key'."),
+        (lambda: Latest(1, by=1, ties=None), "Latest(1, by=1, ties=None): expected"),
+        (lambda: First(1, by=1, ties="key"), "First(1, by=1, ties='key'): expected"),
         (
             lambda: Collect(1, most=COLLECT_MAX + 1),
             f"expected a whole number from 1 to {COLLECT_MAX}. All records of the handler fail",
@@ -177,14 +186,14 @@ def test_several_values_from_one_source_are_entries_of_their_own():
 def test_more_values_from_one_source_than_move_in_one_transaction_are_refused():
     rows = [Row(best=Max(number)) for number in range(ENTRIES_MAX + 1)]
     message = refused(*rows)
-    assert f"yielded {ENTRIES_MAX + 1} ordered values for row ('ORDER#1', 'TOTAL'), {ENTRIES_MAX} at most" in message
+    assert f"gave {ENTRIES_MAX + 1} ordered values for row ('ORDER#1', 'TOTAL'), {ENTRIES_MAX} at most" in message
     assert contributed(*rows[1:])
 
 
 def test_two_values_in_one_place_are_refused():
-    message = "yielded row ('ORDER#1', 'TOTAL') twice with different values of 'last'"
+    message = "gave row ('ORDER#1', 'TOTAL') twice with different values of 'last'"
     assert message in refused(Row(last=Latest("a", by=1)), Row(last=Latest("b", by=1)))
-    assert message.replace("last", "top") in refused(Row(top=Top(1, by=1)), Row(top=Top(2, by=1)))
+    assert message.replace("last", "top") in refused(Row(top=Top(1, 1, by=1)), Row(top=Top(2, 1, by=1)))
 
 
 KINDS = [
@@ -213,7 +222,7 @@ def test_values_of_several_types_have_one_order_bytes_then_numbers_then_texts(or
 def test_an_attribute_of_another_handler_cannot_be_ordered_too():
     declared = route("view", handler(), ORDER_ITEM, into=TOTAL)
     forms = Forms({TOTAL: {"another": {"x": "Max"}}})
-    with pytest.raises(HandlerError, match="but handler 'another' yielded it as Max: one attribute of a target has"):
+    with pytest.raises(HandlerError, match="but handler 'another' gave it as Max: one attribute of a target has"):
         row_part(Making(declared, forms), declared.targets[0], {"x": Max(1)}, None)
 
 
@@ -221,7 +230,7 @@ def test_a_row_of_one_source_shows_its_own_values():
     values = {
         "best": Max(5),
         "last": Latest({"a": 1}, by=1),
-        "top": Top(2, by=1),
+        "top": Top(2, 1, by=1),
         "all": Collect("x"),
         "listed": Collect("x", into=list),
         "many": Distinct("x"),

@@ -12,15 +12,35 @@ from streamfold.testing.histories import Write
 
 PLAY = Key("GAME#{game}", "PLAY#{play}")
 GAME = Key("GROUP#{group}", "BEST")
+LARGEST = "largest key"
+
+
+def latest(item, **choice):
+    return Row(group=item["group"], shown=Latest({"score": item["score"]}, by=item["at"], **choice))
+
+
+def first(item, **choice):
+    return Row(group=item["group"], shown=First(item["at"], by=item["score"], **choice))
+
+
+def top(item, **choice):
+    return Row(group=item["group"], shown=Top(2, item["at"], by=item["score"], **choice))
+
+
 KINDS = {
     "sum": lambda item: Row(group=item["group"], shown=Sum(item["score"])),
     "count": lambda item: Row(group=item["group"], shown=Count()),
     "average": lambda item: Row(group=item["group"], shown=Average(item["score"])),
     "max": lambda item: Row(group=item["group"], shown=Max(item["score"])),
     "min": lambda item: Row(group=item["group"], shown=Min(item["at"])),
-    "latest": lambda item: Row(group=item["group"], shown=Latest({"score": item["score"]}, by=item["at"])),
-    "first": lambda item: Row(group=item["group"], shown=First(item["at"], by=item["score"])),
-    "top": lambda item: Row(group=item["group"], shown=Top(2, by=item["score"], value=item["at"])),
+    "latest": latest,
+    "first": first,
+    "top": top,
+    "latest, largest key": lambda item: latest(item, ties=LARGEST),
+    "first, largest key": lambda item: first(item, ties=LARGEST),
+    "top, largest key": lambda item: top(item, ties=LARGEST),
+    "top, smallest": lambda item: top(item, smallest=True),
+    "top, smallest, largest key": lambda item: top(item, smallest=True, ties=LARGEST),
     "distinct": lambda item: Row(group=item["group"], shown=Distinct(item["score"])),
     "set": lambda item: Row(group=item["group"], shown=Collect(item["at"], most=2)),
     "list": lambda item: Row(group=item["group"], shown=Collect(item["score"], most=3, into=list)),
@@ -43,7 +63,7 @@ def app_of(kind):
 
     @router.view(PLAY, into=GAME)
     def shown(item):
-        yield KINDS[kind](item)
+        return KINDS[kind](item)
 
     return App("games", routers=[router])
 

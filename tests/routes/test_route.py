@@ -147,7 +147,7 @@ def test_each_kind_has_its_guard():
     router, kept = Router(), Key("KEPT#{order_id}", "Y")
     router.view(ORDER, into=Key("TOTAL", "X"), name="view")(effects)
     router.index(ORDER, into=LOG, name="index")(effects)
-    router.audit(ORDER)
+    router.audit(ORDER, name="audit")
     router.on(ORDER, into=kept, name="put")(effects)
     router.on(ORDER, into=Key("COUNTS", "X"), name="add")(effects)
     router.on(ORDER, external=True, name="mail")(lambda change: None)

@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Item, Key, Row
 from streamfold.errors import DeclarationError
-from streamfold.routes.signature import check_generator, check_plain, place, wanted_fields
+from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
 
 ORDER_ITEM = Key("ORDER#{order_id}", "{at:datetime}#{line:03d}")
 PAYMENT = Key("PAYMENT#{order_id}", "{day:date}")
@@ -20,7 +20,7 @@ def good(item):
     yield Row(total=1)
 
 
-def never_yields(item):
+def returns_a_row(item):
     return Row(total=item["total"])
 
 
@@ -28,7 +28,17 @@ def returns_a_list(item):
     return [Row(total=item["total"])]
 
 
-def returns_nothing(item):
+def returns_a_row_or_none(item):
+    if "total" in item:
+        return Row(total=item["total"])
+    return None
+
+
+def forgets_return(item):
+    Row(total=item["total"])
+
+
+def gives_nothing(item):
     item.get("total")
 
 
@@ -49,17 +59,17 @@ async def is_async_and_yields(item):
 @pytest.mark.parametrize(
     ("function", "kind", "what", "corrected"),
     [
-        (never_yields, "view", "never yields, so it is no generator function: a", 'yield Row(total=item["total"])'),
-        (returns_a_list, "view", "never yields, so it is no generator function: a view", "yield Row(...)"),
-        (returns_nothing, "on", "never yields, so it is no generator function: an on", "yield Put(...)"),
+        (forgets_return, "view", "never returns or yields anything: a view", 'return Row(total=item["total"])'),
+        (gives_nothing, "index", "never returns or yields anything: an index", "return Row(...)"),
+        (gives_nothing, "on", "never returns or yields anything: an on handler gives", "return Put(...)"),
         (returns_beside, "view", "yields, and returns a value, which would be lost", "yield Row(total=2)"),
         (is_async, "index", "is async, and an index handler only computes", "def is_async(item):"),
         (is_async_and_yields, "view", "is async, and a view handler only computes", "def is_async_and_yields(item):"),
     ],
 )
-def test_what_is_no_generator_function_is_refused_with_the_corrected_line(function, kind, what, corrected):
+def test_what_gives_nothing_or_is_async_is_refused_with_the_corrected_line(function, kind, what, corrected):
     with pytest.raises(DeclarationError) as caught:
-        check_generator(function, kind)
+        check_handler(function, kind)
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"Handler {function.__name__} at {__file__}:{function.__code__.co_firstlineno} {what}")
     assert f"    {corrected}" == second
@@ -67,9 +77,9 @@ def test_what_is_no_generator_function_is_refused_with_the_corrected_line(functi
 
 def test_a_function_without_source_is_refused_all_the_same():
     namespace = {}
-    exec("def made_up(item): return 1", namespace)
-    with pytest.raises(DeclarationError, match=r"made_up at <string>:1 never yields(.|\n)*    yield Row\(\.\.\.\)"):
-        check_generator(namespace["made_up"], "view")
+    exec("def made_up(item): item.get(1)", namespace)
+    with pytest.raises(DeclarationError, match=r"made_up at <string>:1 never returns(.|\n)*    return Row\(\.\.\.\)"):
+        check_handler(namespace["made_up"], "view")
 
 
 def bare_returns(item):
@@ -88,7 +98,14 @@ def bare_returns(item):
 
 @pytest.mark.parametrize("function", [good, bare_returns, partial(good)])
 def test_a_generator_function_may_end_early(function):
-    check_generator(function, "view")
+    check_handler(function, "view")
+
+
+@pytest.mark.parametrize(
+    "function", [returns_a_row, returns_a_list, returns_a_row_or_none, partial(returns_a_row), lambda item: Row()]
+)
+def test_a_plain_function_may_return_what_it_gives(function):
+    check_handler(function, "view")
 
 
 @pytest.mark.parametrize("function", [good, is_async, is_async_and_yields])
@@ -98,7 +115,7 @@ def test_an_external_handler_must_be_a_plain_function(function):
 
 
 def test_a_plain_function_may_be_external():
-    check_plain(never_yields)
+    check_plain(returns_a_row)
 
 
 def asks(item, order_id: str, line: int) -> Iterator[Row]:
@@ -199,3 +216,13 @@ def test_an_annotation_that_fits_or_is_unknown_is_taken(annotation):
 def test_a_place_is_a_file_and_a_line():
     assert f"{__file__}:{good.__code__.co_firstlineno}" == place(good)
     assert place(partial(good)).startswith("functools.partial(")
+
+
+def test_a_handler_may_return_a_row_or_none_in_one_expression():
+    router = Router()
+
+    @router.view(ORDER, into=Key("X", "Y"))
+    def counted(order):
+        return Row(n=Count()) if order.get("paid") else None
+
+    assert [route.name for route in router.routes] == ["counted"]

@@ -28,7 +28,7 @@ ITEMS = {
 
 
 def totals(router):
-    router.audit(ORDER)
+    router.audit(ORDER, name="audit")
 
     @router.attributes(ORDER_ITEM, of=ORDER)
     def order_total(item):
@@ -45,15 +45,15 @@ def totals(router):
 
 
 def cascade(router):
-    router.cascade(ORDER, children=[ORDER_ITEM])
+    router.cascade(ORDER, children=[ORDER_ITEM], name="cascade")
 
 
 def archive(router):
-    router.archive(ORDER, to="s3://kept/orders")
+    router.archive(ORDER, to="s3://kept/orders", name="archive")
 
 
 def copies(router):
-    router.copy(ORDER, to=Table("copies"))
+    router.copy(ORDER, to=Table("copies"), name="copy")
 
 
 def app_with(*declarations):

@@ -38,7 +38,7 @@ MADE = {
     "max": Max,
     "min": Min,
     "latest": lambda by, value: Latest(value, by=by),
-    "top": lambda most, by, value: Top(most, by=by, value=value),
+    "top": lambda most, by, value: Top(most, value, by=by),
     "list": lambda value, most=500: Collect(value, most=most, into=list),
     "set": lambda value, most=500: Collect(value, most=most, into=set),
 }

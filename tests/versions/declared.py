@@ -21,7 +21,7 @@ class Handler:
 
     @property
     def group(self):
-        return self.options.get("function", "main")
+        return self.options.get("group", "main")
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Delivery:
         if len(warm) < WARM and (not warm or self.random.random() < 0.3):
             warm.append(self.build(consumer.name, version))
         process = self.random.choice(warm)
-        group = {} if consumer.group is None else {"STREAMFOLD_FUNCTION": consumer.group}
+        group = {} if consumer.group is None else {"STREAMFOLD_GROUP": consumer.group}
         try:
             parking = self.parking if self.random.random() < 0.7 or self.shape.parks else None
             return deliver(process, self.engine, batch, {**group, **settings, **self.tables}, parking)

@@ -65,7 +65,7 @@ def two_groups():
     """A handler of a group of its own, in a function that is deployed at another time."""
     drawn, derived = _orders("GROUPS")
     total = derived("groups_total", "total", "p")
-    words = derived("groups_words", "words", "w", function="search")
+    words = derived("groups_words", "words", "w", group="search")
     return Shape("two_groups", drawn, {"shop": ([total], [total, words])})
 
 

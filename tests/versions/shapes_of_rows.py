@@ -115,7 +115,7 @@ def by_changed():
     item, row = Key("UNIQUE#{i}", "X"), Key("ONLY#{g}", "X")
 
     def only(by):
-        options = {"unique": True, "by": by}
+        options = {"unique": True, "by": by, "smallest": True}
         return Handler("only", item, row, lambda item: [({}, {"who": item["i"]})], "index", options)
 
     def draw(random, fields):

@@ -64,7 +64,7 @@ def _routed(application: Application, item: ItemKey, run: Run) -> ItemWork:
 
 
 def _is_wanted(listener: Listener, run: Run) -> bool:
-    route, group = listener.route, run.settings.function
+    route, group = listener.route, run.settings.group
     if group is not None and route.group != group:
         return False
     return not listener.called or run.handlers is None or route.name in run.handlers

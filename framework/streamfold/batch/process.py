@@ -162,15 +162,13 @@ def check_application(
 
 def _check_handlers(app: Application, settings: Settings) -> None:
     """A group that no handler is of would acknowledge every record unprocessed; a wrong name would switch off none."""
-    names, group = {route.name for route in app.routes}, settings.function
+    names, group = {route.name for route in app.routes}, settings.group
     for name in settings.handlers_off:
         if name not in names:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
     groups = sorted({route.group for route in app.routes})
     if group is not None and group not in groups:
-        raise SettingsError(
-            f"STREAMFOLD_FUNCTION={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}."
-        )
+        raise SettingsError(f"STREAMFOLD_GROUP={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}.")
 
 
 def plan_changes(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> tuple[Plan, Report]:

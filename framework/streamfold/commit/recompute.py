@@ -23,7 +23,7 @@ from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP, is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
-from streamfold.ledger.entries import BEHIND, BEYOND, PLAIN_ENTRY, made
+from streamfold.ledger.entries import BEYOND, PLAIN_ENTRY, in_order, made, order_of
 from streamfold.ledger.item import LedgerItem
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import encode
@@ -45,6 +45,8 @@ PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
 
 RowValues = Mapping[str, Any]
+EntryRead = tuple[str, str]
+"""The place of an entry and the text of its value."""
 Touched = Mapping[RowKey, tuple[Moved, ...]]
 
 
@@ -257,9 +259,8 @@ def _concerns(row: RowValues, moved: Moved) -> bool:
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
         return True
-    if FORMS[Ordering.of(ordering).form].descending:
-        return any(place >= edge for place in moved.places)
-    return any(place <= edge for place in moved.places)
+    form = FORMS[Ordering.of(ordering).form]
+    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in moved.places)
 
 
 def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -267,11 +268,21 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     form = FORMS[ordering.form]
     if form.once:
         return _read_once_each(engine, partition, ordering)
-    most = ordering.most + form.collects  # one more tells whether there are more
-    found = engine.read_entries(Entries(partition, most, descending=form.descending))
-    shown = found[: ordering.most]
-    edge = shown[-1][0] if len(found) == most else ""
+    more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
+    found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
+    shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
+    edge = shown[-1][0] if len(found) >= ordering.most + form.collects else ""
     return Shows(tuple(content for _, content in shown), edge, tuple(place for place, _ in shown))
+
+
+def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
+    """The entries that count, of one more, where equal values are read in the other order than they count in."""
+    form, shown, beyond = FORMS[ordering.form], found[: ordering.most], found[ordering.most :]
+    if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
+        shown = [entry for entry in shown if order_of(entry[0]) != tied]
+        rest = ordering.most - len(shown)
+        shown += engine.read_entries(Entries(partition, rest, tied, form.largest_key, before=tied + BEYOND))
+    return in_order(form, shown)
 
 
 def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -280,8 +291,8 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
     after = ""
     while page := engine.read_entries(Entries(partition, PAGE_ENTRIES, after)):
         for place, content in page:
-            found.setdefault(place.partition(BEHIND)[0], content)
-        after = page[-1][0].partition(BEHIND)[0] + BEYOND  # greater each time, so that this ends
+            found.setdefault(order_of(place), content)
+        after = order_of(page[-1][0]) + BEYOND  # greater each time, so that this ends
         if not ordering.most and len(found) > DISTINCT_MAX:
             raise HandlerError(
                 f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "

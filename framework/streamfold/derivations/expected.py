@@ -51,6 +51,7 @@ class Expected:
     rows: dict[RowKey, Values] = field(default_factory=dict)
     shares: list[Share] = field(default_factory=list)  # of rows that several items add up to
     claims: list[Share] = field(default_factory=list)  # of rows that one of several items wins
+    ranked: Any = None  # says of claims whether the ``smallest`` wins, and what of ``ties``
     on_items: list[Share] = field(default_factory=list)  # of attributes of other items
     outside: dict[RowKey, Values] = field(default_factory=dict)  # what lies outside of the store
 

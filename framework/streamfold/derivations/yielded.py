@@ -9,7 +9,7 @@ from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import Change
 from streamfold.records.rounding import inexact_text
 from streamfold.records.values import HIDDEN, Image
-from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.routes.tenants import check_tenant
 from streamfold.writes.guarded import RowKey
@@ -21,20 +21,21 @@ EFFECTS_MAX = 99
 
 
 def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
-    """The effects that a handler yields, all of the expected kinds and not too many."""
+    """The effects that a handler returns or yields, all of the expected kinds and not too many."""
     assert route.function is not None
     found = []
     try:
-        for effect in route.function(subject, **route.asked(fields)):
+        given = route.function(subject, **route.asked(fields))
+        for effect in each_effect(route.name, given, [kind.__name__ for kind in expected]):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded {shown(effect)}: a handler of kind {route.kind} yields {names}."
+                    f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}."
                 )
             found.append(effect)
             if len(found) > EFFECTS_MAX:
                 raise HandlerError(
-                    f"Handler {route.name!r} yielded more than {EFFECTS_MAX} effects for one item, the most that one "
+                    f"Handler {route.name!r} gave more than {EFFECTS_MAX} effects for one item, the most that one "
                     "transaction can hold beside its guard. Spread them over several handlers."
                 )
     except DecimalException as error:
@@ -73,11 +74,11 @@ def target_of(route: Route, effect: Row | Put | Add | Delete) -> Target:
         declared = ", ".join(repr(known.key) for known in route.targets)
         if effect.target is None:
             raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: with several targets the first argument says which "
+                f"Handler {route.name!r} gave {shown(effect)}: with several targets the first argument says which "
                 f"of {declared}."
             )
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, which writes outside of into={declared}. "
+            f"Handler {route.name!r} gave {shown(effect)}, which writes outside of into={declared}. "
             "Add the target to into=."
         )
     return target

@@ -1,17 +1,31 @@
 """The stores that carry out plans, behind one small protocol.
 
-``embedded`` is SQLite, ``memory`` dictionaries, ``dynamodb`` boto3. One contract test runs over all of them
-(``tests/test_engines.py``).
+``EmbeddedEngine`` is SQLite, ``MemoryEngine`` dictionaries, ``DynamoEngine`` boto3. One contract test runs over all of
+them (``tests/engines/test_engines.py``). Each is imported when it is asked for: ``from streamfold.engines import
+EmbeddedEngine`` needs no boto3, and ``import streamfold.engines`` no sqlite3.
+
+    engine = EmbeddedEngine(app, path="shop.db")
+    app.process(event, engine=engine)
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
 
+if TYPE_CHECKING:
+    from streamfold.engines.dynamodb import DynamoEngine
+    from streamfold.engines.embedded import EmbeddedEngine
+    from streamfold.engines.memory import MemoryEngine
+
+__all__ = ["DynamoEngine", "EmbeddedEngine", "Engine", "MemoryEngine"]
+
+PUBLIC = {"DynamoEngine": "dynamodb", "EmbeddedEngine": "embedded", "MemoryEngine": "memory"}
+"""The modules of engines, which bring along what few users of this package need: SQLite, boto3."""
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
 
@@ -20,13 +34,37 @@ Finished = Mapping[StateKey, Mapping[str, str]]
 """What steps left behind and is finished: of ledger items, by handler, the text that they hold of it."""
 
 
+Wanted = Callable[[RowKey], bool]
+"""Says which rows' changes an engine's own stream keeps."""
+
+
+class Declared(Protocol):
+    """What an engine needs to know of an application: ``App``."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+    def chains(self, row: RowKey) -> bool: ...
+
+
+def declared(tables: Declared | Iterable[Table], wanted: Wanted | None) -> tuple[Iterable[Table], Wanted | None]:
+    """The tables of an engine, and which rows its own stream keeps: those that a handler of the application reads."""
+    if isinstance(tables, Iterable):
+        return tables, wanted
+    return tables.tables.values(), wanted or tables.chains
+
+
 class Entries(NamedTuple):
-    """The first ``most`` entries of a partition behind a place, or the last ones, greatest first."""
+    """The first ``most`` entries of a partition behind a place, or the last ones, largest first.
+
+    ``before``, beside ``after``, is a place that all of them lie before.
+    """
 
     partition: str
     most: int
     after: str = ""
     descending: bool = False
+    before: str = ""
 
 
 class Page(NamedTuple):
@@ -142,3 +180,9 @@ class Seekable(Protocol):
 
 class ChainEngine(Engine, OwnStream, Protocol):
     """A store with an own stream."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{PUBLIC[name]}"), name)

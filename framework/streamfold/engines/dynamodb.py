@@ -239,14 +239,21 @@ class DynamoEngine:
         raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        values = {":partition": {"S": wanted.partition}} | ({":after": {"S": wanted.after}} if wanted.after else {})
+        values = {":partition": {"S": wanted.partition}}
+        condition = "pk = :partition"
+        if wanted.after:
+            values[":after"] = {"S": wanted.after}
+            condition += " AND sk > :after"
+        if wanted.before:  # no entry lies at one of the two
+            values[":before"] = {"S": wanted.before}
+            condition = "pk = :partition AND sk BETWEEN :after AND :before"
         found: list[tuple[str, str]] = []
         start: dict[str, Any] = {}
         while True:  # a page ends at 1 MB, wherever the limit is (API Reference, Query)
             page = self._call(
                 self.client.query,
                 TableName=self.requests.state_table,
-                KeyConditionExpression=f"pk = :partition{' AND sk > :after' if wanted.after else ''}",
+                KeyConditionExpression=condition,
                 ExpressionAttributeValues=values,
                 ScanIndexForward=not wanted.descending,
                 Limit=wanted.most - len(found),

@@ -5,13 +5,23 @@ records that come of them are written in one SQLite transaction, so chains run i
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
+from streamfold.engines import (
+    OWN_VERSION,
+    Declared,
+    Entries,
+    Finished,
+    OwnRecord,
+    Page,
+    StoredItem,
+    Wanted,
+    declared,
+)
 from streamfold.engines.applied import (
     Attributes,
     is_empty,
@@ -58,22 +68,22 @@ HIGHEST = "\U0010ffff"
 class EmbeddedEngine:
     """SQLite behind the engine protocol.
 
-    ``tables`` are the application's, ``app.tables.values()``; ``path`` is the file of the state, None for one in
-    memory. ``wanted`` says which rows' changes the own stream keeps, those that a route reads: ``app.chains``.
-    ``actions_max`` is DynamoDB's limit of writes in a transaction, and brings its limit of 4 MB; a local replay that
-    need not rehearse them may have larger ones.
+    ``tables`` is the application, ``EmbeddedEngine(app)``, or its tables; ``path`` is the file of the state, None for
+    one in memory. ``wanted`` says which rows' changes the own stream keeps, by default those that a handler of the
+    application reads; with tables alone, none. ``actions_max`` is DynamoDB's limit of writes in a transaction, and
+    brings its limit of 4 MB; a local replay that need not rehearse them may have larger ones.
     """
 
     def __init__(
         self,
-        tables: Iterable[Table],
+        tables: Declared | Iterable[Table],
         path: str | Path | None = None,
-        wanted: Callable[[RowKey], bool] | None = None,
+        wanted: Wanted | None = None,
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        self.tables = {table.name: table for table in (*tables, STATE)}
-        self.wanted = wanted
+        known, self.wanted = declared(tables, wanted)
+        self.tables = {table.name: table for table in (*known, STATE)}
         self.path = path
         self.actions_max = actions_max
         self._connection = connect(path)
@@ -123,8 +133,9 @@ class EmbeddedEngine:
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         order = "DESC" if wanted.descending else "ASC"
-        query = f"SELECT sk, item FROM state WHERE pk = ? AND sk > ? ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._rows(query, (wanted.partition, wanted.after, wanted.most))
+        where = "pk = ? AND sk > ? AND sk < ?"
+        query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
+        rows = self._rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
         return [(place, loaded(self.path, text)["s"]) for place, text in rows]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -5,11 +5,21 @@ contract tests, in less time: nothing is written as text and read back.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from streamfold.engines import OWN_VERSION, Entries, Finished, OwnRecord, Page, StoredItem
+from streamfold.engines import (
+    OWN_VERSION,
+    Declared,
+    Entries,
+    Finished,
+    OwnRecord,
+    Page,
+    StoredItem,
+    Wanted,
+    declared,
+)
 from streamfold.engines.applied import (
     Attributes,
     is_empty,
@@ -55,21 +65,21 @@ FoundItems = dict[PlaceKey, dict[str, Any] | None]
 class MemoryEngine:
     """Dictionaries of rows (as DynamoDB attribute values) and of state items (as plain values).
 
-    ``wanted`` says which rows' changes the own stream keeps (those that a route reads). ``actions_max`` is DynamoDB's
-    limit of writes in a transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have
-    larger ones. ``touched``, when it is a set, collects the keys that were written, so that invariants can be looked at
-    after every call without reading everything. Stored values are never changed in place.
+    ``tables`` and ``wanted`` are those of ``EmbeddedEngine``. ``actions_max`` is DynamoDB's limit of writes in a
+    transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have larger ones.
+    ``touched``, when it is a set, collects the keys that were written, so that invariants can be looked at after every
+    call without reading everything. Stored values are never changed in place.
     """
 
     def __init__(
         self,
-        tables: Iterable[Table],
-        wanted: Callable[[RowKey], bool] | None = None,
+        tables: Declared | Iterable[Table],
+        wanted: Wanted | None = None,
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        self.tables = {table.name: table for table in (*tables, STATE)}
-        self.wanted = wanted
+        known, self.wanted = declared(tables, wanted)
+        self.tables = {table.name: table for table in (*known, STATE)}
         self.actions_max = actions_max
         self.rows: dict[RowKey, Attributes] = {}
         self.state: dict[StateKey, dict[str, Any]] = {}
@@ -112,7 +122,9 @@ class MemoryEngine:
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         places = self._places.get(wanted.partition, [])
-        places = places[bisect_right(places, wanted.after) :] if wanted.after else places
+        if wanted.after:
+            end = bisect_right(places, wanted.before) if wanted.before else None
+            places = places[bisect_right(places, wanted.after) : end]
         first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
         return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]
 

@@ -213,8 +213,8 @@ class Redrive:
         settings = self.world.settings
         if route.name in settings.handlers_off:
             return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
-        if settings.function is not None and route.group != settings.function:
-            return f"The handler is of group {route.group!r}, and STREAMFOLD_FUNCTION is {settings.function!r}."
+        if settings.group is not None and route.group != settings.group:
+            return f"The handler is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}."
         if derivation(route).outside and not self.world.outside:
             return "The handler is external: --external calls it."
         return None

@@ -117,7 +117,7 @@ class Key:
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """
 
-    __slots__ = ("declared_at", "fields", "partition", "sort", "table", "twice", "types", "wants_check")
+    __slots__ = ("_twice", "_wants_check", "declared_at", "fields", "partition", "sort", "table", "types")
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
@@ -135,11 +135,11 @@ class Key:
                     f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}."
                 )
         self.fields = tuple(self.types)
-        self.twice = tuple(
+        self._twice = tuple(
             name for name in self.fields if all(_holds(part, name) for part in self.parts[:2]) and sort is not None
         )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
-        self.wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
+        self._wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
 
     @property
     def parts(self) -> tuple[KeyPart, ...]:
@@ -187,11 +187,11 @@ class Key:
         """The values of partition and sort key; names that the template does not have are ignored."""
         partition = self.partition.compose(values)
         sort = None if self.sort is None else self.sort.compose(values)
-        if self.wants_check and (found := self.match_values(partition, sort)) is not None:
+        if self._wants_check and (found := self.match_values(partition, sort)) is not None:
             for name, value in found.items():
                 if value != values[name] and not (isinstance(values[name], str) and not isinstance(value, str)):
                     raise KeyValueError(f"{self!r} would read {name}={shown(values[name])} back as {shown(value)}.")
-        elif self.wants_check:
+        elif self._wants_check:
             raise KeyValueError(f"{self!r} could not read back the key that {shown(dict(values))} makes.")
         return partition, sort
 
@@ -203,7 +203,7 @@ class Key:
         rest = None if sort is None else self.sort.match(sort)
         if rest is None:
             return None
-        for name in self.twice:
+        for name in self._twice:
             if rest[name] != found[name]:
                 return None
         found.update(rest)
@@ -243,7 +243,7 @@ class Key:
         """Whether every key of the other template is one of this."""
         if self.table == other.table and not other.fields:
             return _has(self, other)
-        if self.twice and not other.twice:
+        if self._twice and not other._twice:  # noqa: SLF001 - of another key
             return False  # the other's parts may differ where this one's must agree
         return self.table == other.table and all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)

@@ -6,16 +6,16 @@ the place does not tell.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.records.change import ItemKey, item_name, key_text
 from streamfold.records.values import decode, digest
-from streamfold.routes.ordered import FORMS, Ordered, Ordering
+from streamfold.routes.ordered import FORMS, Form, Ordered, Ordering
 from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, StateKey
 
 ENTRIES_MAX = 48
@@ -30,6 +30,8 @@ with one, in their own order. So ``c1`` comes before ``c107``, whatever follows 
 """
 BEYOND = "$"
 """A value's text with this sorts behind all of its places, and before those of the next value."""
+Placed = TypeVar("Placed", bound=tuple[Any, ...])
+"""Something behind its place, ``(place, value)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,17 @@ def alone(found: HeldEntries) -> Any:
 def made(ordering: Ordering, contents: Sequence[str]) -> Any:
     """The value of an attribute, from the texts of the entries that count, in their order."""
     return FORMS[ordering.form].made([decode(json.loads(content)) for content in contents])
+
+
+def in_order(form: Form, placed: Iterable[Placed]) -> list[Placed]:
+    """What has a place below a row, in the order in which it counts."""
+    by_source = sorted(placed, key=lambda each: each[0].partition(BEHIND)[2], reverse=form.largest_key)
+    return sorted(by_source, key=lambda each: order_of(each[0]), reverse=form.descending)
+
+
+def order_of(place: str) -> str:
+    """The text of the value in a place."""
+    return place.partition(BEHIND)[0]
 
 
 def partition(application: str, handler: str, name: str, row: RowKey) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def archived(
     place: str,
-    handler: str = "archive",
+    handler: str,
     *,
     first: date | None = None,
     last: date | None = None,
@@ -18,8 +18,9 @@ def archived(
 ) -> Iterator["ArchivedItem"]:
     """The removed items that ``router.archive`` has kept, each once, day by day.
 
-    ``place`` is what ``to=`` or the setting says, ``handler`` the name of the declaration, ``first`` and ``last`` the
-    days (UTC, both included), ``client`` boto3's client for S3. One day's versions are remembered at a time.
+    ``place`` is what ``to=`` or the setting says, ``handler`` the name of the declaration
+    (``archive_session_metadata``, if it gives none), ``first`` and ``last`` the days (UTC, both included), ``client``
+    boto3's client for S3. One day's versions are remembered at a time.
     """
     from streamfold.derivations.archive.archives import read_archive
     from streamfold.derivations.archive.places import open_place

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES
-from streamfold.ledger.entries import PLAIN_ENTRY
+from streamfold.ledger.entries import PLAIN_ENTRY, in_order
 from streamfold.records.values import EXACT, hidden
 from streamfold.routes.ordered import FORMS, PLAIN, Form, Ordering, order_text
 
@@ -68,7 +68,7 @@ def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any
         )
     if form.placed:
         placed = [each for row in shards for each in zip(row[PLACES + name], row[name], strict=True)]
-        return [value for _, value in sorted(placed, key=_place, reverse=form.descending)][:most]
+        return [value for _, value in in_order(form, placed)][:most]
     if form.made not in (list, set):
         return _first(shards, EDGE + name, form)[name]
     if form.by_value:
@@ -98,8 +98,7 @@ def _bytes(value: Any) -> Any:
 
 def _first(shards: Sequence[ShardRow], edge: str, form: Form) -> ShardRow:
     """The shard whose one entry counts first of all."""
-    best = max if form.descending else min
-    return best(shards, key=lambda row: str(row[edge]).partition(" ")[2])
+    return in_order(form, [(str(row[edge]).partition(" ")[2], row) for row in shards])[0][1]
 
 
 def _is_won(shards: Sequence[ShardRow], name: str) -> bool:

@@ -91,8 +91,8 @@ def sharded(
     return together(found, key.table.attributes, combine or {}) or None
 
 
-def top(table: TablePlace, key: Key, name: str, shards: int = 0, /, **fields: Any) -> list[Any]:
-    """The list of a ``Top``, greatest first: ``top(table, LEADERS, "leaders", game="chess")``; [] where there is none.
+def top(table: TablePlace, key: Key, shards: int, name: str, /, **fields: Any) -> list[Any]:
+    """The list of a ``Top``, as its row has it: ``top(table, LEADERS, 0, "leaders", game="chess")``; [] without one.
 
     ``table`` and ``shards`` are those of ``sharded``; a row without shards has 0. The lists of all shards are one list,
     as long as that of each, in the same order and with the same ties.

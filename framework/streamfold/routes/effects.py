@@ -1,9 +1,9 @@
-"""The closed set of what a handler may yield. Values: a test compares them with literals."""
+"""The closed set of what a handler may return or yield. Values: a test compares them with literals."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.errors import HandlerError, shown
+from streamfold.errors import HandlerError, shown, told
 from streamfold.keys.key import Key
 from streamfold.routes.ordered import Moment
 
@@ -51,10 +51,10 @@ def _is_mapping_of_names(attributes: object) -> bool:
 
 
 class Row(_Write):
-    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function yields it.
+    """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
-    ``wins``: where a row has several sources, its plain attributes are those of the source with the greatest ``wins``
-    (a number, text, bytes, date or time), of equal ones those of the source with the greater key.
+    ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins``
+    (a number, text, bytes, date or time), and of equal ones those of the source with the smallest key.
     """
 
     __slots__ = ("wins",)
@@ -95,3 +95,26 @@ class Delete(_Write):
     """An ``on`` handler's removal of a row, guarded by the change's version."""
 
     __slots__ = ()
+
+
+def each_effect(name: str, given: Any, names: Sequence[str] = ("Row",)) -> Iterable[Any]:
+    """What handler ``name`` gave, one by one: it may return an effect, a list or tuple of effects, or None, or yield.
+
+    Raises ``HandlerError`` for anything else that was returned. ``names`` are those of the effects that it may give.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, _Write):
+        return (given,)
+    if isinstance(given, list | tuple | Iterator):
+        return given
+    line = f"return {names[0]}(...)"
+    if isinstance(given, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in given):
+        line = f"return {names[0]}({', '.join(f'{told(key)}={shown(value)}' for key, value in given.items())})"
+    if isinstance(given, Coroutine):
+        given.close()  # or Python warns of a coroutine that nobody awaited
+        line = f"def {name}(item):"
+    raise HandlerError(
+        f"Handler {name!r} returned {shown(given)} of type {type(given).__name__}: expected {', '.join(names)}, "
+        f"a list of them, or None. Write\n    {line}"
+    )

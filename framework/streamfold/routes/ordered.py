@@ -12,9 +12,9 @@ write, once for each row and batch. A table of these costs, counted, is in docs/
 from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from streamfold.errors import HandlerError, plain, shown, told
+from streamfold.errors import HandlerError, plain, shown
 from streamfold.records.sortable import sortable
 from streamfold.records.values import UNESCAPED, Number, decode, encode
 from streamfold.routes.aggregates import Aggregate, Amounts
@@ -40,14 +40,19 @@ ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
 
 Moment = Number | str | bytes | date
 """What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
+Ties = Literal["smallest key", "largest key"]
+"""Which of the sources with equal ``by`` counts first: that with the smallest or the largest key."""
+TIES: tuple[Ties, Ties] = get_args(Ties)
+SMALLEST_KEY, LARGEST_KEY = TIES
 
 
 class Form(NamedTuple):
-    """What a row makes of entries: the ``most`` first ones, or the last (``descending``), each value once if ``once``.
+    """What a row makes of those of its entries that count first.
 
-    ``by_value``: the value itself orders, so that the order tells all there is. ``placed``: the row keeps the places of
-    what it lists, because the list alone does not tell its order. ``collects``: the row tells by its edge whether there
-    are more.
+    ``descending``: the largest ``by`` counts first. ``once``: each value counts once. ``by_value``: the value itself
+    orders, so that the order tells all there is. ``placed``: the row keeps the places of what it lists, because the
+    list alone does not tell its order. ``collects``: the row tells by its edge whether there are more.
+    ``largest_key``: of equal ``by`` the source with the largest key counts first.
     """
 
     descending: bool
@@ -56,6 +61,12 @@ class Form(NamedTuple):
     made: Callable[[Sequence[Any]], Any]
     placed: bool = False
     collects: bool = False
+    largest_key: bool = False
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the order, ties included, is the one in which a store reads entries."""
+        return self.descending == self.largest_key
 
 
 def _only(values: Sequence[Any]) -> Any:
@@ -66,25 +77,45 @@ def _claimed(values: Sequence[Any]) -> Any:
     return {**values[0], CONFLICT: list(values[1:])} if len(values) > 1 else values[0]
 
 
+def _chosen(name: str, made: Callable[[Sequence[Any]], Any], *, placed: bool = False) -> dict[str, Form]:
+    """The forms of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
+    return {
+        form_name(name, smallest=smallest, ties=ties): Form(
+            descending=not smallest,
+            once=False,
+            by_value=False,
+            made=made,
+            placed=placed,
+            largest_key=ties == LARGEST_KEY,
+        )
+        for smallest in (False, True)
+        for ties in TIES
+    }
+
+
+def form_name(name: str, *, smallest: bool, ties: Ties) -> str:
+    """The name of a form, as a row keeps it."""
+    return f"{name}{'-smallest' if smallest else ''}{'-largestkey' if ties == LARGEST_KEY else ''}"
+
+
 FORMS = {
-    "max": Form(descending=True, once=False, by_value=True, made=_only),
+    "max": Form(descending=True, once=False, by_value=True, made=_only, largest_key=True),
     "min": Form(descending=False, once=False, by_value=True, made=_only),
-    "latest": Form(descending=True, once=False, by_value=False, made=_only),
-    "first": Form(descending=False, once=False, by_value=False, made=_only),
-    "top": Form(descending=True, once=False, by_value=False, made=list),
-    "ranked": Form(descending=True, once=False, by_value=False, made=list, placed=True),
+    **_chosen("latest", _only),
+    **_chosen("top", list),
+    **_chosen("ranked", list, placed=True),
+    **_chosen("claim", _claimed),
     "list": Form(descending=False, once=False, by_value=True, made=list, collects=True),
     "set": Form(descending=False, once=True, by_value=True, made=set, collects=True),
     "distinct": Form(descending=False, once=True, by_value=True, made=len),
     "wins": Form(descending=True, once=False, by_value=False, made=_only),
-    "claim": Form(descending=False, once=False, by_value=False, made=_claimed),
 }
 PLAIN = "wins"
 """The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""
 CLAIM = "claim"
 """The form of the attributes of a unique row: those of the first of its claimants."""
-SPREAD = {"top": "ranked"}
-"""Forms of attributes of a row that is spread over shards, where they differ: its lists are merged by their readers."""
+SPREAD = ("top", "ranked")
+"""How a form is called on a row that is spread over shards, where that differs: readers merge its lists."""
 CONFLICT = "conflict"
 """The attribute of a unique row that lists what its other claimants would show, in their order."""
 
@@ -102,7 +133,7 @@ class Ordering(NamedTuple):
 
     def spread(self) -> "Ordering":
         """The ordering of the same attribute on a row that is spread over shards."""
-        return self._replace(form=SPREAD.get(self.form, self.form))
+        return self._replace(form=self.form.replace(*SPREAD))
 
     def __str__(self) -> str:
         return f"{self.form}:{self.most}"
@@ -145,9 +176,9 @@ class Ordered(Aggregate):
 
 
 class Max(Ordered):
-    """The greatest value of a row's sources: a number, text, bytes, date or time.
+    """The largest value of a row's sources: a number, text, bytes, date or time.
 
-    A removed greatest value costs one query of one entry, whatever the number of sources; a smaller one costs none.
+    A removed largest value costs one query of one entry, whatever the number of sources; a smaller one costs none.
     """
 
     __slots__ = ()
@@ -157,7 +188,7 @@ class Max(Ordered):
 
 
 class Min(Ordered):
-    """The least value of a row's sources; as ``Max``, the other way round."""
+    """The smallest value of a row's sources; as ``Max``, the other way round."""
 
     __slots__ = ()
 
@@ -166,43 +197,44 @@ class Min(Ordered):
 
 
 class Latest(Ordered):
-    """The value of the source with the greatest ``by``; of equal ones that with the greater key.
+    """The value of the source with the largest ``by``. ``ties`` says which source wins of those with equal ``by``.
 
     It costs what ``Max`` does. A value is anything that an item may hold, of 32 KB at most.
     """
 
     __slots__ = ()
 
-    def __init__(self, value: Any, *, by: Moment) -> None:
-        self._set(Ordering("latest", 1), by, value, f"Latest({shown(value)}, by={shown(by)})")
+    def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
+        said = f"Latest({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+        self._set(_ordering("latest", 1, said, smallest=False, ties=ties), by, value, said)
 
 
 class First(Ordered):
-    """The value of the source with the least ``by``, of equal ones that with the smaller key."""
+    """The value of the source with the smallest ``by``; otherwise as ``Latest``."""
 
     __slots__ = ()
 
-    def __init__(self, value: Any, *, by: Moment) -> None:
-        self._set(Ordering("first", 1), by, value, f"First({shown(value)}, by={shown(by)})")
+    def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
+        said = f"First({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+        self._set(_ordering("latest", 1, said, smallest=True, ties=ties), by, value, said)
 
 
 class Top(Ordered):
-    """The values of the ``n`` sources greatest in ``by``, as a list, greatest first, of equal ones the greater key.
+    """The values of the ``n`` sources with the largest ``by``, as a list, the largest first.
 
-    ``value`` is what is listed of a source, its ``by`` if not given: a map of what a leaderboard shows, 2 KB at most.
-    ``n`` is 100 at most. A change among the first ``n`` costs one query of ``n`` entries; one behind them costs none.
+    ``value`` is what is listed of a source: a map of what a leaderboard shows, 2 KB at most. ``n`` is 100 at most. With
+    ``smallest=True`` the sources with the smallest ``by`` are listed, the smallest first. ``ties`` says which source
+    comes first of those with equal ``by``. A change among the first ``n`` costs one query of ``n`` entries, and a
+    second one where more sources tie for the last place than the list takes; one behind them costs none.
     """
 
     __slots__ = ()
 
-    def __init__(self, n: int, /, *, by: Moment, **value: Any) -> None:
-        if unknown := value.keys() - {"value"}:
-            raise HandlerError(f"Top() takes n, by= and value=: found {told(', '.join(sorted(unknown)))}.")
-        listed = value.get("value", by)
-        said = f"Top({shown(n)}, by={shown(by)}{f', value={shown(listed)}' if value else ''})"
+    def __init__(self, n: int, value: Any, *, by: Moment, smallest: bool = False, ties: Ties = SMALLEST_KEY) -> None:
+        said = f"Top({shown(n)}, {shown(value)}, by={shown(by)}{_choice(smallest=smallest, ties=ties)})"
         _check_most(n, TOP_MAX, said)
-        self._set(Ordering("top", n), by, listed, said)
-        content_text(listed, said, TOP_BYTES_MAX)
+        self._set(_ordering("top", n, said, smallest=smallest, ties=ties), by, value, said)
+        content_text(value, said, TOP_BYTES_MAX)
 
 
 class Collect(Ordered):
@@ -236,6 +268,18 @@ class Distinct(Ordered):
 
     def __init__(self, value: Moment) -> None:
         self._set(Ordering("distinct", 0), value, value, f"Distinct({shown(value)})")
+
+
+def _choice(*, smallest: object = False, ties: object = SMALLEST_KEY) -> str:
+    """What differs from the defaults, for a message."""
+    chosen = {"smallest": (smallest, False), "ties": (ties, SMALLEST_KEY)}
+    return "".join(f", {name}={shown(value)}" for name, (value, default) in chosen.items() if value != default)
+
+
+def _ordering(name: str, most: int, said: str, *, smallest: Any, ties: Any) -> Ordering:
+    if not isinstance(smallest, bool) or ties not in TIES:
+        raise HandlerError(f"{said}: expected smallest=True or False, and ties={TIES[0]!r} or {TIES[1]!r}.")
+    return Ordering(form_name(name, smallest=smallest, ties=ties), most)
 
 
 def _check_most(most: object, limit: int, said: str) -> None:

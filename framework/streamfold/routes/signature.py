@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 
-EXAMPLE = {"on": "yield Put(...)"}
+RETURN_ROW = "return Row(...)"
+EXAMPLE = {"on": "return Put(...)"}
 RETURN = re.compile(r"\breturn\b(\s+)(?=\w+\()")
+EFFECT = re.compile(r"^(?=(Row|Put|Add|Delete)\()")
 ACCEPTED: dict[type, tuple[str, ...]] = {
     str: ("str",),
     int: ("int",),
@@ -38,20 +40,18 @@ def place(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
-def check_generator(function: Callable[..., Any], kind: str) -> None:
-    """Refuses what is not a plain generator function."""
-    if inspect.isgeneratorfunction(function):
-        if _returns_value(function):
-            _refuse(function, "yields, and returns a value, which would be lost; write", _yielding(function, kind))
-        return
+def check_handler(function: Callable[..., Any], kind: str) -> None:
+    """Refuses a function that is async, that gives nothing, or that yields and returns a value beside."""
     handler = f"{'a' if kind == 'view' else 'an'} {kind} handler"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
-    _refuse(
-        function,
-        f"never yields, so it is no generator function: {handler} yields what it keeps, write",
-        _yielding(function, kind),
-    )
+    if inspect.isgeneratorfunction(function):
+        if _returns_value(function):
+            line = _corrected(function, RETURN, r"yield\1", EXAMPLE.get(kind, RETURN_ROW).replace("return", "yield"))
+            _refuse(function, "yields, and returns a value, which would be lost; write", line)
+    elif not _returns_value(function):
+        line = _corrected(function, EFFECT, "return ", EXAMPLE.get(kind, RETURN_ROW))
+        _refuse(function, f"never returns or yields anything: {handler} gives what it keeps, write", line)
 
 
 def check_plain(function: Callable[..., Any]) -> None:
@@ -112,27 +112,28 @@ def _annotation_name(annotation: Any) -> str | None:
 
 
 def _returns_value(function: Callable[..., Any]) -> bool:
-    """Whether a generator function has a ``return`` with a value: nobody would see it."""
+    """Whether a function has a ``return`` with a value. Of what has no code of its own, only a call would tell."""
     if not hasattr(function, "__code__"):
-        return False
+        return not inspect.isgeneratorfunction(function)
     before: Any = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
             return True
-        if instruction.opname == "RETURN_VALUE" and not (before.opname == "LOAD_CONST" and before.argval is None):
-            return True
+        if instruction.opname == "RETURN_VALUE":
+            is_none = before.opname == "LOAD_CONST" and before.argval is None
+            if instruction.is_jump_target or not is_none:  # another branch jumps here with a value of its own
+                return True
         before = instruction
     return False
 
 
-def _yielding(function: Callable[..., Any], kind: str) -> str:
-    """The function's line that returns an effect, with ``yield``, or one made up to show the form."""
+def _corrected(function: Callable[..., Any], wrong: re.Pattern[str], right: str, example: str) -> str:
+    """The function's first line that is wrong, corrected, or the example where it has none."""
     try:
-        lines = inspect.getsource(function).splitlines()
+        lines = [line.strip() for line in inspect.getsource(function).splitlines()]
     except (OSError, TypeError):
         lines = []
-    wrong = next((line.strip() for line in lines if RETURN.search(line)), None)
-    return EXAMPLE.get(kind, "yield Row(...)") if wrong is None else RETURN.sub(r"yield\1", wrong)
+    return next((wrong.sub(right, line) for line in lines if wrong.search(line)), example)
 
 
 def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:

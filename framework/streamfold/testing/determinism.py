@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from streamfold.app import App
 from streamfold.records.change import Change
+from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Route
 from streamfold.testing.handlers import is_called
 from streamfold.testing.remembered import Remembered
@@ -42,8 +43,7 @@ class Call(NamedTuple):
 
     def __call__(self, subject: Any = None) -> list[Any] | None:
         """What is yielded of this subject, or of one that is equal to it."""
-        assert self.route.function is not None
-        return _given(self.route.function, self.subject if subject is None else subject, self.fields)
+        return _given(self.route, self.subject if subject is None else subject, self.fields)
 
 
 def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
@@ -91,10 +91,11 @@ def _checked(call: Call, remembered: Remembered) -> list[Any] | None:
     return first
 
 
-def _given(function: Callable[..., Any], subject: Any, fields: dict[str, Any]) -> list[Any] | None:
-    """What a handler yields; None where it raises, which is no matter of time."""
+def _given(route: Route, subject: Any, fields: dict[str, Any]) -> list[Any] | None:
+    """What a handler gives; None where it raises, which is no matter of time."""
+    assert route.function is not None
     try:
-        return list(function(subject, **fields))
+        return list(each_effect(route.name, route.function(subject, **fields)))
     except Exception:  # noqa: BLE001 - said elsewhere, with the item
         return None
 

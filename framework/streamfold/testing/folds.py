@@ -1,12 +1,25 @@
 """What a row shows of all that its sources yield, told by sorting Python values: the aggregates of the oracle."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from streamfold.derivations.index.claims import Unique
 from streamfold.records.values import decode, encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
-from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top
+from streamfold.routes.ordered import (
+    LARGEST_KEY,
+    SMALLEST_KEY,
+    Collect,
+    Distinct,
+    First,
+    Latest,
+    Max,
+    Min,
+    Ordered,
+    Ties,
+    Top,
+)
 
 Yielded = tuple[str, Any, dict[str, Any]]
 """One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""
@@ -29,16 +42,17 @@ def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
             if isinstance(value, Aggregate):
                 given[name].append((source, value))
     if winners:
-        row.update(winners[max(winners)])
+        most, _ = max(winners)
+        row.update(winners[min(place for place in winners if place[0] == most)])
     for name, found in given.items():
         row.update(_of_one_kind(name, found))
     return row
 
 
-def claimed_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
-    """The row that these sources claim, each with by what it does: that of the first, and ten of them at most."""
+def claimed_row(yielded: Sequence[Yielded], unique: Unique) -> dict[str, Any]:
+    """The row that these sources claim, each with by what it does: that of the winner, and ten of them at most."""
     claims = {(_place(by), source): values for source, by, values in yielded}
-    first, *others = (claims[place] for place in sorted(claims)[:10])
+    first, *others = (claims[place] for place in _in_order(claims, smallest=unique.smallest, ties=unique.ties)[:10])
     return {**first, "conflict": others} if others else first
 
 
@@ -55,18 +69,27 @@ def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> dict[str,
 def _ordered(kind: Ordered, found: Sequence[tuple[str, Any]]) -> Any:
     places = {(_place(value.by), source): value.value for source, value in found}
     values = [places[place] for place in sorted(places)]
-    if isinstance(kind, Max | Latest):
+    if isinstance(kind, Max):
         return values[-1]
-    if isinstance(kind, Min | First):
+    if isinstance(kind, Min):
         return values[0]
-    if isinstance(kind, Top):
-        return values[::-1][: kind.ordering.most]
+    if isinstance(kind, Latest | First | Top):
+        form = kind.ordering.form
+        ties = LARGEST_KEY if form.endswith("key") else SMALLEST_KEY
+        best = [places[place] for place in _in_order(places, smallest="smallest" in form, ties=ties)]
+        return best[: kind.ordering.most] if isinstance(kind, Top) else best[0]
     different = list(dict.fromkeys(map(_plain, values)))
     if isinstance(kind, Distinct):
         return len(different)
     assert isinstance(kind, Collect)
     most = kind.ordering.most
     return set(different[:most]) if kind.ordering.form == "set" else values[:most]
+
+
+def _in_order(places: Iterable[tuple[FoldPlace, str]], *, smallest: bool, ties: Ties) -> list[tuple[FoldPlace, str]]:
+    """Places, those that win first."""
+    by_source = sorted(places, key=lambda place: place[1], reverse=ties == LARGEST_KEY)
+    return sorted(by_source, key=lambda place: place[0], reverse=not smallest)
 
 
 def _place(value: Any) -> FoldPlace:

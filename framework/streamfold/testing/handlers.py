@@ -13,6 +13,7 @@ from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
 from streamfold.records.change import Change
 from streamfold.routes.dispatch import Dispatch, entries_of
+from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Route
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
@@ -74,7 +75,7 @@ class FaultyHandlers:
         def handler(subject: Any, **fields: Any) -> Iterator[Any]:
             if self.once or self.always or self.for_one:
                 self._raise(name, subject, fields)
-            for effect in function(subject, **fields):
+            for effect in each_effect(name, function(subject, **fields)):
                 self.yielded.add(name)
                 yield effect
 

@@ -16,6 +16,7 @@ from streamfold.engines import StoredItem
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import DIGITS_MAX, EXACT, encode, hidden
+from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Fields, Route
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.folds import claimed_row, folded_row
@@ -97,17 +98,19 @@ def identity(change: Change) -> str:
 def _folded(app: App, items: Mapping[Any, Mapping[str, Any]]) -> dict[RowKey, Values]:
     shares: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
     claims: dict[RowKey, list[tuple[str, Any, Values]]] = defaultdict(list)
+    ranked: dict[RowKey, Any] = {}
     rows: dict[RowKey, Values] = {}
     history = History((), items, called)
     for route in app.routes:
         if route.kind.contributes:
             expected = derivation(route).expected(route, history)
             rows |= expected.rows
+            ranked |= dict.fromkeys((claim.key for claim in expected.claims), expected.ranked)
             for known, found in ((shares, expected.shares), (claims, expected.claims)):
                 for key, source, order, values in found:
                     known[key].append((source, order, values))
     rows |= {key: _folded_row(key, yielded) for key, yielded in shares.items()}
-    return rows | {key: claimed_row(yielded) for key, yielded in claims.items()}
+    return rows | {key: claimed_row(yielded, ranked[key]) for key, yielded in claims.items()}
 
 
 def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Values:
@@ -130,7 +133,7 @@ def _name(key: Sequence[Any]) -> str:
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
-        return list(route.function(subject, **route.asked(fields)))
+        return list(each_effect(route.name, route.function(subject, **route.asked(fields))))
     except Exception as error:
         raise HandlerFails(told(route, _name(item), error)) from error
 

@@ -29,7 +29,7 @@ A_DAY = 24 * 60 * 60
 
 def application(*sources, to="s3://kept/archive", **options):
     router = Router()
-    router.archive(*(sources or (SESSION,)), to=to, **options)
+    router.archive(*(sources or (SESSION,)), to=to, **{"name": "archive"} | options)
     return App("shop", routers=[router])
 
 
@@ -68,7 +68,7 @@ def test_a_removed_item_is_kept_with_its_version_and_time(app, place):
     assert (report.failures, report.tallies["archive"].written) == ([], 1)
     (name,) = names(place)
     assert name.startswith("archive/date=2026-03-01/")
-    assert list(read_archive(place)) == [
+    assert list(read_archive(place, "archive")) == [
         ArchivedItem(
             "main",
             item("SESSION#1", user="ana", scan=b"\x00\xff", tags={"a"}, total=5),
@@ -87,7 +87,7 @@ def test_only_removed_items_are_kept(app, place):
 def test_a_batch_makes_one_content_a_day_and_handler(app, place):
     play(app, place, removal(1), removal(2), removal(3, day=1))
     assert Counter(name.split("/")[1] for name in names(place)) == {"date=2026-03-01": 1, "date=2026-03-02": 1}
-    assert [kept.item["PK"] for kept in read_archive(place)] == ["SESSION#1", "SESSION#2", "SESSION#3"]
+    assert [kept.item["PK"] for kept in read_archive(place, "archive")] == ["SESSION#1", "SESSION#2", "SESSION#3"]
 
 
 def test_the_same_batch_writes_the_same_content_under_the_same_name(app, place):
@@ -101,38 +101,38 @@ def test_another_batch_of_the_same_records_writes_another_content_and_its_items_
     play(app, place, removal(1), removal(2))
     play(app, place, removal(2), removal(3))
     assert len(names(place)) == 2
-    assert sorted(kept.item["PK"] for kept in read_archive(place)) == ["SESSION#1", "SESSION#2", "SESSION#3"]
+    assert sorted(kept.item["PK"] for kept in read_archive(place, "archive")) == ["SESSION#1", "SESSION#2", "SESSION#3"]
 
 
 def test_an_item_that_was_removed_twice_is_kept_twice(app, place):
     play(app, place, removal(1, 1, total=1), removal(1, 3, total=2))
-    assert sorted(kept.item["total"] for kept in read_archive(place)) == [1, 2]
+    assert sorted(kept.item["total"] for kept in read_archive(place, "archive")) == [1, 2]
 
 
 def test_items_of_two_tables_with_one_key_and_number_are_told_apart(place):
     app = application(Key("SESSION#{session_id}", "METADATA", table=Table("orders")), SESSION)
     other = {**removal(1), "eventSourceARN": ARN.format(table="orders", label=LABEL)}
     play(app, place, removal(1), other)
-    assert sorted(kept.table for kept in read_archive(place)) == ["main", "orders"]
+    assert sorted(kept.table for kept in read_archive(place, "archive")) == ["main", "orders"]
 
 
 def test_days_are_read_from_the_first_to_the_last(app, place):
     play(app, place, *(removal(number, day=number) for number in range(1, 6)))
-    found = read_archive(place, first=date(2026, 3, 3), last=date(2026, 3, 4))
+    found = read_archive(place, "archive", first=date(2026, 3, 3), last=date(2026, 3, 4))
     assert [kept.item["PK"] for kept in found] == ["SESSION#2", "SESSION#3"]
 
 
 def test_each_handler_has_a_folder_of_its_own(place):
     play(application(name="sessions"), place, removal(1))
     assert len(list(read_archive(place, "sessions"))) == 1
-    assert list(read_archive(place)) == []
+    assert list(read_archive(place, "archive")) == []
 
 
 def test_what_lies_beside_the_contents_is_passed_over(app, place):
     play(app, place, removal(1))
     (place.path / "archive/date=2026-03-01/notes.txt").write_text("mine")
     (place.path / "archive/other").mkdir()
-    assert len(list(read_archive(place))) == 1
+    assert len(list(read_archive(place, "archive"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_lies_beside_the_contents_is_passed_over(app, place):
 def test_a_damaged_content_is_named(place, content, text):
     place.write("archive/date=2026-03-01/x.jsonl.gz", content)
     with pytest.raises(RecordError, match=text):
-        list(read_archive(place))
+        list(read_archive(place, "archive"))
 
 
 class Away(Folder):
@@ -184,7 +184,7 @@ def test_a_setting_names_another_place(app, tmp_path):
     place = f"file:{tmp_path}"
     with closing(MemoryEngine(app.tables.values())) as engine:
         assert not process_event(app, [removal(1)], engine, Run(Settings(archive=place))).failures
-    assert [kept.item["PK"] for kept in read_archive(place)] == ["SESSION#1"]
+    assert [kept.item["PK"] for kept in read_archive(place, "archive")] == ["SESSION#1"]
 
 
 def test_nothing_is_written_where_the_world_says_so(tmp_path):
@@ -198,7 +198,7 @@ def test_a_declared_folder_is_written_anywhere(tmp_path):
     app = application(to=f"file:{tmp_path}")
     with closing(MemoryEngine(app.tables.values())) as engine:
         assert not app.process([removal(1)], engine=engine)
-    assert len(list(read_archive(f"file:{tmp_path}"))) == 1
+    assert len(list(read_archive(f"file:{tmp_path}", "archive"))) == 1
 
 
 def test_ten_thousand_items_interrupted_twenty_times_are_all_kept_and_read_once(app, place):
@@ -215,7 +215,7 @@ def test_ten_thousand_items_interrupted_twenty_times_are_all_kept_and_read_once(
         largest = max(largest, len(batch))
         position += len(batch)
     assert interrupted == 20
-    kept = [each.item["PK"] for each in read_archive(place)]
+    kept = [each.item["PK"] for each in read_archive(place, "archive")]
     assert (len(kept), len(set(kept)), largest <= 600) == (10_000, 10_000, True)
     lines = sum(len(gzip.decompress((place.path / name).read_bytes()).splitlines()) for name in names(place))
     assert lines > 10_000  # what an interrupted batch wrote is there twice
@@ -238,5 +238,5 @@ def test_readers_give_their_own_client(app, aws):
     client = boto3.client("s3")
     client.create_bucket(Bucket="kept")
     play(app, open_place("s3://kept/archive"), removal(1), removal(2, day=1))
-    found = archived("s3://kept/archive", last=date(2026, 3, 1), client=client)
+    found = archived("s3://kept/archive", "archive", last=date(2026, 3, 1), client=client)
     assert [kept.item["PK"] for kept in found] == ["SESSION#1"]

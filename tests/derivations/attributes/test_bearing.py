@@ -41,9 +41,9 @@ class Disturbed(Table):
         return super()._update(write)
 
 
-def summed(name, attribute, field, function="main"):
+def summed(name, attribute, field, group="main"):
     def declare(router):
-        @router.attributes(ORDER_ITEM, of=ORDER, name=name, function=function)
+        @router.attributes(ORDER_ITEM, of=ORDER, name=name, group=group)
         def derived(item):
             yield Row(**{attribute: Sum(item[field])})
 
@@ -78,15 +78,15 @@ class Readers:
         self.places = dict.fromkeys(names, 0)
         self.process(OLD, [record(None, item("OTHER#1"))])  # it is warm, and compares itself with the state no more
 
-    def deliver(self, reader, app, count=1, function=None):
+    def deliver(self, reader, app, count=1, group=None):
         """Gives a function its next records; returns what failed of them."""
         place = self.places[reader]
         batch = [record for _, record in self.table.records[place : place + count]]
         self.places[reader] += len(batch)
-        return self.process(app, batch, function)
+        return self.process(app, batch, group)
 
-    def process(self, app, batch, function=None):
-        world = Run(Settings(function=function, older_code=True), pause=lambda _: None)
+    def process(self, app, batch, group=None):
+        world = Run(Settings(group=group, older_code=True), pause=lambda _: None)
         return process_event(app, batch, self.table, world).failures
 
     def drain(self, **apps):

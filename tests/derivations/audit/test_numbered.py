@@ -386,7 +386,7 @@ def test_a_name_that_another_handler_has_is_refused():
 
 def test_the_route_has_group_policy_and_place_of_its_audit():
     router = Router()
-    router.audit(DOCUMENT, versions=VERSION, latest=LATEST, function="audits", on_error="park", name="history")
+    router.audit(DOCUMENT, versions=VERSION, latest=LATEST, group="audits", on_error="park", name="history")
     audit, versions = router.routes
     assert (versions.name, versions.kind, versions.into) == ("history_versions", ON, (VERSION, LATEST))
     assert (versions.group, versions.policy, versions.declared_at) == (audit.group, audit.policy, audit.declared_at)

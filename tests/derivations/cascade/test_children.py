@@ -33,7 +33,7 @@ PARENT = ("main", "ORDER#1", "METADATA")
 
 def make_app(*, nested=False):
     router = Router()
-    router.cascade(ORDER, children=[ORDER_ITEM, NOTE])
+    router.cascade(ORDER, children=[ORDER_ITEM, NOTE], name="cascade")
     if nested:
         router.cascade(NOTE, children=[NOTE_LINE], name="lines")
 

@@ -29,7 +29,7 @@ COPY = ("copies", "ORDER#1", "METADATA")
 
 def application(*sources, to=COPIES, **options):
     router = Router()
-    router.copy(*(sources or (ORDER,)), to=to, **options)
+    router.copy(*(sources or (ORDER,)), to=to, **{"name": "copy"} | options)
     return App("shop", routers=[router])
 
 
@@ -197,7 +197,7 @@ def test_no_copy_is_begun_when_time_is_nearly_over(app, engine):
 
 def test_a_copy_goes_to_its_own_region_while_rows_stay():
     router = Router()
-    router.copy(ORDER, to=Table("copies", region="eu-west-1"))
+    router.copy(ORDER, to=Table("copies", region="eu-west-1"), name="copy")
     there = Key("ORDER#{order_id}", "TOTAL")
 
     @router.view(ORDER, into=there)

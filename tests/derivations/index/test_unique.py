@@ -108,12 +108,33 @@ def test_the_smallest_key_is_that_whose_parts_come_first():
     assert users.row()["user"] == "c1"
 
 
-def test_the_winner_is_the_first_by_an_attribute_and_of_equal_ones_the_smallest_key():
-    users = Users(by="at")
-    users.deliver(users.put("0", at="2026-03-02"), users.put("1", at="2026-03-01"), users.put("2", at="2026-03-01"))
-    assert [users.row()["user"], *(claim["user"] for claim in users.row()["conflict"])] == ["1", "2", "0"]
-    users.deliver(users.put("0", at="2026-02-28"))
-    assert users.row()["user"] == "0"
+@pytest.mark.parametrize(
+    ("choice", "claimants"),
+    [
+        ({}, "0123"),
+        ({"ties": "largest key"}, "3210"),
+        ({"by": "at"}, "0123"),
+        ({"by": "at", "ties": "largest key"}, "0321"),
+        ({"by": "at", "smallest": True}, "1230"),
+        ({"by": "at", "smallest": True, "ties": "largest key"}, "3210"),
+    ],
+)
+def test_the_winner_has_the_largest_or_smallest_value_and_of_equal_ones_the_key_decides(choice, claimants):
+    users = Users(**choice)
+    moments = {"0": "2026-03-02", "1": "2026-03-01", "2": "2026-03-01", "3": "2026-03-01"}
+    users.deliver(*(users.put(user, at=at) for user, at in moments.items()))
+    shown = [users.row()["user"], *(claim["user"] for claim in users.row()["conflict"])]
+    assert "".join(shown) == claimants
+    users.deliver(users.remove(claimants[0]))
+    assert users.row()["user"] == shown[1]
+
+
+@pytest.mark.parametrize(("ties", "user"), [("smallest key", "00"), ("largest key", "29")])
+@pytest.mark.parametrize("smallest", [False, True])
+def test_of_more_equal_claims_than_a_row_shows_the_key_decides(smallest, ties, user):
+    users = Users(by="at", smallest=smallest, ties=ties)
+    users.deliver(*(users.put(f"{number:02d}", at=1) for number in range(30)))
+    assert (users.row()["user"], len(users.row()["conflict"])) == (user, 9)
 
 
 def test_a_winner_takes_all_its_attributes_along():
@@ -360,7 +381,7 @@ def test_a_conflict_row_is_there_as_long_as_the_conflict():
 
 @pytest.mark.parametrize("email", ["", None, b""])
 def test_a_unique_key_that_is_empty_is_refused(email):
-    message = f"Index 'handler' yielded Row(email={email!r}), a unique key that is empty: email={email!r}. Yield a row"
+    message = f"Index 'handler' gave Row(email={email!r}), a unique key that is empty: email={email!r}. Yield a row"
     with pytest.raises(HandlerError, match=re.escape(message)):
         claimed(Row(email=email))
 
@@ -368,10 +389,10 @@ def test_a_unique_key_that_is_empty_is_refused(email):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Row(email="x", n=Sum(1)), "Index 'handler' yielded 'n' as an aggregate: an index item has one source"),
-        (Row(email="x", wins=1), "Index 'handler' yielded wins=: an index item has one source"),
-        (Row(email="x", conflict=1), "yielded 'conflict', under which a unique row lists those who do not win"),
-        (Row(email="x", attributes={"conflict": 1}), "yielded 'conflict', under which a unique row lists"),
+        (Row(email="x", n=Sum(1)), "Index 'handler' gave 'n' as an aggregate: an index item has one source"),
+        (Row(email="x", wins=1), "Index 'handler' gave wins=: an index item has one source"),
+        (Row(email="x", conflict=1), "gave 'conflict', under which a unique row lists those who do not win"),
+        (Row(email="x", attributes={"conflict": 1}), "gave 'conflict', under which a unique row lists"),
         (Row(email="x", note="x" * 32_768), "The claim of index 'handler' has a value of"),
         (Row(), "leaves 'email' of Key('EMAIL#{email}', 'USER') without a value"),
     ],
@@ -396,7 +417,7 @@ def test_an_item_that_does_not_say_when_it_came_is_refused(more, message):
 
 def test_claims_by_values_of_several_types_have_one_order_too():
     users = Users(by="at")
-    assert users.deliver(users.put("0", at="1"), users.put("1", at=2)) == []
+    assert users.deliver(users.put("0", at=2), users.put("1", at="1")) == []
     assert users.row()["user"] == "1"
 
 
@@ -405,6 +426,11 @@ def test_claims_by_values_of_several_types_have_one_order_too():
     [
         ({"unique": 1}, "has unique=1: expected True or False."),
         ({"by": "at"}, "has by='at' without unique=True, which alone it belongs to."),
+        ({"smallest": True}, "has smallest=True without unique=True, which alone it belongs to."),
+        ({"ties": "largest key"}, "has ties='largest key' without unique=True, which alone it belongs to."),
+        ({"unique": True, "smallest": True}, "has smallest=True and by=None: expected True or False, and by= the"),
+        ({"unique": True, "by": "at", "smallest": 1}, "has smallest=1 and by='at': expected True or False"),
+        ({"unique": True, "ties": "x"}, "has ties='x': expected 'smallest key' or 'largest key'."),
         ({"on_conflict": "park"}, "has on_conflict='park' without unique=True, which alone it belongs to."),
         ({"unique": True, "by": ""}, "has by='': expected the name of an attribute of the item, by=\"created_at\"."),
         ({"unique": True, "by": 1}, "has by=1: expected the name of an attribute of the item"),
@@ -458,10 +484,19 @@ ITEMS = st.fixed_dictionaries(
 )
 KEYS = st.sampled_from([{"user": user} for user in "0123"])
 HISTORIES = st.lists(st.builds(Write, st.just(USER), KEYS, st.one_of(ITEMS, ITEMS, st.none())), min_size=1, max_size=14)
-OPTIONS = [{}, {"by": "at"}, {"by": "at", "on_conflict": DOUBLE}]
+LARGEST = {"ties": "largest key"}
+OPTIONS = {
+    "key": {},
+    "largest key": LARGEST,
+    "by": {"by": "at"},
+    "by, largest key": {"by": "at", **LARGEST},
+    "smallest": {"by": "at", "smallest": True},
+    "smallest, largest key": {"by": "at", "smallest": True, **LARGEST},
+    "conflict row": {"by": "at", "on_conflict": DOUBLE},
+}
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)
 def test_histories_lead_to_the_model(options, writes, seed):
@@ -469,7 +504,7 @@ def test_histories_lead_to_the_model(options, writes, seed):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=200)
 def test_two_hundred_histories_lead_to_the_model(options, writes, seed):

@@ -22,7 +22,7 @@ KINDS = {
     "max": lambda play: {"m": Max(play["v"])},
     "min": lambda play: {"m": Min(play["v"])},
     "latest": lambda play: {"m": Latest(play["v"], by=play["v"])},
-    "top": lambda play: {"m": Top(2, by=play["v"])},
+    "top": lambda play: {"m": Top(2, play["v"], by=play["v"])},
     "distinct": lambda play: {"m": Distinct(play["v"])},
     "collect": lambda play: {"m": Collect(play["v"])},
     "won": lambda play: {"m": play["v"], "wins": play["v"]},
@@ -129,7 +129,7 @@ def test_a_second_handler_of_an_attribute_is_refused_in_another_process_too():
     state = State(large_and_small())
     assert state.process(large_and_small(), state.play(1, 9)) == []
     (error,) = state.process(large_and_small(), state.play(2, 3))
-    assert "but handler 'large' yielded it as Max, Top or the like" in error
+    assert "but handler 'large' gave it as Max, Top or the like" in error
 
 
 def test_it_is_refused_in_a_process_that_began_before_the_first_was_noted():
@@ -139,7 +139,7 @@ def test_it_is_refused_in_a_process_that_began_before_the_first_was_noted():
         assert state.process(app, state.play(0, 0)) == []
     assert state.process(one, state.play(1, 9)) == []
     (error,) = state.process(other, state.play(2, 3))
-    assert "but handler 'large' yielded it as Max, Top or the like" in error
+    assert "but handler 'large' gave it as Max, Top or the like" in error
     assert (state.row()["m"], state.row()["_sf_n"]) == (9, 1)
 
 
@@ -155,7 +155,7 @@ def test_an_average_is_known_by_the_numbers_that_it_keeps():
     one, other = app_of(lambda play: {"m": Average(play["v"])}), app_of(lambda play: {"m_sum": Max(play["v"])})
     state = State(one)
     assert state.process(one, state.play(1, 3)) == []
-    assert "yielded 'm_sum'" in state.process(other, state.play(2, 4))[0]
+    assert "gave 'm_sum'" in state.process(other, state.play(2, 4))[0]
 
 
 def test_an_application_goes_by_the_state_that_it_is_run_over():

@@ -49,7 +49,7 @@ def test_an_average_is_contributed_as_a_sum_and_a_count():
 def test_an_average_beside_a_value_of_one_of_its_names_is_refused(beside):
     for values in ({"score": Average(5), **beside}, {**beside, "score": Average(5)}):
         message = refused(Row(**values), into=OWNED)
-        assert "yielded score=Average(5), which keeps 'score_" in message
+        assert "gave score=Average(5), which keeps 'score_" in message
         assert message.endswith("Give one of them another name.")
 
 
@@ -105,8 +105,46 @@ def test_99_effects_fit_and_100_are_refused(count, fits, many):
     if fits:
         assert contributed(*rows, into=SALES)
     else:
-        message = "Handler 'handler' yielded more than 99 effects for one item, the most that one transaction can hold"
+        message = "Handler 'handler' gave more than 99 effects for one item, the most that one transaction can hold"
         assert message in refused(*rows, into=SALES)
+
+
+ONE, OTHER = Row(day="1", n=Count()), Row(day="2", n=Count())
+
+
+@pytest.mark.parametrize(
+    ("given", "days"), [(ONE, "1"), ([ONE, OTHER], "12"), ((ONE,), "1"), (iter([OTHER]), "2"), ([], ""), (None, "")]
+)
+def test_a_handler_may_return_a_row_several_or_none(given, days):
+    found = contribution(route("view", lambda item: given, ORDER_ITEM, into=SALES), image(LINE), FIELDS)
+    assert [key[1] for key in found] == [f"SALES#{day}" for day in days]
+
+
+async def coroutine():
+    return ONE
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "corrected"),
+    [
+        ({"total": 1}, "{'total': 1} of type dict", "return Row(total=1)"),
+        ({1: 2}, "{1: 2} of type dict", "return Row(...)"),
+        (5, "5 of type int", "return Row(...)"),
+        ("text", "'text' of type str", "return Row(...)"),
+        ({ONE}, f"{{{ONE!r}}} of type set", "return Row(...)"),
+        (Row, f"{Row!r} of type type", "return Row(...)"),
+    ],
+)
+def test_anything_else_that_is_returned_is_refused_with_the_corrected_line(given, what, corrected):
+    with pytest.raises(HandlerError) as caught:
+        contribution(route("view", lambda item: given, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
+    expected = "expected Row, a list of them, or None. Write"
+    assert str(caught.value) == f"Handler 'handler' returned {what}: {expected}\n    {corrected}"
+
+
+def test_a_coroutine_that_is_returned_is_refused_and_closed():
+    with pytest.raises(HandlerError, match=r"of type coroutine: expected Row(.|\n)*    def handler\(item\):"):
+        contribution(route("view", lambda item: coroutine(), ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
 
 
 def test_a_handler_that_never_ends_is_stopped():
@@ -114,16 +152,16 @@ def test_a_handler_that_never_ends_is_stopped():
         while True:
             yield Row(n=Count())
 
-    with pytest.raises(HandlerError, match="yielded more than 99 effects"):
+    with pytest.raises(HandlerError, match="gave more than 99 effects"):
         contribution(route("view", endless, ORDER_ITEM, into=TOTAL), image(LINE), FIELDS)
 
 
 @pytest.mark.parametrize(
     ("yielded", "options", "message"),
     [
-        (5, {}, "Handler 'handler' yielded 5: a handler of kind view yields Row."),
-        (Put(), {}, "Handler 'handler' yielded Put(): a handler of kind view yields Row."),
-        (Row(ALL, n=Count()), {}, f"yielded Row({ALL!r}, n=Count()), which writes outside of into={TOTAL!r}."),
+        (5, {}, "Handler 'handler' gave 5: a handler of kind view gives Row."),
+        (Put(), {}, "Handler 'handler' gave Put(): a handler of kind view gives Row."),
+        (Row(ALL, n=Count()), {}, f"gave Row({ALL!r}, n=Count()), which writes outside of into={TOTAL!r}."),
         (Row(n=Count()), {"into": [TOTAL, ALL]}, f"with several targets the first argument says which of {TOTAL!r}"),
         (Row(n=Count()), {"into": SALES}, f"Row(n=Count()) leaves 'day' of {SALES!r} without a value: give day=..."),
         (Row(day="a#b"), {"into": SALES}, "Row(day='a#b'): Value 'a#b' cannot be used for {day} in template"),
@@ -132,11 +170,11 @@ def test_a_handler_that_never_ends_is_stopped():
         (Row(_sf_n=0), {}, "Row(_sf_n=0) cannot set '_sf_n': key attributes and names that begin with _sf_ are the"),
         (Row(attributes={"SK": 1}), {}, "cannot set 'SK': key attributes and names that begin with _sf_ are the"),
         (Row(n=Count(), attributes={"n": Count()}), {}, "gives n twice."),
-        (Row(status="new"), {}, f"yielded the plain attribute 'status' for {TOTAL!r}, but a row of it may have"),
+        (Row(status="new"), {}, f"gave the plain attribute 'status' for {TOTAL!r}, but a row of it may have"),
         (
             Row(n=Count()),
             {"kind": "index", "into": OWNED},
-            "Index 'handler' yielded 'n' as an aggregate: an index item",
+            "Index 'handler' gave 'n' as an aggregate: an index item",
         ),
         (Row(price=1.5), {"into": OWNED}, "Value 1.5 is a float, which is not exact: use Decimal('1.5')"),
         (Row(text="x" * 500_000), {"into": OWNED}, "bytes; DynamoDB takes items of 409600 at most. Store less of it."),
@@ -161,7 +199,7 @@ def test_plain_attributes_on_a_target_that_views_share_are_refused():
 
 @pytest.mark.parametrize("second", [Row(x=2), Row(x="1"), Row(x=None)])
 def test_one_row_yielded_twice_with_different_values_is_refused(second):
-    message = "yielded row ('X#1#a', 'Y') twice with different values of 'x'"
+    message = "gave row ('X#1#a', 'Y') twice with different values of 'x'"
     assert message in refused(Row(x=1), second, into=OWNED)
 
 
@@ -252,6 +290,15 @@ def test_the_effects_of_a_change_are_guarded_by_its_version_or_added(yielded, wr
     assert writes == written_for(*yielded)
 
 
+def test_a_handler_of_changes_may_return_its_effects():
+    given = Put(LOG, what="paid", x=1)
+    for returned, count in ((given, 1), ([given, Add(COUNTS, day="d", n=1)], 2), (None, 0)):
+        options = {"into": (LOG, COUNTS)}
+        assert len(effects(route("on", lambda _, it=returned: it, ORDER, **options), PAID, {"order_id": "1"})) == count
+    with pytest.raises(HandlerError, match=r"of type int: expected Put, Add, Delete, a list of them, or None. Write\n"):
+        effects(route("on", lambda _: 5, ORDER, into=LOG), PAID, {"order_id": "1"})
+
+
 def test_a_row_that_several_sources_could_put_bears_its_owner():
     (put,) = written_for(Put(what="paid"), into=LOG, sources=(ORDER, Key("DRAFT#{order_id}", "X")))
     assert put.owner == "main|ORDER#1|METADATA"
@@ -260,7 +307,7 @@ def test_a_row_that_several_sources_could_put_bears_its_owner():
 @pytest.mark.parametrize(
     ("yielded", "message"),
     [
-        ([Row(LOG)], "a handler of kind on yields Put, Add, Delete."),
+        ([Row(LOG)], "a handler of kind on gives Put, Add, Delete."),
         ([Put(COUNTS, day="d")], f"but does not own {COUNTS!r}: its template does not hold every field of the"),
         ([Delete(COUNTS, day="d")], f"but does not own {COUNTS!r}: its template does not hold every field of the"),
         ([Put(LOG, what="x", order_id="2")], "gives order_id='2', but the source's key says '1': two items could"),
@@ -272,10 +319,10 @@ def test_a_row_that_several_sources_could_put_bears_its_owner():
         ([Add(COUNTS, day="d", n=10**38 + 1)], "cannot be stored: DynamoDB holds 38 digits"),
         ([Put(LOG, what="x", n=1.5)], "Value 1.5 is a float, which is not exact"),
         ([Put(LOG, what="x", text="x" * 500_000)], "bytes; DynamoDB takes items of 409600 at most"),
-        ([Put(LOG, what="x"), Delete(LOG, what="x")], "yielded two writes of one row, ('LOG#1', 'x'): expected one"),
-        ([Put(LOG, what="x"), Add(LOG, what="x", n=1)], "yielded two writes of one row, ('LOG#1', 'x'): expected one"),
+        ([Put(LOG, what="x"), Delete(LOG, what="x")], "gave two writes of one row, ('LOG#1', 'x'): expected one"),
+        ([Put(LOG, what="x"), Add(LOG, what="x", n=1)], "gave two writes of one row, ('LOG#1', 'x'): expected one"),
         ([Put(ORDER)], f"which writes outside of into={LOG!r}, {COUNTS!r}. Add the target to into=."),
-        ([Add(COUNTS, day="d", n=1)] * 100, "yielded more than 99 effects for one item"),
+        ([Add(COUNTS, day="d", n=1)] * 100, "gave more than 99 effects for one item"),
     ],
 )
 def test_an_effect_that_cannot_be_written_as_declared_is_refused(yielded, message):

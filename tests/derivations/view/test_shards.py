@@ -66,7 +66,7 @@ def test_spread_rows_stay_exact_under_faults():
 
 
 def leaders(item):
-    yield Row(day=item["day"], leaders=Top(2, by=item["price"], value={"price": item["price"]}))
+    yield Row(day=item["day"], leaders=Top(2, {"price": item["price"]}, by=item["price"]))
 
 
 def test_lists_of_spread_rows_stay_exact_under_faults():

@@ -122,7 +122,7 @@ def _content(items: Sequence[Archived]) -> bytes:
 
 
 def read_archive(
-    place: ArchivePlace | str, handler: str = "archive", first: date | None = None, last: date | None = None
+    place: ArchivePlace | str, handler: str, first: date | None = None, last: date | None = None
 ) -> Iterator[ArchivedItem]:
     """The items that an ``archive`` handler has kept, each once, day by day, from the first day to the last.
 

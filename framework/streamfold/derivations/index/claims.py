@@ -4,7 +4,7 @@ A row that several items may claim keeps the set of claimants below it, as entri
 so that neither the order of arrival nor a claimant that leaves decides for good.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.view.rows import Making, note
@@ -13,7 +13,18 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import PLAIN_ENTRY, held
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import CLAIM, CLAIMANTS_MAX, CONFLICT, Moment, Ordered, Ordering
+from streamfold.routes.ordered import (
+    CLAIM,
+    CLAIMANTS_MAX,
+    CONFLICT,
+    SMALLEST_KEY,
+    TIES,
+    Moment,
+    Ordered,
+    Ordering,
+    Ties,
+    form_name,
+)
 from streamfold.routes.route import Target
 
 OnConflict = Literal["report", "park"]
@@ -22,10 +33,22 @@ SUFFIX = "_conflicts"
 
 
 class Unique(NamedTuple):
-    """A unique index: the attribute that says who was first, None for the smallest key; and what a conflict does."""
+    """What is declared of a unique index.
+
+    ``by``: the attribute whose largest value wins, None where keys alone decide. ``on_conflict``: what a conflict does.
+    ``smallest``: the smallest value wins. ``ties``: which key wins of those with equal values.
+    """
 
     by: str | None
     on_conflict: OnConflict | Key
+    smallest: bool = False
+    ties: Ties = SMALLEST_KEY
+
+    @property
+    def ordering(self) -> Ordering:
+        """How claims are ordered. Without ``by`` all are equal, and those that win are read first."""
+        smallest = self.smallest if self.by is not None else self.ties == SMALLEST_KEY
+        return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
 
     @property
     def told(self) -> bool:
@@ -33,14 +56,19 @@ class Unique(NamedTuple):
         return not isinstance(self.on_conflict, Key)
 
 
-def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key], at: str) -> Unique | None:
+def checked_unique(
+    unique: Any, by: Any, on_conflict: Any, smallest: Any, ties: Any, targets: Sequence[Key], at: str
+) -> Unique | None:
     """What ``unique=`` declares; None without it. Raises ``DeclarationError`` for what does not fit together."""
     if not isinstance(unique, bool):
         raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
     if not unique:
-        if by is not None or on_conflict != "report":
-            given = f"by={by!r}" if by is not None else f"on_conflict={on_conflict!r}"
-            raise DeclarationError(f"The index at {at} has {given} without unique=True, which alone it belongs to.")
+        given = {"by": by, "on_conflict": on_conflict, "smallest": smallest, "ties": ties}
+        for (name, value), default in zip(given.items(), (None, "report", False, SMALLEST_KEY), strict=True):
+            if value != default:
+                raise DeclarationError(
+                    f"The index at {at} has {name}={value!r} without unique=True, which alone it belongs to."
+                )
         return None
     if len(targets) != 1:
         raise DeclarationError(
@@ -50,21 +78,27 @@ def checked_unique(unique: Any, by: Any, on_conflict: Any, targets: Sequence[Key
         raise DeclarationError(
             f'The index at {at} has by={by!r}: expected the name of an attribute of the item, by="created_at".'
         )
+    if not isinstance(smallest, bool) or (smallest and by is None):
+        raise DeclarationError(
+            f"The index at {at} has smallest={smallest!r} and by={by!r}: expected True or False, and by= the name of "
+            "the attribute whose smallest value wins."
+        )
+    if ties not in TIES:
+        raise DeclarationError(f"The index at {at} has ties={ties!r}: expected {TIES[0]!r} or {TIES[1]!r}.")
     if on_conflict not in ("report", "park") and not isinstance(on_conflict, Key):
         raise DeclarationError(
             f'The index at {at} has on_conflict={on_conflict!r}: expected "report", "park", or the Key of a row that '
             "is there as long as the conflict."
         )
-    return Unique(by, on_conflict)
+    return Unique(by, on_conflict, smallest, ties)
 
 
-def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Iterator[Row]]:
+def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row | None]:
     """The function of the index of conflicts: a row for each unique row that several items claim."""
     keys = {*source.table.attributes, *target.table.attributes}
 
-    def conflicts(row: Mapping[str, Any]) -> Iterator[Row]:
-        if CONFLICT in row:
-            yield Row(attributes={name: value for name, value in row.items() if name not in keys})
+    def conflicts(row: Mapping[str, Any]) -> Row | None:
+        return Row(attributes={name: row[name] for name in row if name not in keys}) if CONFLICT in row else None
 
     return conflicts
 
@@ -88,18 +122,20 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
         value = effect.values[field] if field in effect.values else fields.get(field, field)
         if value is None or (isinstance(value, str | bytes) and not value):
             raise HandlerError(
-                f"Index {name!r} yielded {shown(effect)}, a unique key that is empty: {field}={shown(value)}. Yield a "
+                f"Index {name!r} gave {shown(effect)}, a unique key that is empty: {field}={shown(value)}. Yield a "
                 f"row only for an item that has a value, if item.get({field!r}): yield ..."
             )
     if CONFLICT in effect.values or CONFLICT in (effect.attributes or ()):
         raise HandlerError(
-            f"Index {name!r} yielded {CONFLICT!r}, under which a unique row lists those who do not win: give the "
+            f"Index {name!r} gave {CONFLICT!r}, under which a unique row lists those who do not win: give the "
             "attribute another name."
         )
 
 
-def claim_part(making: Making, target: Target, values: Mapping[str, Any], order: Moment) -> RowPart:
+def claim_part(
+    making: Making, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment
+) -> RowPart:
     """What a claim contributes to its row: an entry beside those of other claimants."""
-    one = Ordered.of(Ordering(CLAIM, CLAIMANTS_MAX), order, values, f"The claim of index {making.route.name!r}")
+    one = Ordered.of(unique.ordering, order, values, f"The claim of index {making.route.name!r}")
     note(making, target, PLAIN_ENTRY, one)
     return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})

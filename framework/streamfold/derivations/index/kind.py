@@ -71,7 +71,7 @@ class Index(Contributing):
             _check_plain(route, effect, values)
             note_all(making, target, values)
             if unique is not None:
-                return key, claim_part(making, target, values, claim_order(route.name, unique, image))
+                return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
             return key, RowPart({}, values, "")
 
         return fold(Making(route, forms), image, fields, row)
@@ -100,23 +100,29 @@ class Index(Contributing):
 
     def identity(self, route: Route) -> dict[str, Any]:
         unique = unique_of(route)
-        return {"kind": self.name} if unique is None else {"kind": "unique index", "by": unique.by}
+        return {"kind": self.name} if unique is None else {
+            "kind": "unique index",
+            "by": unique.by,
+            "smallest": unique.smallest,
+            "ties": unique.ties,
+        }
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        if before.get("by") != now.get("by"):
-            raise ManifestError(
-                f"Unique index {name!r} changed by= from {before['by']!r} to {now['by']!r}: claims that the state holds "
-                "are in the order of the old one, and rows would show a winner that no version of the code names. Keep "
-                f"by={before['by']!r}, or give the index a new name and another target, and retire the old one, "
-                f'App(..., retired=["{name}"]).'
-            )
+        for option in ("by", "smallest", "ties"):
+            if before.get(option) != now.get(option):
+                raise ManifestError(
+                    f"Unique index {name!r} changed {option}= from {before[option]!r} to {now[option]!r}: claims that "
+                    "the state holds are in the order of the old one, and rows would show a winner that no version of "
+                    f"the code names. Keep {option}={before[option]!r}, or give the index a new name and another "
+                    f'target, and retire the old one, App(..., retired=["{name}"]).'
+                )
 
     def expected(self, route: Route, history: History) -> Expected:
         unique = unique_of(route)
         if unique is None:
             return Expected(shares=shares_of(route, history))
         by = (lambda image: image[unique.by]) if unique.by else (lambda _: "")
-        return Expected(claims=shares_of(route, history, order=by))
+        return Expected(claims=shares_of(route, history, order=by), ranked=unique)
 
 
 def _not_owned(route: Route, key: Key) -> str:
@@ -133,7 +139,7 @@ def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
     aggregates = [name for name, value in values.items() if isinstance(value, Aggregate)]
     if aggregates or effect.wins is not None:
         what = f"{aggregates[0]!r} as an aggregate" if aggregates else "wins="
-        raise HandlerError(f"Index {route.name!r} yielded {what}: an index item has one source; use a view.")
+        raise HandlerError(f"Index {route.name!r} gave {what}: an index item has one source; use a view.")
 
 
 INDEX = Index()

@@ -31,7 +31,7 @@ def _write(
         return AddRow(key, _amounts(route, effect, values), 1, unversioned=True)
     if not target.owned:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}, but does not own {target.key!r}: its template does not "
+            f"Handler {route.name!r} gave {shown(effect)}, but does not own {target.key!r}: its template does not "
             "hold every field of the source's key, and versions of different items do not compare. "
             "Use a view, or a target of its own for each item."
         )
@@ -48,13 +48,13 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
-                f"Handler {route.name!r} yielded {shown(effect)}: {told(name)}={shown(value)} is no number "
+                f"Handler {route.name!r} gave {shown(effect)}: {told(name)}={shown(value)} is no number "
                 "(int or Decimal) to add."
             )
         number_text(value)
     if not values:
         raise HandlerError(
-            f"Handler {route.name!r} yielded {shown(effect)}: it adds nothing; "
+            f"Handler {route.name!r} gave {shown(effect)}: it adds nothing; "
             "give attributes and amounts, Add(TARGET, total=1)."
         )
     return dict(values)
@@ -64,6 +64,6 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
     if isinstance(one, AddRow) and isinstance(other, AddRow):
         return one.merged(other)
     raise HandlerError(
-        f"Handler {route.name!r} yielded two writes of one row, {shown(one.key[1:])}: "
+        f"Handler {route.name!r} gave two writes of one row, {shown(one.key[1:])}: "
         "expected one Put or Delete, or Adds only."
     )

@@ -35,7 +35,7 @@ class Making:
 
 
 def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
-    """What the attributes of one yielded row contribute. Raises ``HandlerError`` for what the row may not have."""
+    """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
     amounts, ordered, plain = _divided(making, target, values)
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
@@ -79,7 +79,7 @@ def _divided(
 
 def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str) -> NoReturn:
     raise HandlerError(
-        f"Handler {route.name!r} yielded {told(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
+        f"Handler {route.name!r} gave {told(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
         f"value of {shown(attribute)}. Give one of them another name."
     )
 
@@ -102,14 +102,14 @@ def _another_form(making: Making, target: Target, name: str, value: Any, handler
     """Why an attribute is refused that another handler yields, or that was made otherwise, and what to do about it."""
     own = making.route.name
     what, it = (shown(making.shown(name)), value) if name else ("wins=", value.by)
-    said = f"Handler {own!r} yielded {what} of {target.key!r} as {in_words(form_of(value))} ({shown(it)})"
+    said = f"Handler {own!r} gave {what} of {target.key!r} as {in_words(form_of(value))} ({shown(it)})"
     if before == RETIRED:
         return HandlerError(
             f"{said}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
             f'it renamed? Then keep its identity, name="{handler}", and take it out of retired=. Otherwise give the '
             "attribute another name, or the handler another target."
         )
-    whose = "and before as" if handler == own else f"but handler {handler!r} yielded it as"
+    whose = "and before as" if handler == own else f"but handler {handler!r} gave it as"
     rule = "one attribute of a target has one kind" + (", from one handler" if handler != own else "")
     return HandlerError(f"{said}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
 
@@ -122,7 +122,7 @@ def _not_whole(making: Making, target: Target, name: str) -> HandlerError:
         "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {making.route.name!r} yielded the plain attribute {shown(making.shown(name))} for {target.key!r}, but {why}. "
+        f"View {making.route.name!r} gave the plain attribute {shown(making.shown(name))} for {target.key!r}, but {why}. "
         "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
         "own."
     )
@@ -140,7 +140,7 @@ def merged(route: Route, key: RowKey, one: RowPart, other: RowPart) -> RowPart:
     clashing = (plain.keys() & (amounts.keys() | ordered.keys())) | (amounts.keys() & ordered.keys())
     if twice := sorted(differing | clashing):
         raise HandlerError(
-            f"Handler {route.name!r} yielded row {shown(key[1:])} twice with different values of {shown(twice[0])}."
+            f"Handler {route.name!r} gave row {shown(key[1:])} twice with different values of {shown(twice[0])}."
         )
     return RowPart(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
 
@@ -162,7 +162,7 @@ def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
     if part.plain is None:
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
             raise HandlerError(
-                f"Handler {route.name!r} yielded {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
+                f"Handler {route.name!r} gave {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
                 "most from one item: they move in one transaction. Spread them over several rows."
             )
         return part
