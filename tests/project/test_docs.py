@@ -1,5 +1,6 @@
 """The documents' examples are run, and generated pages are what the code says today."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -160,14 +161,55 @@ def test_the_command_lines_page_is_what_help_says() -> None:
     assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
 
 
+def anchors(page: str) -> set[str]:
+    """The names under which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize(
     "page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 )
 def test_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text("utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
-    missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", BLOCK.sub("", (ROOT / page).read_text("utf-8")))
+    targets = [
+        ((ROOT / page).parent / link if link else ROOT / page, anchor) for link, anchor in links if "://" not in link
+    ]
+    missing = [
+        (path.name, anchor)
+        for path, anchor in targets
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text("utf-8")))
+    ]
     assert missing == []
+
+
+OF_LONG_LINES = {"cli.md", "changelog.md"}
+"""Pages that are generated, or where a change of the application is one line."""
+PAGES = [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/*.md") if path.name not in OF_LONG_LINES)]
+LINE_LETTERS_MAX = 120
+
+
+@pytest.mark.parametrize("page", [path.relative_to(ROOT).as_posix() for path in PAGES])
+def test_lines_fit_a_screen(page: str) -> None:
+    """Tables, code and the addresses of links may be longer."""
+    text = BLOCK.sub("", (ROOT / page).read_text("utf-8"))
+    lines = [re.sub(r"\]\([^)]+\)", "]", line) for line in text.splitlines() if not line.startswith("|")]
+    assert [line for line in lines if len(line) > LINE_LETTERS_MAX] == []
+
+
+def test_the_glossarys_types_exist() -> None:
+    rows = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \| `([\w.]+)` \|$", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE
+    )
+    missing = [word for word, name in rows if not _is_there(name)]
+    assert rows
+    assert missing == []
+
+
+def _is_there(name: str) -> bool:
+    """Whether the package has a module of this name, or something of this name in a module."""
+    module, _, last = f"streamfold.{name}".rpartition(".")
+    return hasattr(importlib.import_module(module), last) or importlib.util.find_spec(f"{module}.{last}") is not None
 
 
 def test_the_top_level_is_what_the_design_names() -> None:

@@ -22,19 +22,18 @@ HISTORIES_MANY = 6_000
 HEAD = """\
 # What the tests find
 
-Tests that find nothing prove little unless they find what is there. This page is written by
-`python -m tests.tools.proof_table`.
+A test that never fails proves little. This page shows that the tests do fail when a guard is removed or made wrong.
+`python -m tests.tools.proof_table` writes it.
 """
 
 BASELINES = f"""
 ## Without the guards
 
-{HISTORIES} histories of {CHANGES} writes to orders that move between customers, who have a count and a sum. Each way of
-writing gets the same histories and is delivered by the same driver; its own calls meet the faults
-(`tests/helpers/baselines.py`).
-The idempotent one is given the best of circumstances: its notes never expire, and one in progress counts as abandoned
-as soon as its invocation ended. It diverges because its note and the update are two writes: what dies or loses its
-answer between them is done again.
+{HISTORIES} histories of {CHANGES} writes to orders that move between customers. Each customer has a count and a sum.
+All three ways of updating them get the same histories from the same driver, and their own calls meet the faults
+(`tests/helpers/baselines.py`). The idempotent way is given the best of circumstances: its notes never expire, and a
+note in progress counts as abandoned as soon as its invocation ended. It still diverges, because its note and the update
+are two writes: if the process dies or an answer is lost between them, the update is done again.
 
 | updates | all faults: diverged | lost answers, timeouts and repeated batches only: diverged |
 | --- | --- | --- |
@@ -43,26 +42,27 @@ answer between them is done again.
 WRONG = f"""
 ## With one guard made wrong
 
-Each line is the same code with one thing made wrong (`tests/mutants/`); `tests/proofs/test_mutants.py` sees each:
-by histories of {search.CHANGES} writes, drawn and delivered under faults until one leads to other rows than declared or
-breaks an invariant, or by tests of the suite, which fail on it. What {search.HISTORIES} histories do not show has a
-test of its own. In these histories records that were given up are redriven two weeks late.
+Each line is the same code with one thing made wrong (`tests/mutants/`). `tests/proofs/test_mutants.py` notices each of
+them, in one of two ways. Histories of {search.CHANGES} writes are drawn and delivered under faults until one ends in
+wrong rows or breaks an invariant. Or tests of the suite fail. A mutant that {search.HISTORIES} histories do not show
+has a test of its own. In these histories, records that were given up are redriven two weeks late.
 """
 
 EQUIVALENT = f"""
 ## Changes that make no difference
 
-Not every change of a guard is wrong. These have to lead to the declared rows, and did in each of {HISTORIES_MANY:,}
-histories.
+Not every change of a guard is wrong. These changes must lead to the declared rows, and did so in each of
+{HISTORIES_MANY:,} histories.
 
 """
 
 VERSIONS = """
 ## Several versions of the code at once
 
-Histories in which an old and a new version of an application, or two applications, work on one state and table under
-every fault (`tests/versions/`): 1,000 with every change of this project, 20,000 a night, a hundred on DynamoDB Local.
-What adversarial tests had found at commit 6265ed5 these histories find there by themselves:
+In these histories an old and a new version of an application, or two applications, work on one state and table under
+every fault (`tests/versions/`). 1,000 of them run with every change of this project, 20,000 every night, and a hundred
+on DynamoDB Local. Adversarial tests had found the following faults at commit 6265ed5. These histories find each of them
+at that commit by themselves:
 
 | what was wrong there | histories | the first that showed it | showed it |
 | --- | --- | --- | --- |
@@ -91,18 +91,18 @@ Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13
 KILLS = f"""
 ## Killed processes
 
-A replay into DynamoDB Local is killed (`SIGKILL`) at random moments and run again, in batches of 3 to 1,000 records:
-{KILLS_CI} kills with every change of this project, {KILLS_NIGHTLY} more a night, and each time the rows are those of a
-clean run. A replay into a state file is killed 20 and 50 times.
+A replay into DynamoDB Local is killed (`SIGKILL`) at random moments and run again, in batches of 3 to 1,000 records.
+Each time the rows are those of a clean run. There are {KILLS_CI} kills with every change of this project, and
+{KILLS_NIGHTLY} more every night. A replay into a state file is killed 20 and 50 times.
 """
 
 LINES_HEADING = "## With one line changed"
 LINES = f"""
 {LINES_HEADING}
 
-`make mutants` changes the pure rooms line by line (mutmut: a comparison turned round, a constant, an argument left
-out) and runs those of their tests that reach the line. `make mutants MUTANTS="'*3' '*8'"` takes the changes whose
-numbers end so, about a fifth; such a sample gave these figures.
+`make mutants` changes the pure rooms line by line (mutmut: a comparison reversed, another constant, an argument left
+out) and runs the tests that reach the line. `make mutants MUTANTS="'*3' '*8'"` takes the changes whose numbers end in 3
+or 8, about a fifth. Such a sample gave these figures:
 
 """
 
