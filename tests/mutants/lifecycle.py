@@ -12,6 +12,7 @@ from streamfold.derivations.cascade import children
 from streamfold.derivations.cascade.children import CascadeCursor
 from streamfold.derivations.cascade.kind import Cascade
 from streamfold.derivations.copy import copies
+from streamfold.derivations.copy.kind import Copy
 from streamfold.engines import applied, embedded, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.writes.guarded import AbsentSource, DeleteSource
@@ -31,7 +32,7 @@ def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def forgetting_failures(kind: Any) -> Iterator[None]:
-    """Cascades or archives that run, and then know of no failure."""
+    """A kind that finishes what was deferred, and then knows of no failure."""
     finish = kind.finish
 
     def forgetful(self: Any, deferred: Any, finishing: Any) -> Any:
@@ -118,7 +119,7 @@ def _() -> Iterator[None]:
 
 @mutant("a copy that is not taken is acknowledged", "copy")
 def _() -> Iterator[None]:
-    with patch.object(copies.Copies, "_fail", lambda *_: None):
+    with forgetting_failures(Copy):
         yield
 
 
