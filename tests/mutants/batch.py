@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch.planning import Batch
+from streamfold.batch import order
+from streamfold.batch.steps import Steps
 from streamfold.commit.recompute import NamedRows
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
@@ -14,13 +15,13 @@ CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 @mutant("the first record of an item in a batch wins")
 def _() -> Iterator[None]:
-    settle = Batch._settle
+    in_order = order._order
 
-    def first(self: Batch, work: Any) -> None:
-        settle(self, work)
+    def first(work: Any) -> None:
+        in_order(work)
         work.changes = work.changes[:1]
 
-    with patch.object(Batch, "_settle", first):
+    with patch.object(order, "_order", first):
         yield
 
 
@@ -60,7 +61,7 @@ def _without(data: Any, name: str) -> Any:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Batch, "named", lambda self, unit, found: NamedRows()):
+    with patch.object(Steps, "named", lambda self, unit, found: NamedRows()):
         yield
 
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import planning as batch_module
-from streamfold.batch.planning import Batch
 from streamfold.commit.committer import Committer
+from streamfold.derivations.audit import kind as audit_kind
 from streamfold.derivations.audit import rows as audit_module
 from streamfold.derivations.audit.digests import ROW, row_digest
+from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines.memory import MemoryEngine
 from streamfold.records.change import Change
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
@@ -19,6 +20,16 @@ from tests.mutants.registry import mutant, on_engines
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
+
+
+def _planning_the_newest(kind: Any) -> Any:
+    """A kind that plans the newest change of each item alone."""
+    plan = kind.plan
+
+    def newest(self: Any, works: Any, planning: Any) -> Any:
+        return plan(self, [work._replace(changes=work.changes[-1:]) for work in works], planning)
+
+    return patch.object(kind, "plan", newest)
 
 
 @mutant("claim before the effects, in two transactions", "claim")
@@ -52,12 +63,7 @@ def _() -> Iterator[None]:
 
 @mutant("several changes of an item are one to handlers of changes", "claim")
 def _() -> Iterator[None]:
-    on = Batch._on
-
-    def newest(self: Batch, route: Any, fields: Any, work: Any) -> Any:
-        return on(self, route, fields, replace(work, changes=work.changes[-1:]))
-
-    with patch.object(Batch, "_on", newest):
+    with _planning_the_newest(OnChanges):
         yield
 
 
@@ -146,18 +152,13 @@ def _() -> Iterator[None]:
         row = audit_row(*arguments)
         return replace(row, key=(*row.key[:2], f"{row.key[2]}{once(row.key)}"))
 
-    with patch.object(batch_module, "audit_row", numbered):
+    with patch.object(audit_kind, "audit_row", numbered):
         yield
 
 
 @mutant("several changes of an item are one to the history", "keyed put")
 def _() -> Iterator[None]:
-    audit = Batch._audit
-
-    def newest(self: Batch, route: Any, fields: Any, work: Any) -> Any:
-        return audit(self, route, fields, replace(work, changes=work.changes[-1:]))
-
-    with patch.object(Batch, "_audit", newest):
+    with _planning_the_newest(Audit):
         yield
 
 

@@ -7,11 +7,12 @@ from unittest.mock import patch
 
 from streamfold.batch import known_forms as kinds
 from streamfold.batch import process
-from streamfold.batch.planning import Batch
+from streamfold.batch.steps import Steps
 from streamfold.derivations.attributes import bearing
+from streamfold.derivations.attributes import kind as attributes_kind
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.attributes.write_back import Upkeep
-from streamfold.derivations.view import fold as derive
+from streamfold.derivations.view import rows as part
 from streamfold.engines import keys, sources
 from streamfold.keys.table import DERIVED
 from streamfold.ledger import entries
@@ -58,14 +59,14 @@ def _() -> Iterator[None]:
     tests=UPKEEP + "test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end",
 )
 def _() -> Iterator[None]:
-    named = Batch.named
+    named = Steps.named
 
-    def without_truths(batch: Any, unit: Any, found: Any) -> Any:
-        rows = named(batch, unit, found)
-        rows.truths.clear()
+    def without_truths(steps: Any, unit: Any, found: Any) -> Any:
+        rows = named(steps, unit, found)
+        rows.state_rows.clear()
         return rows
 
-    with patch.object(Batch, "named", without_truths):
+    with patch.object(Steps, "named", without_truths):
         yield
 
 
@@ -87,7 +88,7 @@ def _() -> Iterator[None]:
     tests=UPKEEP + "test_attributes_do_not_follow_from_themselves",
 )
 def _() -> Iterator[None]:
-    with patch.object(derive, "without_derived", lambda raw: raw):
+    with patch.object(attributes_kind, "without_derived", lambda raw: raw):
         yield
 
 
@@ -107,7 +108,13 @@ def _() -> Iterator[None]:
     tests=("tests/derivations/view/test_attribute_forms.py::test_what_was_refused_does_not_say_what_is_taken",),
 )
 def _() -> Iterator[None]:
-    with patch.object(derive, "forget", lambda _: None):
+    note = part.note
+
+    def at_once(making: Any, *arguments: Any) -> None:
+        note(making, *arguments)
+        making.forms.learn(making.route.name, making.seen)
+
+    with patch.object(part, "note", at_once):
         yield
 
 
@@ -117,7 +124,7 @@ def _() -> Iterator[None]:
     tests="tests/derivations/view/test_attribute_forms.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
 )
 def _() -> Iterator[None]:
-    with patch.object(process, "keep_kinds", lambda *_: None):
+    with patch.object(process, "keep_forms", lambda *_: None):
         yield
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import planning as batch_module
-from streamfold.batch.planning import Batch
+from streamfold.batch import steps as steps_module
+from streamfold.batch.steps import Steps
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import ledger_unit
@@ -228,7 +228,7 @@ def _() -> Iterator[None]:
         unit = ledger_unit(*arguments, **options)
         return unit if unit is not None and unit.effects else None
 
-    with patch.object(batch_module, "ledger_unit", written), patch.object(plan_module, "ledger_unit", written):
+    with patch.object(steps_module, "ledger_unit", written), patch.object(plan_module, "ledger_unit", written):
         yield
 
 
@@ -237,13 +237,13 @@ def _() -> Iterator[None]:
     tests=COUNTER_EXAMPLES + "test_batch_that_leads_back_to_where_it_began_takes_back_what_a_lost_answer_left",
 )
 def _() -> Iterator[None]:
-    step = Batch._step
+    step = Steps._step
 
-    def skipped(self: Batch, *arguments: Any) -> Any:
+    def skipped(self: Steps, *arguments: Any) -> Any:
         found = step(self, *arguments)
         return None if found is not None and found.before == found.after else found
 
-    with patch.object(Batch, "_step", skipped):
+    with patch.object(Steps, "_step", skipped):
         yield
 
 

@@ -6,17 +6,18 @@ from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from streamfold.derivations import whole
 from streamfold.derivations.archive import archives as archive
+from streamfold.derivations.archive.kind import Archive
 from streamfold.derivations.cascade import children
 from streamfold.derivations.cascade.children import CascadeCursor
+from streamfold.derivations.cascade.kind import Cascade
 from streamfold.derivations.copy import copies
+from streamfold.derivations.copy.kind import Copy
 from streamfold.engines import applied, embedded, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.writes.guarded import AbsentSource, DeleteSource
 from tests.mutants.registry import mutant, on_engines
 
-ARCHIVED = whole._archived
 CHILDREN, ARCHIVE = "tests/derivations/cascade/test_children.py::", "tests/derivations/archive/test_archives.py::"
 
 
@@ -31,14 +32,15 @@ def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def forgetting_failures(kind: Any) -> Iterator[None]:
-    """Cascades or archives that run, and then know of no failure."""
-    run = kind.run
+    """A kind that finishes what was deferred, and then knows of no failure."""
+    finish = kind.finish
 
-    def forgetful(self: Any, given: Any) -> None:
-        run(self, given)
-        self.failed.clear()
+    def forgetful(self: Any, deferred: Any, finishing: Any) -> Any:
+        outcome = finish(self, deferred, finishing)
+        outcome.failed.clear()
+        return outcome
 
-    with patch.object(kind, "run", forgetful):
+    with patch.object(kind, "finish", forgetful):
         yield
 
 
@@ -105,7 +107,7 @@ def _() -> Iterator[None]:
 
 @mutant("a parent whose cascade failed is acknowledged", "cascade")
 def _() -> Iterator[None]:
-    with forgetting_failures(children.Children):
+    with forgetting_failures(Cascade):
         yield
 
 
@@ -117,19 +119,26 @@ def _() -> Iterator[None]:
 
 @mutant("a copy that is not taken is acknowledged", "copy")
 def _() -> Iterator[None]:
-    with patch.object(copies.Copies, "_fail", lambda *_: None):
+    with forgetting_failures(Copy):
         yield
 
 
 @mutant("removals that were not stored are acknowledged", "archive")
 def _() -> Iterator[None]:
-    with forgetting_failures(archive.Archives):
+    with forgetting_failures(Archive):
         yield
 
 
 @mutant("of several removals of an item in a batch the last is archived", "archive")
 def _() -> Iterator[None]:
-    with patch.object(whole, "_archived", lambda route, taken, fails: ARCHIVED(route, taken[-1:], fails)):
+    plan = Archive.plan
+
+    def last(self: Archive, works: Any, planning: Any) -> Any:
+        taken = (list(filter(work.route.takes, work.changes)) for work in works)
+        newest = [work._replace(changes=changes[-1:]) for work, changes in zip(works, taken, strict=True)]
+        return plan(self, newest, planning)
+
+    with patch.object(Archive, "plan", last):
         yield
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.on import external
-from streamfold.derivations.view import fold as derive
+from streamfold.derivations import yielded
+from streamfold.derivations.external import calls
 from streamfold.engines import embedded
 from tests.mutants.registry import mutant
 
@@ -32,7 +32,7 @@ def _() -> Iterator[None]:
     tests="tests/keys/test_real_names.py::test_two_tables_that_one_variable_would_name_are_refused",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.app.check_variables", lambda names: None):
+    with patch("streamfold.routes.application.check_variables", lambda names: None):
         yield
 
 
@@ -61,7 +61,7 @@ def _() -> Iterator[None]:
     def as_it_is(route: Any, error: BaseException) -> BaseException:
         return error
 
-    with patch.object(derive, "stopped", as_it_is), patch.object(external, "stopped", as_it_is):
+    with patch.object(yielded, "stopped", as_it_is), patch.object(calls, "stopped", as_it_is):
         yield
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem, repaired
+from streamfold.ledger.item import BEFORE_ALL, repaired
 from tests.mutants.registry import mutant
 
 TESTS = "tests/failures/test_repair.py::"
@@ -82,8 +82,8 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_record_that_comes_behind_the_redrive_of_a_newer_one_changes_nothing",
 )
 def _() -> Iterator[None]:
-    def at_its_own(key: Any, item: Any, step: Any, found: LedgerItem) -> Any:
-        return repaired(key, item, step._replace(version=BEFORE_ALL), found)
+    def at_its_own(key: Any, item: Any, step: Any, *more: Any) -> Any:
+        return repaired(key, item, step._replace(version=BEFORE_ALL), *more)
 
     with patch("streamfold.failures.repair.repaired", at_its_own):
         yield
@@ -107,8 +107,8 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_version_of_a_redriven_record_is_kept_unless_the_ledger_has_a_newer",
 )
 def _() -> Iterator[None]:
-    def older(key: Any, item: Any, step: Any, found: LedgerItem) -> Any:
-        transition = repaired(key, item, step, found)
+    def older(key: Any, item: Any, step: Any, *more: Any) -> Any:
+        transition = repaired(key, item, step, *more)
         parts = tuple(part._replace(version=step.version) for part in transition.guard.parts)
         return transition._replace(guard=transition.guard._replace(parts=parts))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import planning as batch
+from streamfold.batch import steps
 from streamfold.commit import committer as commit
 from streamfold.commit import recompute as settle
 from streamfold.engines import applied
@@ -217,7 +217,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_an_older_record_finishes_what_a_newer_one_left",
 )
 def _() -> Iterator[None]:
-    with patch.object(batch, "held_after", lambda step, found: step.after):
+    with patch.object(steps, "held_after", lambda step, found: step.after):
         yield
 
 

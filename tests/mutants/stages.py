@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch.planning import Batch
 from streamfold.cli import summary
 from streamfold.commit import recompute as settle
 from streamfold.commit import triage
@@ -13,6 +12,7 @@ from streamfold.commit.plan import again
 from streamfold.deadline import Deadline
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
+from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.errors import TableThrottled, is_fatal
 from tests.mutants.registry import mutant
 
@@ -104,7 +104,15 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_an_external_call_that_the_state_table_does_not_allow_is_reported",
 )
 def _() -> Iterator[None]:
-    with patch.object(Batch, "_reported", Batch._fails):
+    call = ExternalCalls.call
+
+    def loud(*arguments: Any) -> Any:
+        error = call(*arguments)
+        if error is not None and is_fatal(error):
+            raise error
+        return error
+
+    with patch.object(ExternalCalls, "call", loud):
         yield
 
 

@@ -7,9 +7,9 @@ from unittest.mock import patch
 from streamfold import lambda_entry
 from streamfold.batch import known_forms as kinds
 from streamfold.batch import manifest, manifest_rules
-from streamfold.derivations.view import attribute_forms as attribute_kinds
+from streamfold.batch.knowledge import knowledge
 from streamfold.derivations.view import rows as part
-from streamfold.ledger import contribution
+from streamfold.ledger import contribution, forms
 from tests.mutants.registry import mutant
 
 MANIFEST, KINDS, ENTRY = (
@@ -27,8 +27,9 @@ MANIFEST, KINDS, ENTRY = (
 def _() -> Iterator[None]:
     check = manifest.check_manifest
 
-    def once(app: Any, engine: Any, world: Any, known: Any, *more: Any, **how: Any) -> Any:
-        return known or check(app, engine, world, known, *more, **how)
+    def once(app: Any, engine: Any, run: Any, *more: Any, **how: Any) -> Any:
+        known = knowledge(run, app, engine)
+        return known if known.revision is not None else check(app, engine, run, *more, **how)
 
     with patch("streamfold.batch.process.check_manifest", once):
         yield
@@ -77,16 +78,15 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    learned = kinds.learned
+    learn = kinds.learn
 
-    def without(read: Any, app: Any, retired: Any) -> Any:
-        found = learned(read, app, ())
-        for target in kinds._targets(app):
+    def without(knows: Any, read: Any, app: Any, retired: Any) -> None:
+        learn(knows, read, app, ())
+        for handlers in knows.forms.by_target.values():
             for name in retired:
-                target.shown.pop(name, None)
-        return found
+                handlers.pop(name, None)
 
-    with patch.object(manifest, "learned", without):
+    with patch.object(manifest, "learn", without):
         yield
 
 
@@ -142,9 +142,9 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def typed(value: Any) -> str:
-        return attribute_kinds.kind_of(value) + getattr(value, "order", "")[:1]
+        return forms.form_of(value) + getattr(value, "order", "")[:1]
 
-    with patch.object(part, "kind_of", typed):
+    with patch.object(part, "form_of", typed):
         yield
 
 
@@ -154,7 +154,7 @@ def _() -> Iterator[None]:
     tests=KINDS + "test_a_set_does_not_become_a_list_nor_a_list_a_set",
 )
 def _() -> Iterator[None]:
-    with patch.object(attribute_kinds, "COLLECTED", {}):
+    with patch.object(forms, "COLLECTED", {}):
         yield
 
 

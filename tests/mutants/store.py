@@ -7,7 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.deadline import Deadline
-from streamfold.derivations.on import external
+from streamfold.derivations.external import calls
 from streamfold.engines import dynamodb, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError
@@ -78,12 +78,12 @@ def _() -> Iterator[None]:
     tests="tests/derivations/on/test_external.py::test_note_of_a_call_that_failed_expires_like_any_other",
 )
 def _() -> Iterator[None]:
-    swap = external.StateLayer._swap
+    swap = calls.StateLayer._swap
 
     def for_good(self: Any, attributes: dict[str, Any]) -> bool:
-        return swap(self, attributes | ({"ttl": 0} if attributes["status"] == external.EXPIRED else {}))
+        return swap(self, attributes | ({"ttl": 0} if attributes["status"] == calls.EXPIRED else {}))
 
-    with patch.object(external.StateLayer, "_swap", for_good):
+    with patch.object(calls.StateLayer, "_swap", for_good):
         yield
 
 

@@ -5,17 +5,17 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.app import App
 from streamfold.cli import grids, show
 from streamfold.commit.triage import Triage
+from streamfold.derivations import yielded
 from streamfold.derivations.audit import options as recorded
 from streamfold.derivations.audit import rows as audit
-from streamfold.derivations.view import rows as part
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.ledger import entries
 from streamfold.records import rounding, values
 from streamfold.replay import local
 from streamfold.routes import signature
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from tests.mutants.registry import mutant
 
@@ -56,7 +56,7 @@ def _() -> Iterator[None]:
     tests="tests/records/test_rounding.py::test_arithmetic_that_is_refused_is_told_with_what_to_do",
 )
 def _() -> Iterator[None]:
-    with patch.object(part, "inexact_text", lambda _: "computed a number that 38 digits cannot hold exactly."):
+    with patch.object(yielded, "inexact_text", lambda _: "computed a number that 38 digits cannot hold exactly."):
         yield
 
 
@@ -194,7 +194,7 @@ def _() -> Iterator[None]:
     tests=LOCAL + "test_recorded_rows_of_the_application_are_made_anew",
 )
 def _() -> Iterator[None]:
-    with patch.object(App, "derived", lambda *_: False):
+    with patch.object(Application, "derived", lambda *_: False):
         yield
 
 
