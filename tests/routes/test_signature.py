@@ -219,10 +219,7 @@ def test_a_place_is_a_file_and_a_line():
 
 
 def test_a_handler_may_return_a_row_or_none_in_one_expression():
-    router = Router()
-
-    @router.view(ORDER, into=Key("X", "Y"))
     def counted(order):
-        return Row(n=Count()) if order.get("paid") else None
+        return Row(n=1) if order.get("paid") else None
 
-    assert [route.name for route in router.routes] == ["counted"]
+    check_handler(counted, "view")
