@@ -23,7 +23,6 @@ NAME_DIGEST_LENGTH = 8
 """Hexadecimal digits, 32 bits, that tell long names apart; two that are alike all the same are refused."""
 
 
-
 class Lifecycle:
     """The part of a ``Router`` that declares what happens to whole items."""
 

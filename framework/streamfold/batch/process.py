@@ -86,7 +86,7 @@ def process_changes(
         unsettled = batch.steps.unsettled
         outcome = Committer(timed, run, batch.steps.named, unsettled, triage, app.retired).run(plan)
         outcome.failed[:0] = batch.failed
-        finishing = Finishing(app, timed, run, triage, unsettled)
+        finishing = Finishing(app, timed, engine, run, triage, unsettled)
         outcome += finish(plan.deferred, batch.heard, finishing)
     return _reported(batch, outcome, triage)
 
@@ -122,7 +122,7 @@ def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
     postponed, run.postponed = run.postponed or [], []
     triage = Triage(app.name, engine, run)
     with localcontext(EXACT):
-        outcome = finish(postponed, (), Finishing(app, engine, run, triage), last=True)
+        outcome = finish(postponed, (), Finishing(app, Timed(engine, run), engine, run, triage), last=True)
     report = Report()
     _add(report, outcome, triage)
     return report

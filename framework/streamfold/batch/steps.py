@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamfold.batch.order import ItemWork, RoutedFields
+from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.recompute import NamedRows, Unsettled
@@ -13,7 +14,6 @@ from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, left_rows
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem, Step, held_after
-from streamfold.ledger.reads import filled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Image

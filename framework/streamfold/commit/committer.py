@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed, Held, Outcome, Tallies
 from streamfold.commit.plan import (
     Chunk,
@@ -37,7 +38,6 @@ from streamfold.errors import (
     told,
 )
 from streamfold.ledger.item import LedgerItem
-from streamfold.ledger.reads import filled
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.run import Run

@@ -61,7 +61,8 @@ class Finishing:
     """What finishing is given beside what was deferred."""
 
     application: Application
-    engine: Engine
+    engine: Engine  # begins no call behind the deadline of the run
+    store: Engine  # the same without a deadline, for notes of what was done already
     run: Run
     triage: Callable[[Failed], Failed | None]  # what is left to report of a failure; None where the record was parked
     unsettled: Unsettled = field(default_factory=Unsettled)  # the rows that the commit moved, with their causes

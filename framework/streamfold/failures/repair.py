@@ -14,6 +14,7 @@ from typing import NamedTuple
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
+from streamfold.commit.ledger_reads import filled
 from streamfold.commit.plan import without_row
 from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
@@ -27,7 +28,6 @@ from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, repaired
-from streamfold.ledger.reads import filled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
@@ -116,7 +116,7 @@ class Repair:
 
     def _by_kind(self, work: Work) -> Repaired:
         """Lets a kind without a ledger lead what an item led to to what it is now."""
-        finishing = Finishing(self.app, self.timed, self.world, lambda failed: failed)
+        finishing = Finishing(self.app, self.timed, self.engine, self.world, lambda failed: failed)
         try:
             check_application(self.app, self.engine, self.world)
             outcome = derivation(work.route).reconcile(work, finishing)
@@ -173,7 +173,7 @@ class Repair:
 
     def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
         """What was repaired, finished by its kind, with what the item conflicts with."""
-        finishing = Finishing(self.app, self.timed, self.world, lambda failed: failed)
+        finishing = Finishing(self.app, self.timed, self.engine, self.world, lambda failed: failed)
         met = contributing(route).reconciled(route, done.item, after, named, finishing)
         return done._replace(conflicts=tuple(met))
 

@@ -89,7 +89,7 @@ class Contributed(NamedTuple):
 
 @dataclass(slots=True)
 class Forms:
-    """What a process knows of the forms of attributes, by target: its own handlers', and what a state says of others'."""
+    """What a process knows of the forms of attributes, by target: what its handlers gave, and what a state says."""
 
     by_target: dict[Key, FormsByHandler] = field(default_factory=dict)
 

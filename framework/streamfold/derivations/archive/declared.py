@@ -20,7 +20,7 @@ def is_place(text: object) -> bool:
 
 
 def check_place(route: Route, settings: Settings) -> None:
-    """Raises ``SettingsError`` for what is no place, and for a folder, which goes when the function's environment does."""
+    """Raises ``SettingsError`` for what is no place, and for a folder: it goes when the function's environment does."""
     place = settings.archive or str(route.options)
     if not is_place(place):
         raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")

@@ -1,4 +1,4 @@
-"""What an audit has to lead to: a row for every change whose values are all small, without digests, which need a key."""
+"""What an audit has to lead to: a row for every change of small values, without digests, which need a key."""
 
 from datetime import timedelta
 from typing import Any

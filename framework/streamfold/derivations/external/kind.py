@@ -52,7 +52,7 @@ class External(OnChanges):
         from streamfold.derivations.external.calls import ExternalCalls
 
         outcome = Outcome()
-        calls = ExternalCalls(finishing.application.name, finishing.engine, finishing.run)
+        calls = ExternalCalls(finishing.application.name, finishing.store, finishing.run)
         held: set[tuple[str, ItemKey]] = set()
         for call in deferred:
             assert isinstance(call, Call)

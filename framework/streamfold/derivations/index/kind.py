@@ -100,12 +100,16 @@ class Index(Contributing):
 
     def identity(self, route: Route) -> dict[str, Any]:
         unique = unique_of(route)
-        return {"kind": self.name} if unique is None else {
-            "kind": "unique index",
-            "by": unique.by,
-            "smallest": unique.smallest,
-            "ties": unique.ties,
-        }
+        return (
+            {"kind": self.name}
+            if unique is None
+            else {
+                "kind": "unique index",
+                "by": unique.by,
+                "smallest": unique.smallest,
+                "ties": unique.ties,
+            }
+        )
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for option in ("by", "smallest", "ties"):

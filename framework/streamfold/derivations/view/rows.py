@@ -122,7 +122,8 @@ def _not_whole(making: Making, target: Target, name: str) -> HandlerError:
         "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {making.route.name!r} gave the plain attribute {shown(making.shown(name))} for {target.key!r}, but {why}. "
+        f"View {making.route.name!r} gave the plain attribute {shown(making.shown(name))} for {target.key!r}, but "
+        f"{why}. "
         "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
         "own."
     )
