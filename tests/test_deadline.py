@@ -6,10 +6,9 @@ import pytest
 
 from streamfold import App, Key, Router, Row
 from streamfold.batch.process import process_event
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import NotStarted, ParkingError
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Deadline, Run
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record

@@ -11,6 +11,7 @@ from streamfold.derivations.attributes.kind import ATTRIBUTES
 from streamfold.derivations.attributes.stored import AttributesOptions
 from streamfold.derivations.audit.kind import AUDIT_ROWS
 from streamfold.derivations.audit.options import checked_recorded, default_target
+from streamfold.derivations.declarations import Lifecycle, default_name, source_keys
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.index.claims import SUFFIX, OnConflict, Unique, checked_unique, conflict_rows
 from streamfold.derivations.index.kind import INDEX
@@ -21,7 +22,6 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
-from streamfold.router_whole_items import Lifecycle, default_name, source_keys
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.ordered import SMALLEST_KEY, Ties
 from streamfold.routes.policy import RETRY, OnError, Policy, checked_policy

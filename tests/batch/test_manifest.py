@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
+from streamfold.batch.knowledge import knowledge
 from streamfold.batch.manifest import Manifest, check_manifest, read_manifest
 from streamfold.batch.process import check_application, process_event
-from streamfold.deadline import TRIES_MAX
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source
@@ -73,7 +73,7 @@ def check(application, state, *, sources=(), write=True, clock=NOON, warn=lambda
     world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
     if known is not None:
         world.learned = known
-    check_manifest(application, state, world, seen, write=write)
+    check_manifest(application, state, world, knowledge(world, application, state), seen, write=write)
     return world.learned
 
 

@@ -5,7 +5,6 @@ import pytest
 from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top
 from streamfold.batch.process import process_event
 from streamfold.commit import recompute as settle
-from streamfold.deadline import TRIES_MAX
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
@@ -14,7 +13,7 @@ from streamfold.keys.table import STAMP
 from streamfold.parking import FileParking
 from streamfold.read import has_more
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, Refused, SettleRow
 from tests.helpers.counting import CountingEngine

@@ -29,9 +29,9 @@ def application(called):
     """Handlers of every kind that does something after the commit."""
     router = Router()
     router.audit(ORDER)
-    router.copy(ORDER, to=Table("copies"))
-    router.cascade(ORDER, children=[LINE])
-    router.archive(ORDER, to="s3://kept/archive")
+    router.copy(ORDER, to=Table("copies"), name="copy")
+    router.cascade(ORDER, children=[LINE], name="cascade")
+    router.archive(ORDER, to="s3://kept/archive", name="archive")
 
     @router.view(ORDER, into=CITY)
     def counted(order):
@@ -326,7 +326,7 @@ def ordered(router):
 
 
 def copied(router):
-    router.copy(ORDER, to=Table("copies"))
+    router.copy(ORDER, to=Table("copies"), name="copy")
 
 
 def bearing(router):

@@ -4,7 +4,6 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.process import check_application, process_event
-from streamfold.deadline import TRIES_MAX
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
@@ -13,7 +12,7 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, LedgerWrite, Reason, Refused
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total

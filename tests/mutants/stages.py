@@ -9,11 +9,11 @@ from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
-from streamfold.deadline import Deadline
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.errors import TableThrottled, is_fatal
+from streamfold.run import Deadline
 from tests.mutants.registry import mutant
 
 STAGES, TRIAGE = "tests/commit/test_stages.py::", "tests/commit/test_triage.py::"

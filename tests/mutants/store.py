@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 from streamfold.commit import recompute as settle
 from streamfold.commit import triage
-from streamfold.deadline import Deadline
 from streamfold.derivations.external import calls
 from streamfold.engines import dynamodb, dynamodb_client
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
+from streamfold.run import Deadline
 from tests.mutants.registry import mutant
 
 TROUBLE = "tests/engines/test_dynamodb_trouble.py::"

@@ -9,11 +9,10 @@ from boto3.dynamodb.conditions import Attr
 
 from streamfold import AUDIT, App, Count, Key, Max, Router, Row, Table, Top
 from streamfold.batch.process import process_event
-from streamfold.deadline import Deadline
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, audit_item, average, filtered, has_more, history, item_key, rows, sharded, top
-from streamfold.run import Run
+from streamfold.run import Deadline, Run
 from streamfold.settings import Settings
 from tests.helpers.past import BORN, rows_of
 from tests.helpers.source import Source

@@ -10,14 +10,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamfold.batch.knowledge import Knowledge, StoredForms
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineUnavailable, damaged, told
 from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
 from streamfold.ledger.state_keys import forms_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import Target
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Deadline, Run
 from streamfold.writes.guarded import StateKey
 
 NAMES_MAX = 500

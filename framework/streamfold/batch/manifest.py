@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.known_forms import forms_keys, learn
 from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
-from streamfold.deadline import TRIES_MAX
 from streamfold.engines import Engine
 from streamfold.errors import Contended, damaged
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 
 APPLICATIONS_KEPT = 4
 PARTIAL, RETIRED = "partial", "retired"

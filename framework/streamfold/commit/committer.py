@@ -25,7 +25,6 @@ from streamfold.commit.plan import (
 from streamfold.commit.recompute import NamedRows, Unsettled, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.commit.sending import SENDS_MAX, by_table, is_throttled
-from streamfold.deadline import TRIES_MAX
 from streamfold.engines import Engine
 from streamfold.errors import (
     Contended,
@@ -40,7 +39,7 @@ from streamfold.errors import (
 from streamfold.ledger.item import LedgerItem
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,

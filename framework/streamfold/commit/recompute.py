@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
 from streamfold.commit.sending import may_pass, read_rows
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP, is_in_state
@@ -29,6 +28,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX, FORMS, Ordering
 from streamfold.routes.route import Route
+from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import (
     LeftBehind,
     Moved,

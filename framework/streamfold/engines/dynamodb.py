@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.engines import Entries, Finished, Page, StoredItem
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import ActionRequest, Expression, Requests, state_attributes
@@ -30,6 +29,7 @@ from streamfold.keys.real_names import check_real_names
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey
 from streamfold.records.values import decode, encode
+from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.deadline import Deadline
 from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
+from streamfold.run import Deadline
 from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
 
 

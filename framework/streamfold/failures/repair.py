@@ -20,7 +20,6 @@ from streamfold.commit.recompute import NamedRows, settle
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
-from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
@@ -33,7 +32,7 @@ from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
 

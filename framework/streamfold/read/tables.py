@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.records.values import decode, encode
+from streamfold.run import TRIES_MAX, Deadline
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""

@@ -12,7 +12,6 @@ from itertools import islice
 from streamfold.commit.outcome import Failed
 from streamfold.commit.recompute import Cause
 from streamfold.commit.sending import may_pass, read_rows
-from streamfold.deadline import TRIES_MAX, Deadline
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
 from streamfold.derivations.attributes.stored import Truth, truth_of
 from streamfold.derivations.derivation import Finishing, Work
@@ -21,7 +20,7 @@ from streamfold.errors import Contended, EngineError, HandlerError, RecordError,
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.run import TRIES_MAX, Deadline, Run
 from streamfold.writes.guarded import RowKey, UpdateSource
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome, Tallies
 from streamfold.commit.sending import send
-from streamfold.deadline import TRIES_MAX
 from streamfold.derivations.cascade.declared import children_of, is_child, sort_prefix
 from streamfold.derivations.derivation import Finishing
 from streamfold.engines import Page
@@ -21,6 +20,7 @@ from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.records.values import decode, encode, to_json
 from streamfold.routes.route import Fields, Route
+from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 

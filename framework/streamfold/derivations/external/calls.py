@@ -16,7 +16,6 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from streamfold.deadline import Deadline
 from streamfold.derivations.yielded import stopped
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
@@ -24,7 +23,7 @@ from streamfold.errors import EngineError, EngineUnavailable, is_of_table, told
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
-from streamfold.run import SECONDS_A_DAY, Run
+from streamfold.run import SECONDS_A_DAY, Deadline, Run
 from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
