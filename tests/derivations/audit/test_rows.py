@@ -262,6 +262,7 @@ def test_every_row_of_an_item_that_dynamodb_takes_is_one_too(sizes, changed, eve
 # Under faults.
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 @pytest.mark.parametrize(
     "options",
