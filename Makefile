@@ -47,7 +47,7 @@ replay: $(VENV)/.run ## fold the recorded events into a fresh local state (EVENT
 
 quick: $(QUICK_VENV)/.quick ## run the tests of the pure core, with no AWS library installed (PYTHON=python3.12)
 	@$(QUICK_VENV)/bin/python $(PYTEST) --hypothesis-profile=quick $(QUICK:%=tests/%) --ignore-glob='*_aws.py' \
-		-m "not simulation and not nightly and not ci" $(PYTEST_FLAGS)
+		-m "not slow and not nightly and not ci" $(PYTEST_FLAGS)
 
 test: $(VENV)/.dev ## run the tests that need no server (PYTEST_FLAGS="-k key")
 	@$(IN_VENV) $(PYTEST) -m "not engine and not nightly and not ci" $(PYTEST_FLAGS)

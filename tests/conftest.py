@@ -14,7 +14,7 @@ from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)  # make quick
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)  # make quick
 hypothesis.settings.load_profile("streamfold")
 pytest.register_assert_rewrite(
     "tests.helpers.engine_contract", "tests.helpers.entries_contract", "tests.helpers.commit_contract"

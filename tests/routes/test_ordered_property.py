@@ -72,7 +72,7 @@ def check_kind(kind, writes, seed):
     check(app_of(kind), writes=writes, histories=1, seed=seed, processes=0)
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)

@@ -199,7 +199,7 @@ def test_a_declared_folder_is_written_anywhere(tmp_path):
     assert len(list(read_archive(f"file:{tmp_path}", "archive"))) == 1
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 def test_ten_thousand_items_interrupted_twenty_times_are_all_kept_and_read_once(app, place):
     random, records = Random(20260301), [removal(number, day=number % 3) for number in range(1, 10_001)]
     position, interrupted, largest = 0, 0, 0

@@ -209,6 +209,7 @@ def test_a_value_that_is_nested_too_deep_for_a_row_is_recorded_as_its_digest():
     assert (list(row["large"]), row["image"]["text"], row["image"]["less"]) == (["deep"], full["text"], deep[0])
 
 
+@pytest.mark.slow
 def test_an_item_of_too_many_attributes_leaves_them_out_and_says_so():
     full = document(**{f"a{number:05d}": "x" * 20 for number in range(14_900)})
     row = recorded_row(change(None, full))
@@ -461,7 +462,7 @@ def check_any_order(history, random):
 every_history = given(HISTORIES, st.randoms(use_true_random=False))
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @every_history
 @settings(max_examples=40)
 def test_records_in_any_order_lead_to_the_rows_of_the_model(history, random):
@@ -482,7 +483,7 @@ def test_records_in_any_order_lead_to_the_rows_of_the_model_in_many_histories(hi
     check_any_order(history, random)
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @given(HISTORIES.filter(bool), st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_a_history_of_faults_leads_to_the_declared_rows(history, random):
@@ -493,7 +494,7 @@ def test_a_history_of_faults_leads_to_the_declared_rows(history, random):
     check(REDACTING, writes=writes, histories=1, seed=random.randrange(2**32), processes=0)
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 def test_versions_do_not_diverge_whatever_goes_wrong(source):
     table = Table("shop", ttl="expires")

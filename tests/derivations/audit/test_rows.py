@@ -210,6 +210,7 @@ def filled(letter, count, size, **more):
     return item("ORDER#1", **{f"a{number:04d}": letter * size for number in range(count)}, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "left_out"),
     [
@@ -262,7 +263,7 @@ def test_every_row_of_an_item_that_dynamodb_takes_is_one_too(sizes, changed, eve
 # Under faults.
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 @pytest.mark.parametrize(
     "options",

@@ -191,7 +191,7 @@ def test_no_copy_is_begun_when_time_is_nearly_over(app, engine):
     assert copy_in(engine) is None
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 def test_copies_are_right_under_faults():
     proof = check(application(ORDER, ORDER_ITEM), {ORDER: {"total": 5}, ORDER_ITEM: {"price": 2}}, histories=150)
     assert proof.faults.total() > 100

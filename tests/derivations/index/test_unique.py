@@ -496,7 +496,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)
@@ -512,7 +512,7 @@ def test_two_hundred_histories_lead_to_the_model(options, writes, seed):
     check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
 
-@pytest.mark.simulation
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 def test_contended_claims_do_not_diverge(source):
     users = [{"user": str(user), "email": email, "at": user % 3} for user in range(5) for email in ("x", "y", "")]
