@@ -26,13 +26,6 @@ def test_records_that_are_redriven_late_lead_to_the_rows_of_the_model(history, r
     check_redriven(history, random)
 
 
-@pytest.mark.ci
-@every_history
-@settings(max_examples=200)
-def test_records_that_are_redriven_late_lead_to_the_rows_of_the_model_in_two_hundred_histories(history, random):
-    check_redriven(history, random)
-
-
 @pytest.mark.nightly
 @every_history
 @settings(max_examples=2000)

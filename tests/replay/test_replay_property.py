@@ -68,13 +68,6 @@ def test_any_redelivery_gives_the_rows_of_one_clean_replay(history, steps, actio
     check_redelivery(history, steps, actions)
 
 
-@pytest.mark.ci
-@any_redelivery
-@settings(max_examples=300, deadline=None)
-def test_any_of_three_hundred_redeliveries_gives_the_rows_of_one_clean_replay(history, steps, actions):
-    check_redelivery(history, steps, actions)
-
-
 @pytest.mark.nightly
 @any_redelivery
 @settings(max_examples=5000, deadline=None)

@@ -469,13 +469,6 @@ def test_records_in_any_order_lead_to_the_rows_of_the_model(history, random):
     check_any_order(history, random)
 
 
-@pytest.mark.ci
-@every_history
-@settings(max_examples=200)
-def test_records_in_any_order_lead_to_the_rows_of_the_model_in_two_hundred_histories(history, random):
-    check_any_order(history, random)
-
-
 @pytest.mark.nightly
 @every_history
 @settings(max_examples=2000)

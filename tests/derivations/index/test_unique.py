@@ -507,8 +507,16 @@ def test_histories_lead_to_the_model(options, writes, seed):
 @pytest.mark.ci
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=200)
-def test_two_hundred_histories_lead_to_the_model(options, writes, seed):
+@settings(max_examples=50)
+def test_fifty_histories_lead_to_the_model(options, writes, seed):
+    check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@given(HISTORIES, st.integers(0, 2**32))
+@settings(max_examples=1000)
+def test_a_thousand_histories_lead_to_the_model(options, writes, seed):
     check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
 
