@@ -13,7 +13,7 @@ from streamfold.keys.table import MAIN
 from streamfold.read import as_of, filtered, history, sharded, top
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.past import BORN, rows_of
+from tests.helpers.history_rows import BORN, rows_of
 from tests.helpers.source import Source
 from tests.helpers.template import create_table, load_template
 

@@ -14,8 +14,8 @@ from streamfold.errors import HandlerError, ImageError
 from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.routes.checks import checked_routes
 from streamfold.testing import check
-from tests.helpers.derived import ORDER
 from tests.helpers.records import VERSION_PREFIX, change, item
+from tests.helpers.small_handlers import ORDER
 from tests.helpers.source import Source
 
 PAID = change(item("ORDER#1", status="new"), item("ORDER#1", status="paid"), 7)

@@ -12,8 +12,8 @@ from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.records.values import decode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.engine_contract import make_table
 from tests.helpers.records import item, record
+from tests.helpers.tables import make_table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 COPY = ("copies", "ORDER#1", "METADATA")

@@ -22,9 +22,9 @@ from streamfold.testing import Twin, check
 from streamfold.testing.histories import Write
 from tests.helpers.contributions import contribution
 from tests.helpers.counting import CountingEngine
-from tests.helpers.derived import handler, route
 from tests.helpers.model import stored
 from tests.helpers.records import image, item
+from tests.helpers.small_handlers import handler, route
 from tests.helpers.source import Source
 
 USER = Key("USER#{user}", "PROFILE")
