@@ -141,7 +141,7 @@ def test_handlers_hold_under_every_fault_behind_kinesis():
 
 
 @pytest.mark.ci
-def test_handlers_hold_under_every_fault_behind_kinesis_in_many_more_histories():
+def test_handlers_hold_under_every_fault_behind_kinesis_in_over_a_hundred_histories():
     check_histories(120, seed=2)
 
 
