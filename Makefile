@@ -1,4 +1,5 @@
-# On a fresh clone, with git, make and Python 3.11 or newer: `make replay`, `make test`. `make help` lists the rest.
+# On a fresh clone, with git, make and Python 3.11 or newer: `make replay`, `make quick`, `make test`. `make help` lists
+# the rest.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -13,24 +14,29 @@ NIGHTLY_FLAGS ?=
 BENCH_FLAGS ?=
 MUTANTS ?=
 
+# The rooms of the pure core: their tests need no AWS library, but for those in files named *_aws.py.
+QUICK := keys records routes ledger commit derivations read
+
 # Parts of the framework that no function runs.
 NOT_DEPLOYED := streamfold/cli streamfold/testing streamfold/__main__.py
 
 VENV := .venv
 SAM_VENV := .venv-sam
 LOCK_VENV := .venv-lock
+QUICK_VENV := .venv-quick$(if $(PYTHON),-$(notdir $(PYTHON)))
 RUNTIME := .aws-sam/runtime
 IN_VENV := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
 FROM_LOCK := $(PIP_INSTALL) --no-deps --require-hashes --requirement
+PYTEST := -m pytest -n 2 --dist worksteal
 WITH_ENGINE := $(IN_VENV) tests/tools/engine.py with dynamodb --
 
 # moto answers no address that holds an account's number.
-test nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
+test long nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay test check format nightly mutants bench events template build runtime wheel lock clean build-Projector deployed-handlers
+.PHONY: help replay quick test long check format nightly mutants bench events template build runtime wheel lock clean build-Projector deployed-handlers
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -39,8 +45,15 @@ replay: $(VENV)/.run ## fold the recorded events into a fresh local state (EVENT
 	@mkdir -p "$(dir $(STATE))"
 	@$(VENV)/bin/streamfold replay $(EVENTS) --state "$(STATE)" --fresh
 
+quick: $(QUICK_VENV)/.quick ## run the tests of the pure core, with no AWS library installed (PYTHON=python3.12)
+	@$(QUICK_VENV)/bin/python $(PYTEST) --hypothesis-profile=quick $(QUICK:%=tests/%) --ignore-glob='*_aws.py' \
+		-m "not slow and not nightly and not ci" $(PYTEST_FLAGS)
+
 test: $(VENV)/.dev ## run the tests that need no server (PYTEST_FLAGS="-k key")
-	@$(IN_VENV) -m pytest -n 2 -m "not engine and not nightly and not ci" $(PYTEST_FLAGS)
+	@$(IN_VENV) $(PYTEST) -m "not engine and not nightly and not ci" $(PYTEST_FLAGS)
+
+long: $(VENV)/.dev ## run the tests that take tens of seconds each
+	@$(IN_VENV) $(PYTEST) -m "ci and not engine" $(PYTEST_FLAGS)
 
 check: $(VENV)/.dev ## lint, formatting, types, and which room may import what
 	@$(IN_VENV) -m ruff check .
@@ -53,10 +66,10 @@ format: $(VENV)/.dev ## mend what the linter can, and the layout
 	@$(IN_VENV) -m ruff format .
 
 nightly: $(VENV)/.dev ## run the long tests, with a real engine beside them (needs a JDK 17 and Maven)
-	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -n 2 -m nightly $(NIGHTLY_FLAGS)
+	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) $(PYTEST) -m nightly $(NIGHTLY_FLAGS)
 
 # mutmut knows a source root only under the name src: it works on a copy.
-mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="'streamfold.key*'")
+mutants: $(VENV)/.dev ## change lines one by one and see which change no test notices (MUTANTS="'streamfold.keys*'")
 	@rm -rf mutants && mkdir mutants
 	@git ls-files --cached --others --exclude-standard | tar --create --files-from=- | tar --extract --directory=mutants
 	@mv mutants/framework mutants/src && sed -i.bak 's#framework#src#' mutants/pyproject.toml
@@ -94,13 +107,14 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 	}; \
 	compile ../pyproject.toml run.in --output-file run.txt; \
 	compile ../pyproject.toml run.in dev.in --extra testing --constraint run.txt --output-file dev.txt; \
+	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
 	compile runtime.in --constraint run.txt --output-file runtime.txt; \
 	compile sam.in --output-file sam.txt
 	@echo "Locked: $$(ls .requirements/*.txt | tr '\n' ' ')"
 
 clean: ## take away all that was made here, the environments included
-	@rm -rf $(VENV) $(SAM_VENV) $(LOCK_VENV) .streamfold .aws-sam build dist mutants .coverage .coverage.*
+	@rm -rf $(VENV) $(SAM_VENV) $(LOCK_VENV) .venv-quick* .streamfold .aws-sam build dist mutants .coverage .coverage.*
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find framework handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -127,7 +141,7 @@ deployed-handlers:
 
 # --- environments: each is made once, and again when its lock changes -------------------------------------------------
 
-$(VENV)/.made $(SAM_VENV)/.made $(LOCK_VENV)/.made: %/.made:
+$(VENV)/.made $(SAM_VENV)/.made $(LOCK_VENV)/.made $(QUICK_VENV)/.made: %/.made:
 	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
 		if "$$python" -c 'import ensurepip, sqlite3, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
 			echo "Making $* with $$("$$python" -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])')"; \
@@ -148,6 +162,11 @@ $(VENV)/.run: $(VENV)/.made .requirements/run.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.run .requirements/dev.txt
 	@echo "Installing what the tests and checks need"
 	@$(IN_VENV) $(FROM_LOCK) .requirements/dev.txt
+	@touch "$@"
+
+$(QUICK_VENV)/.quick: $(QUICK_VENV)/.made .requirements/quick.txt
+	@echo "Installing what the tests of the pure core need"
+	@$(QUICK_VENV)/bin/python $(FROM_LOCK) .requirements/quick.txt
 	@touch "$@"
 
 $(SAM_VENV)/.sam: $(SAM_VENV)/.made .requirements/sam.txt

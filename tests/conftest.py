@@ -4,17 +4,17 @@ import logging
 import os
 from collections.abc import Iterator
 from decimal import localcontext
+from typing import Any
 
-import boto3
 import hypothesis
 import pytest
-from moto import mock_aws
 
 from streamfold.records.values import EXACT
 from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)  # make quick
 hypothesis.settings.load_profile("streamfold")
 pytest.register_assert_rewrite(
     "tests.helpers.engine_contract", "tests.helpers.entries_contract", "tests.helpers.commit_contract"
@@ -58,6 +58,8 @@ def exact() -> Iterator[None]:
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """AWS in this process: clients that a test makes find it, with credentials and a region."""
+    from moto import mock_aws  # not at the top: the tests of the pure core run where moto is not installed
+
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -65,26 +67,11 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Queue:
-    """A queue of SQS, to which a test sends messages."""
-
-    def __init__(self) -> None:
-        self.client = boto3.client("sqs")
-        self.url = self.client.create_queue(QueueName="failures")["QueueUrl"]
-
-    def send(self, *bodies: str) -> None:
-        for body in bodies:
-            self.client.send_message(QueueUrl=self.url, MessageBody=body)
-
-    def left(self) -> int:
-        """How many messages a reader would get now, up to ten."""
-        answer = self.client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-        return len(answer.get("Messages", []))
-
-
 @pytest.fixture
-def queue(aws: None, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    """A queue that is not waited for."""
+def queue(aws: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A queue of SQS, which is not waited for."""
+    from tests.helpers.queue import Queue
+
     monkeypatch.setattr("streamfold.failures.places.WAIT_SECONDS", 0)
     return Queue()
 

@@ -20,9 +20,9 @@ from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
-from tests.helpers.engine_contract import make_table
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
+from tests.helpers.tables import make_table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{customer}", "TOTAL")

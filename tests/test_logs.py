@@ -17,8 +17,8 @@ from streamfold.errors import HandlerError, StreamfoldError
 from streamfold.lambda_entry import TALKATIVE, Function
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
-from tests.helpers.engine_contract import make_table
 from tests.helpers.records import item, record
+from tests.helpers.tables import make_table
 
 MARKS = ("geheim", "7771777")
 TEXT, NUMBER = MARKS[0], int(MARKS[1])

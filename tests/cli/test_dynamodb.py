@@ -9,7 +9,7 @@ from streamfold.errors import EngineError
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import CONFLICT, VALIDATION, Reason, Refused
-from tests.helpers.engine_contract import make_table
+from tests.helpers.tables import make_table
 
 ITEM, OTHER = ("main", "ORDER#1", "METADATA"), ("main", "ORDER#2", "METADATA")
 

@@ -12,6 +12,8 @@ from streamfold.errors import EngineError, HandlerError
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import EVENTS, SPECIAL, streamfold
 
+LARGE = ("music", "shop")
+"""Two files of eight, and two thirds of all records."""
 STATE = ("--state", "state.db")
 WITH_EXTERNAL = """
 from pathlib import Path
@@ -126,7 +128,7 @@ def test_one_pretty_printed_record_is_taken(folder, records):
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_replay_that_keeps_nothing_says_what_one_into_a_file_says(tmp_path, form):
-    files = (*EVENTS, *SPECIAL, "--keep-going", *form)
+    files = (*(file for file in EVENTS if file.stem not in LARGE), *SPECIAL, "--keep-going", *form)
     kept = streamfold("replay", *files, "--state", tmp_path / "state.db")
     ran = streamfold("replay", *files)
 

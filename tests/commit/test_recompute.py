@@ -306,7 +306,7 @@ def counted(handler, *scores):
     return games
 
 
-@pytest.mark.parametrize("count", [10, 400])
+@pytest.mark.parametrize("count", [10, pytest.param(400, marks=pytest.mark.slow)])
 def test_a_removed_extreme_is_one_query_of_as_many_entries_as_count_whatever_the_number_of_sources(count):
     games = counted(everything, *range(count))
     games.deliver(games.remove(f"{count - 1:05d}"))

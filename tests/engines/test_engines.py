@@ -16,8 +16,8 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.partiql import WithStatements
 from tests.helpers.source import Source
-from tests.helpers.statements import WithStatements
 
 NUMBERS = "it refuses no sum, however many digits that has"
 SIZES = "it counts the bytes of an item otherwise"

@@ -665,6 +665,7 @@ class CommitContract:
         assert max(map(len, at.store.sent)) <= 100
         assert at.holds_what_the_records_say()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("survivors", range(5))
     @pytest.mark.parametrize("applied", [True, False])
     def test_page_that_is_lost_is_taken_up_again_where_it_stopped(self, at, survivors, applied):
@@ -697,6 +698,7 @@ class CommitContract:
         assert at.deliver(moved, newest) == []
         assert at.holds_what_the_records_say()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("letter", "letters"), [("x", 380_000), ("\U0001f600", 95_000)], ids=["short", "long"])
     def test_rows_of_more_than_4_megabytes_go_page_by_page(self, at, letter, letters):
         many = {"letter": letter, "letters": letters}
@@ -707,6 +709,7 @@ class CommitContract:
         assert at.deliver(at.expense(1, papers=12, **many)) == []
         assert at.holds_what_the_records_say()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("survivors", range(3))
     def test_page_of_large_rows_that_is_lost_is_taken_up_again(self, at, survivors):
         record = at.expense(1, papers=25, letter="x", letters=380_000)

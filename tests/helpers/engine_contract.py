@@ -34,6 +34,7 @@ from streamfold.writes.guarded import (
     SwapState,
     UpdateSource,
 )
+from tests.helpers.tables import make_table
 
 SHOP = Table("shop", ttl="expires")
 PLAIN = Table("plain", partition="id", sort="name")
@@ -137,18 +138,6 @@ def dynamo_engine(client):
     """An engine on this client, whether its tables are there or not."""
     tables = {table.name: (table, f"real-{table.name}") for table in TABLES}
     return DynamoEngine(client, tables, STATE_TABLE, pause=lambda seconds: None)
-
-
-def make_table(client, name, types, **more):
-    client.create_table(
-        TableName=name,
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
-        KeySchema=[
-            {"AttributeName": name, "KeyType": kind} for name, kind in zip(types, ("HASH", "RANGE"), strict=False)
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        **more,
-    )
 
 
 def part(handler="total", version="v2", after="new", before=""):

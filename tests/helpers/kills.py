@@ -6,7 +6,7 @@ import time
 
 from tests.helpers.commands import ROOT, environment
 
-KILLS_CI, KILLS_NIGHTLY = 40, 200
+KILLS_CI, KILLS_NIGHTLY = 20, 200
 """On DynamoDB Local."""
 STATES_MAX = 20
 """New states per kill that is asked for: runs that end before they are hit are no failure, but have an end."""

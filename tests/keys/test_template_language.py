@@ -41,6 +41,7 @@ def atoms_of(parts):
     return tuple(chain.from_iterable(parts))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(parts, parts)
 @example(((FIELD,), (HASH,)), ((HASH,), (FIELD,)))
@@ -50,6 +51,7 @@ def test_two_languages_overlap_exactly_when_a_short_text_is_of_both(left, right)
     assert bool(texts_of(left) & texts_of(right)) == overlaps(atoms_of(left), atoms_of(right))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(parts, parts)
 @example(((REST,),), ((FIELD,), (HASH,)))

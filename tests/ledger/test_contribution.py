@@ -10,7 +10,8 @@ from streamfold import Count, Key, Row, Sum, Table
 from streamfold.ledger.contribution import RowPart, difference, stored_rows, stored_text
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
-from tests.helpers.derived import (
+from tests.helpers.records import image
+from tests.helpers.small_handlers import (
     ALL,
     FIELDS,
     LINE,
@@ -23,7 +24,6 @@ from tests.helpers.derived import (
     handler,
     route,
 )
-from tests.helpers.records import image
 
 pytestmark = pytest.mark.usefixtures("exact")
 

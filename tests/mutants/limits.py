@@ -29,7 +29,7 @@ def _() -> Iterator[None]:
 @mutant(
     "two tables may have one variable",
     None,
-    tests="tests/keys/test_real_names.py::test_two_tables_that_one_variable_would_name_are_refused",
+    tests="tests/keys/test_real_names_aws.py::test_two_tables_that_one_variable_would_name_are_refused",
 )
 def _() -> Iterator[None]:
     with patch("streamfold.routes.application.check_variables", lambda names: None):
@@ -40,8 +40,8 @@ def _() -> Iterator[None]:
     "two tables may be one, and the state too",
     None,
     tests=(
-        "tests/keys/test_real_names.py::test_a_target_that_is_really_the_table_of_a_source_is_refused_before_anything_is_read",
-        "tests/keys/test_real_names.py::test_a_state_table_that_is_the_application_s_own_is_refused",
+        "tests/keys/test_real_names_aws.py::test_a_target_that_is_really_the_table_of_a_source_is_refused_before_anything_is_read",
+        "tests/keys/test_real_names_aws.py::test_a_state_table_that_is_the_application_s_own_is_refused",
     ),
 )
 def _() -> Iterator[None]:
@@ -54,7 +54,7 @@ def _() -> Iterator[None]:
     None,
     tests=(
         "tests/batch/test_process.py::test_a_handler_that_would_end_the_program_fails_its_record_only",
-        "tests/derivations/on/test_external.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
+        "tests/derivations/on/test_external_aws.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
     ),
 )
 def _() -> Iterator[None]:

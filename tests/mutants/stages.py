@@ -16,7 +16,7 @@ from streamfold.errors import TableThrottled, is_fatal
 from streamfold.run import Deadline
 from tests.mutants.registry import mutant
 
-STAGES, TRIAGE = "tests/commit/test_stages.py::", "tests/commit/test_triage.py::"
+STAGES, TRIAGE = "tests/commit/test_stages_aws.py::", "tests/commit/test_triage.py::"
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 
 

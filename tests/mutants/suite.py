@@ -8,8 +8,12 @@ import pytest
 
 from tests.mutants.registry import Mutant
 
-OPTIONS = ("--quiet", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""The modules of the framework are imported by now, and the warning says that their asserts stay as they are."""
+OPTIONS = (
+    *("--quiet", "--tb=native", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:unraisableexception"),
+)
+"""The warning says that modules imported earlier keep their asserts. Tracebacks with source would take most of a run,
+and so would the garbage collections of the plugin that looks for exceptions in destructors."""
 MISFIT = re.compile(r"_\.<locals>\.\w+\(\) (takes|got|missing) .*")
 """What Python says of a mutant's function that no longer fits its place: such a failure says nothing."""
 

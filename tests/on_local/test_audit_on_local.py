@@ -13,9 +13,10 @@ from streamfold.keys.table import MAIN
 from streamfold.read import as_of, history
 from streamfold.records.values import encode
 from streamfold.settings import Settings
-from tests.helpers.engine_contract import ALL_TYPES, make_table
-from tests.helpers.past import BORN, SECRET
+from tests.helpers.engine_contract import ALL_TYPES
+from tests.helpers.history_rows import BORN, SECRET
 from tests.helpers.source import Source
+from tests.helpers.tables import make_table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 FOR_BOTO3 = {name: value for name, value in ALL_TYPES.items() if name not in ("smallest", "largest")}

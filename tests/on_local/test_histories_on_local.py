@@ -7,9 +7,9 @@ import pytest
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.settings import Settings
 from tests.helpers import everything
-from tests.helpers.engine_contract import make_table
 from tests.helpers.histories import batches, random_steps, random_writes, records_of
 from tests.helpers.model import model, stored
+from tests.helpers.tables import make_table
 from tests.helpers.watched import driven
 
 STATE = "everything-state"

@@ -13,8 +13,8 @@ from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.engine_contract import make_table
 from tests.helpers.records import item, record
+from tests.helpers.tables import make_table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")

@@ -8,9 +8,10 @@ from streamfold.derivations.audit.options import Recorded
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.settings import Settings
-from tests.helpers.engine_contract import ALL_TYPES, make_table
+from tests.helpers.engine_contract import ALL_TYPES
 from tests.helpers.records import change, item
 from tests.helpers.source import Source
+from tests.helpers.tables import make_table
 
 SHOP = Table("main", ttl="expires")
 DOCUMENT = Key("DOC#{name}", "METADATA", table=SHOP)

@@ -21,7 +21,17 @@ from tests.workload import sessions
 TABLE, STATE = "shop", "shop-state"
 SHOP, SESSIONS = ROOT / "events" / "shop.jsonl", ROOT / "events" / "sessions.jsonl"
 TEMPLATE = load_template()
-REPLAYED = [*([file] for file in [*EVENTS, *SPECIAL]), EVENTS]
+AT_NIGHT = [pytest.mark.nightly]
+REPLAYED = [
+    *(pytest.param([file], id=file.stem) for file in SPECIAL),
+    *(pytest.param([file], id=file.stem, marks=AT_NIGHT) for file in EVENTS),
+    pytest.param(EVENTS, id="all"),
+]
+"""Each of the large files alone only at night: all of them together have the same records."""
+WITH_SOURCES = [
+    pytest.param(file, id=file.stem, marks=AT_NIGHT * (file.stem not in ("sessions", "gaming"))) for file in EVENTS
+]
+"""Sessions expire, and items of games change often."""
 CHAINED = "TOTALS#ALL"
 """Partition of the one row whose handler, all_orders, reads derived rows."""
 
@@ -162,7 +172,7 @@ def write_small(folder):
 # --- the same rows as on the embedded engine --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("files", REPLAYED, ids=lambda files: files[0].stem if len(files) == 1 else "all")
+@pytest.mark.parametrize("files", REPLAYED)
 def test_replay_leads_to_the_rows_of_the_embedded_replay(local, tmp_path, files):
     ran = local.replay(*files, "--create-tables")
     assert f"Created table {TABLE}." in ran.err
@@ -306,7 +316,7 @@ def test_source_items_are_written_only_when_asked_for(local, small):
     assert local.rows("--source") == set()
 
 
-@pytest.mark.parametrize("file", EVENTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", WITH_SOURCES)
 def test_put_sources_leaves_the_newest_image_of_every_item(local, tmp_path, file):
     local.replay(file, "--create-tables", "--put-sources")
     state = tmp_path / "embedded.db"

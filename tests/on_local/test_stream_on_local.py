@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from streamfold.replay.stream import FINISHED, StreamError, StreamReader, record_stream
-from tests.helpers.engine_contract import make_table
+from tests.helpers.tables import make_table
 
 KEYS = {"PK": "S"}
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}

@@ -27,7 +27,7 @@ from streamfold.testing import (
     UpdateItem,
     WriteRefused,
 )
-from tests.helpers.engine_contract import make_table
+from tests.helpers.tables import make_table
 
 VIEWS = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY")
 CONDITIONS = {

@@ -11,7 +11,7 @@ from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.replay.stream import StreamReader, record_stream
 from streamfold.settings import Settings
 from tests.derivations.attributes.test_write_back import ORDER, ORDER_ITEM, declare
-from tests.helpers.engine_contract import make_table
+from tests.helpers.tables import make_table
 
 ROUNDS_MAX = 8
 STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}

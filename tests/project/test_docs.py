@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.helpers.engine_contract import make_table
+from tests.helpers.tables import make_table
 from tests.tools import cli_docs
 
 ROOT = Path(__file__).parents[2]
@@ -210,6 +210,12 @@ def _is_there(name: str) -> bool:
     """Whether the package has a module of this name, or something of this name in a module."""
     module, _, last = f"streamfold.{name}".rpartition(".")
     return hasattr(importlib.import_module(module), last) or importlib.util.find_spec(f"{module}.{last}") is not None
+
+
+def test_the_page_of_helpers_has_every_helper() -> None:
+    folder = ROOT / "tests/helpers"
+    described = set(re.findall(r"`(\w+)`", (folder / "README.md").read_text("utf-8").partition("## The helpers")[2]))
+    assert described == {path.stem for path in folder.glob("*.py")}
 
 
 def test_the_top_level_is_what_the_design_names() -> None:

@@ -11,9 +11,9 @@ from streamfold.batch.process import process_event
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.engine_contract import make_table
+from tests.helpers.partiql import WithStatements
 from tests.helpers.source import Source
-from tests.helpers.statements import WithStatements
+from tests.helpers.tables import make_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 ITEM, TOTAL, OWN = Key("I#{i}", "X"), Key("TOTAL", "R"), Key("OWN#{i}", "Y")

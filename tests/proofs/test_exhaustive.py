@@ -7,10 +7,10 @@ import pytest
 from tests.helpers.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
 QUICK = Strides(30, 180, 240)
-CI = Strides(5, 30, 40)
+CI = Strides(10, 60, 80)
 NIGHTLY = Strides(1, 20, 60)
 QUICK_RUNS = 2_000
-CI_RUNS = 20_000
+CI_RUNS = 10_000
 NIGHTLY_RUNS = 100_000
 
 

@@ -29,12 +29,11 @@ def check_killed_replays(seed, folder):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("seed", range(2))
-def test_killed_replay_that_is_run_again_gives_the_same_rows(seed, tmp_path):
-    check_killed_replays(seed, tmp_path)
+def test_killed_replay_that_is_run_again_gives_the_same_rows(tmp_path):
+    check_killed_replays(0, tmp_path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(2, 7))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_replay_that_is_killed_many_times_gives_the_same_rows(seed, tmp_path):
     check_killed_replays(seed, tmp_path)

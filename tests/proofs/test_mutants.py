@@ -33,7 +33,7 @@ def test_what_is_equivalent_survives_a_search(mutant):
     assert killed(mutant, HISTORIES_FEW) is None
 
 
-@pytest.mark.ci
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", named(EQUIVALENT))
 def test_what_is_equivalent_survives_a_long_search(mutant):
     assert killed(mutant, HISTORIES_MANY, seed=1) is None

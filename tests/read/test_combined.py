@@ -95,6 +95,7 @@ def others(item, play):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", [stats, others, winners])
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), SCORES, TEXTS), min_size=1, max_size=16),

@@ -12,8 +12,8 @@ from streamfold import Count, Row, Sum, divide, rounded
 from streamfold.errors import HandlerError
 from streamfold.records.values import EXACT
 from tests.helpers.contributions import contribution
-from tests.helpers.derived import FIELDS, LINE, ORDER_ITEM, TOTAL, route
 from tests.helpers.records import image
+from tests.helpers.small_handlers import FIELDS, LINE, ORDER_ITEM, TOTAL, route
 
 NUMBERS = st.one_of(st.integers(-(10**19), 10**19), st.decimals(-(10**9), 10**9, places=6))
 

@@ -1,4 +1,4 @@
-"""Attribute values to Python and back, exactly, and as boto3 does it where boto3 can."""
+"""Attribute values to Python and back, exactly; `test_values_aws.py` compares with boto3."""
 
 import json
 from base64 import b64encode
@@ -7,7 +7,6 @@ from decimal import Decimal, DecimalException, Inexact, localcontext
 from enum import Enum, StrEnum
 
 import pytest
-from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,39 +26,12 @@ from streamfold.records.values import (
     same,
     to_json,
 )
-
-LARGEST = 10**38 - 1
-texts = st.text(st.characters(codec="utf-8"), max_size=5)
-coefficients = st.integers(-LARGEST, LARGEST)
-fine = st.builds(lambda digits, places: Decimal(digits).scaleb(-places, EXACT), coefficients, st.integers(0, 130))
-large = st.builds(lambda digits, zeros: Decimal(digits).scaleb(zeros, EXACT), coefficients, st.integers(0, 87))
-numbers = coefficients | fine
-scalars = texts | numbers | st.binary(max_size=5) | st.booleans() | st.none()
-sets = st.sets(texts, min_size=1) | st.sets(numbers, min_size=1) | st.sets(st.binary(), min_size=1)
-values = st.recursive(
-    scalars | sets,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def plain(value):
-    """What boto3 decodes, without its own type for bytes."""
-    if isinstance(value, Binary):
-        return value.value
-    if isinstance(value, dict):
-        return {name: plain(member) for name, member in value.items()}
-    return type(value)(map(plain, value)) if isinstance(value, list | set) else value
+from tests.helpers.values import LARGEST, large, numbers, texts, values
 
 
 @given(numbers | large)
 def test_a_number_of_38_digits_keeps_its_value_as_text_and_back(number):
     assert number == decode_number(number_text(number))
-
-
-@given(numbers | large)
-def test_a_number_is_spelled_as_boto3_values_it(number):
-    assert Decimal(TypeSerializer().serialize(number)["N"]) == Decimal(number_text(number))
 
 
 @given(numbers | large, st.integers(0, 10))
@@ -110,18 +82,6 @@ def test_the_remedy_for_a_number_that_is_too_fine_works_as_it_is_printed():
         number_text(value)
     remedy = str(caught.value).partition(" or ")[2].partition(", of streamfold.")[0]
     assert Decimal("0.33") == eval(remedy, {"n": value, "rounded": rounded})
-
-
-@given(values)
-def test_a_value_is_encoded_as_boto3_does(value):
-    deserialize = TypeDeserializer().deserialize
-    assert plain(deserialize(TypeSerializer().serialize(value))) == plain(deserialize(encode(value)))
-
-
-@given(values)
-def test_an_attribute_value_is_decoded_as_boto3_does(value):
-    raw = TypeSerializer().serialize(value)
-    assert plain(TypeDeserializer().deserialize(raw)) == decode(json.loads(to_json(raw)))
 
 
 @given(values)

@@ -16,7 +16,7 @@ from streamfold.ledger.contribution import stored_rows, stored_text
 from streamfold.ledger.entries import ENTRIES_MAX, partition, source_text
 from streamfold.ledger.forms import Forms
 from streamfold.routes.ordered import COLLECT_MAX, ORDER_BYTES_MAX, TOP_MAX, order_text
-from tests.helpers.derived import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
+from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
 
 pytestmark = pytest.mark.usefixtures("exact")
 

@@ -72,6 +72,7 @@ def check_kind(kind, writes, seed):
     check(app_of(kind), writes=writes, histories=1, seed=seed, processes=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)
@@ -82,8 +83,8 @@ def test_histories_lead_to_the_model(kind, writes, seed):
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", KINDS)
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=200)
-def test_two_hundred_histories_lead_to_the_model(kind, writes, seed):
+@settings(max_examples=50)
+def test_fifty_histories_lead_to_the_model(kind, writes, seed):
     check_kind(kind, writes, seed)
 
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from random import Random
 
-import boto3
 import pytest
 
 from streamfold import App, Key, Router, Table
@@ -16,7 +15,6 @@ from streamfold.derivations.archive.archives import ArchivedItem, read_archive
 from streamfold.derivations.archive.places import Folder, open_place
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
-from streamfold.read import archived
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.records import ARN, LABEL, item, record
@@ -201,6 +199,7 @@ def test_a_declared_folder_is_written_anywhere(tmp_path):
     assert len(list(read_archive(f"file:{tmp_path}", "archive"))) == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_items_interrupted_twenty_times_are_all_kept_and_read_once(app, place):
     random, records = Random(20260301), [removal(number, day=number % 3) for number in range(1, 10_001)]
     position, interrupted, largest = 0, 0, 0
@@ -232,11 +231,3 @@ def test_lines_hold_the_item_as_it_was_stored(app, place):
 def test_a_place_that_is_none_is_refused():
     with pytest.raises(SettingsError, match="expected s3://BUCKET/PREFIX, or locally file:FOLDER"):
         open_place("kept")
-
-
-def test_readers_give_their_own_client(app, aws):
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="kept")
-    play(app, open_place("s3://kept/archive"), removal(1), removal(2, day=1))
-    found = archived("s3://kept/archive", "archive", last=date(2026, 3, 1), client=client)
-    assert [kept.item["PK"] for kept in found] == ["SESSION#1"]

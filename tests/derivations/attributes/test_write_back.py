@@ -225,6 +225,7 @@ class Taking:
         self.parked.append(parked)
 
 
+@pytest.mark.slow
 def test_an_on_handler_beside_attributes_is_proved():
     router, changes = declare(), Key("CHANGES#{order_id}", "COUNT")
 
@@ -369,6 +370,7 @@ def expected(table):
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end(app, seed):
     check_history(app, seed)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold.derivations.audit.as_of import Past, item_as_of, moment
-from tests.helpers.past import BORN, KEY, LARGE, lives, rows_of, states
+from tests.helpers.history_rows import BORN, KEY, LARGE, lives, rows_of, states
 
 FIRST = "2026-03-01T09:00:00.000000Z"
 
@@ -112,6 +112,7 @@ def test_what_was_not_recorded_for_a_while_is_unknown_after_it():
     assert (again.item, again.whole, again.fields) == ({**KEY, "a": 2, "b": 2}, False, None)
 
 
+@pytest.mark.slow
 def test_a_row_that_its_changes_did_not_fit_leaves_the_item_unknown():
     many = {f"a{number:04d}": "x" * 50 for number in range(6900)}
     past = told({"b": 1}, {**many, "b": 1})

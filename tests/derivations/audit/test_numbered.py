@@ -15,31 +15,21 @@ from streamfold.derivations.audit.options import Recorded
 from streamfold.derivations.on.kind import ON, filter_of
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
-from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
+from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.routes.effects import Delete, Put
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.histories import Write
-from tests.failures.test_redrive import LateRedrive
 from tests.helpers.counting import CountingEngine
 from tests.helpers.histories import EXPIRED, records_of
 from tests.helpers.model import stored
+from tests.helpers.numbered import DOCUMENT, HISTORIES, LATEST, REDACTING, VERSION, app_of, expected, numbered
 from tests.helpers.records import VERSION_PREFIX, change, item, record
 
-DOCUMENT = Key("DOC#{document_id}", "METADATA")
-VERSION = Key("DOC#{document_id}", "v{revision:04d}")
-LATEST = Key("DOC#{document_id}", "latest")
 BORN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 KB = 1024
-
-
-def app_of(*sources, **options):
-    router = Router()
-    declared = {"versions": VERSION, "latest": LATEST, "name": "history", **options}
-    router.audit(*(sources or [DOCUMENT]), **declared)
-    return App("documents", routers=[router])
 
 
 def keeper(app):
@@ -219,6 +209,7 @@ def test_a_value_that_is_nested_too_deep_for_a_row_is_recorded_as_its_digest():
     assert (list(row["large"]), row["image"]["text"], row["image"]["less"]) == (["deep"], full["text"], deep[0])
 
 
+@pytest.mark.slow
 def test_an_item_of_too_many_attributes_leaves_them_out_and_says_so():
     full = document(**{f"a{number:05d}": "x" * 20 for number in range(14_900)})
     row = recorded_row(change(None, full))
@@ -322,7 +313,7 @@ def test_a_version_costs_what_the_documents_say(latest, units):
     ],
 )
 def test_keys_that_cannot_hold_the_rows_are_refused_where_they_are_declared(options, message):
-    with pytest.raises(DeclarationError, match=rf"^audit at .*test_numbered.py:\d+ .*{re.escape(message)}"):
+    with pytest.raises(DeclarationError, match=rf"^audit at .*numbered.py:\d+ .*{re.escape(message)}"):
         app_of(**options)
 
 
@@ -450,39 +441,6 @@ def test_a_stream_without_new_images_is_refused_with_the_remedy(view):
 # Every history
 
 
-ITEMS = st.fixed_dictionaries(
-    {"revision": st.sampled_from([1, 2, 3]), "title": st.sampled_from("ab")}, optional={"token": st.just("secret")}
-)
-NAMES = st.sampled_from([("DOC#1", "METADATA"), ("DOC#2", "METADATA")])
-HISTORIES = st.lists(st.tuples(NAMES, st.one_of(ITEMS, ITEMS, ITEMS, st.sampled_from([None, EXPIRED]))), max_size=25)
-REDACTING = app_of(redact=["token"])
-
-
-def expected(records):
-    """The rows of versions and of the latest, told from the records in their order and nothing else."""
-    rows = {}
-    for each in records:
-        body = each["dynamodb"]
-        partition, new = body["Keys"]["PK"]["S"], decode({"M": body.get("NewImage", {})})
-        rows.pop(("main", partition, "latest"), None)
-        if new:
-            number = f"v{int(new['revision']):04d}"
-            row = {
-                "event": each["eventName"],
-                "at": "2026-03-01T09:00:00.000000Z",
-                "version": f"{VERSION_PREFIX}{int(body['SequenceNumber']):040d}",
-                "image": {name: value for name, value in new.items() if name != "token"},
-            }
-            rows["main", partition, number] = row | ({"redacted": ["token"]} if "token" in new else {})
-            key = {"PK": partition, "SK": number}
-            rows["main", partition, "latest"] = {"revision": new["revision"], "at": row["at"], "key": key}
-    return rows
-
-
-def numbered(app, engine):
-    return {key: row for key, row in stored(app, engine).items() if not key[1].startswith("AUDIT#")}
-
-
 def in_any_order(records, random):
     """The records in batches, each of them at least once, in no order at all."""
     left = [*records, *(each for each in records if random.random() < 0.4)]
@@ -501,27 +459,13 @@ def check_any_order(history, random):
     assert numbered(REDACTING, engine) == expected(records)
 
 
-def check_redriven(history, random):
-    late, records = LateRedrive(random, REDACTING), records_of(history)
-    late.run(records)
-    assert numbered(REDACTING, late.engine) == expected(records)
-    late.redrive_some(0.7)
-    assert numbered(REDACTING, late.engine) == expected(records)
-
-
 every_history = given(HISTORIES, st.randoms(use_true_random=False))
 
 
+@pytest.mark.slow
 @every_history
 @settings(max_examples=40)
 def test_records_in_any_order_lead_to_the_rows_of_the_model(history, random):
-    check_any_order(history, random)
-
-
-@pytest.mark.ci
-@every_history
-@settings(max_examples=200)
-def test_records_in_any_order_lead_to_the_rows_of_the_model_in_two_hundred_histories(history, random):
     check_any_order(history, random)
 
 
@@ -532,26 +476,7 @@ def test_records_in_any_order_lead_to_the_rows_of_the_model_in_many_histories(hi
     check_any_order(history, random)
 
 
-@every_history
-@settings(max_examples=40)
-def test_records_that_are_redriven_late_lead_to_the_rows_of_the_model(history, random):
-    check_redriven(history, random)
-
-
-@pytest.mark.ci
-@every_history
-@settings(max_examples=200)
-def test_records_that_are_redriven_late_lead_to_the_rows_of_the_model_in_two_hundred_histories(history, random):
-    check_redriven(history, random)
-
-
-@pytest.mark.nightly
-@every_history
-@settings(max_examples=2000)
-def test_records_that_are_redriven_late_lead_to_the_rows_of_the_model_in_many_histories(history, random):
-    check_redriven(history, random)
-
-
+@pytest.mark.slow
 @given(HISTORIES.filter(bool), st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_a_history_of_faults_leads_to_the_declared_rows(history, random):
@@ -562,6 +487,7 @@ def test_a_history_of_faults_leads_to_the_declared_rows(history, random):
     check(REDACTING, writes=writes, histories=1, seed=random.randrange(2**32), processes=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 def test_versions_do_not_diverge_whatever_goes_wrong(source):
     table = Table("shop", ttl="expires")

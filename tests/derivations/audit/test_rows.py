@@ -14,8 +14,8 @@ from streamfold.errors import HandlerError, ImageError
 from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.routes.checks import checked_routes
 from streamfold.testing import check
-from tests.helpers.derived import ORDER
 from tests.helpers.records import VERSION_PREFIX, change, item
+from tests.helpers.small_handlers import ORDER
 from tests.helpers.source import Source
 
 PAID = change(item("ORDER#1", status="new"), item("ORDER#1", status="paid"), 7)
@@ -210,6 +210,7 @@ def filled(letter, count, size, **more):
     return item("ORDER#1", **{f"a{number:04d}": letter * size for number in range(count)}, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "left_out"),
     [
@@ -262,6 +263,7 @@ def test_every_row_of_an_item_that_dynamodb_takes_is_one_too(sizes, changed, eve
 # Under faults.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 @pytest.mark.parametrize(
     "options",

@@ -14,7 +14,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.records.values import decode
 from streamfold.settings import Settings
 from tests.helpers.histories import batches, random_steps, random_writes, records_of
-from tests.helpers.past import SECRET, lives, rows_of, states
+from tests.helpers.history_rows import SECRET, lives, rows_of, states
 from tests.helpers.records import image, item
 
 OTHER = b"o" * 32

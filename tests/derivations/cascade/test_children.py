@@ -425,6 +425,7 @@ class Faulty:
         assert len(self.store.page(self.app.tables["main"], "ORDER#2", "ITEM#", None, 100).items) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 100, 10))
 def test_no_child_goes_while_its_parent_is_there_and_all_go_once_under_faults(app, first):
     for seed in range(first, first + 10):

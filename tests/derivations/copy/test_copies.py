@@ -2,13 +2,10 @@
 
 from contextlib import closing
 
-import boto3
 import pytest
-from moto import mock_aws
 
-from streamfold import App, Count, Key, Router, Row, Table
+from streamfold import App, Key, Router, Table
 from streamfold.batch.process import plan_changes, process_event
-from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, NotStarted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
@@ -17,7 +14,6 @@ from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import check
 from streamfold.writes.guarded import CONFLICT, VALIDATION, AddRow, Reason, Refused
-from tests.helpers.engine_contract import make_table
 from tests.helpers.records import change, item, record
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -195,33 +191,7 @@ def test_no_copy_is_begun_when_time_is_nearly_over(app, engine):
     assert copy_in(engine) is None
 
 
-def test_a_copy_goes_to_its_own_region_while_rows_stay():
-    router = Router()
-    router.copy(ORDER, to=Table("copies", region="eu-west-1"), name="copy")
-    there = Key("ORDER#{order_id}", "TOTAL")
-
-    @router.view(ORDER, into=there)
-    def orders(item):
-        yield Row(orders=Count())
-
-    app = App("shop", routers=[router])
-    with mock_aws(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        near, far = (boto3.client("dynamodb", region_name=region) for region in ("us-east-1", "eu-west-1"))
-        keys = {"PK": "S", "SK": "S"}
-        make_table(near, "shop", keys)
-        make_table(near, "shop-state", {"pk": "S", "sk": "S"})
-        make_table(far, "orders-abroad", keys)
-        real = {"main": "shop", "copies": "orders-abroad"}
-        engine = DynamoEngine(near, {name: (table, real[name]) for name, table in app.tables.items()}, "shop-state")
-        with closing(engine):
-            assert not play(app, engine, record(None, order(total=5), 1)).failures
-            assert [decode(row["total"]) for row in engine.items(app.tables["copies"])] == [5]
-            assert engine.read_source(COPY)["total"] == {"N": "5"}
-        assert [row["SK"] for row in near.scan(TableName="shop")["Items"]] == [{"S": "TOTAL"}]
-
-
+@pytest.mark.slow
 def test_copies_are_right_under_faults():
     proof = check(application(ORDER, ORDER_ITEM), {ORDER: {"total": 5}, ORDER_ITEM: {"price": 2}}, histories=150)
     assert proof.faults.total() > 100

@@ -22,9 +22,9 @@ from streamfold.testing import Twin, check
 from streamfold.testing.histories import Write
 from tests.helpers.contributions import contribution
 from tests.helpers.counting import CountingEngine
-from tests.helpers.derived import handler, route
 from tests.helpers.model import stored
 from tests.helpers.records import image, item
+from tests.helpers.small_handlers import handler, route
 from tests.helpers.source import Source
 
 USER = Key("USER#{user}", "PROFILE")
@@ -496,6 +496,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=10)
@@ -506,11 +507,20 @@ def test_histories_lead_to_the_model(options, writes, seed):
 @pytest.mark.ci
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
-@settings(max_examples=200)
-def test_two_hundred_histories_lead_to_the_model(options, writes, seed):
+@settings(max_examples=50)
+def test_fifty_histories_lead_to_the_model(options, writes, seed):
     check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@given(HISTORIES, st.integers(0, 2**32))
+@settings(max_examples=1000)
+def test_a_thousand_histories_lead_to_the_model(options, writes, seed):
+    check(app_of(**options), writes=writes, histories=1, seed=seed, processes=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 def test_contended_claims_do_not_diverge(source):
     users = [{"user": str(user), "email": email, "at": user % 3} for user in range(5) for email in ("x", "y", "")]

@@ -12,7 +12,8 @@ from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import RowPart
 from streamfold.writes.guarded import AddRow, GuardedPut
 from tests.helpers.contributions import contribution
-from tests.helpers.derived import (
+from tests.helpers.records import VERSION_PREFIX, change, image, item
+from tests.helpers.small_handlers import (
     ALL,
     BY_STATUS,
     FIELDS,
@@ -28,7 +29,6 @@ from tests.helpers.derived import (
     refused,
     route,
 )
-from tests.helpers.records import VERSION_PREFIX, change, image, item
 
 pytestmark = pytest.mark.usefixtures("exact")
 

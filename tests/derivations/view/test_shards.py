@@ -61,6 +61,7 @@ def test_a_transaction_keeps_to_one_shard():
     assert (len(engine.named("transact")), len(rows), len(set(rows))) == (4, 4, 4)
 
 
+@pytest.mark.slow
 def test_spread_rows_stay_exact_under_faults():
     assert check(app_with(), {ORDER_ITEM: ITEM}, histories=60).histories == 60
 
@@ -69,6 +70,7 @@ def leaders(item):
     yield Row(day=item["day"], leaders=Top(2, {"price": item["price"]}, by=item["price"]))
 
 
+@pytest.mark.slow
 def test_lists_of_spread_rows_stay_exact_under_faults():
     assert check(app_with(leaders), {ORDER_ITEM: ITEM}, histories=60).histories == 60
 

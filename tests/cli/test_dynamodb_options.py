@@ -4,13 +4,28 @@ import socket
 
 import pytest
 
-from tests.helpers.commands import ROOT, streamfold
+from tests.helpers.commands import ROOT
 
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
 ON_DYNAMODB = ("--engine", "dynamodb")
-KEYS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "unused"}
-REGION = {"AWS_DEFAULT_REGION": "us-east-1"}
 ELSEWHERE = "http://192.0.2.1:8000"
+
+
+@pytest.fixture(autouse=True)
+def _new_session(monkeypatch):
+    """Each command finds region and credentials anew, as a process of its own does."""
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "unused")
+
+
+@pytest.fixture
+def region(monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
 
 
 @pytest.fixture
@@ -44,45 +59,51 @@ def refused(ran):
     return message
 
 
+@pytest.mark.usefixtures("keys", "region")
 @pytest.mark.parametrize("option", ["--put-sources", "--create-tables"])
 @pytest.mark.parametrize("endpoint", [(), ("--endpoint-url", ELSEWHERE)])
-def test_what_is_for_rehearsals_is_refused_without_a_loopback_endpoint(option, endpoint):
-    message = refused(streamfold("replay", SMALL, *ON_DYNAMODB, *endpoint, option, **KEYS, **REGION))
+def test_what_is_for_rehearsals_is_refused_without_a_loopback_endpoint(folder, option, endpoint):
+    message = refused(folder.run("replay", SMALL, *ON_DYNAMODB, *endpoint, option))
     assert message.startswith(f"Error: {option} needs a loopback endpoint")
 
 
 @pytest.mark.parametrize("option", [("--put-sources",), ("--create-tables",), ("--endpoint-url", ELSEWHERE)])
-def test_options_of_dynamodb_are_refused_on_the_embedded_engine(option):
-    assert refused(streamfold("replay", SMALL, *option)) == f"Error: {option[0]} belongs to --engine dynamodb."
+def test_options_of_dynamodb_are_refused_on_the_embedded_engine(folder, option):
+    assert refused(folder.run("replay", SMALL, *option)) == f"Error: {option[0]} belongs to --engine dynamodb."
 
 
 @pytest.mark.parametrize("option", [("--state", "some.db"), ("--fresh",)])
-def test_options_of_the_embedded_engine_are_refused_on_dynamodb(option):
-    message = refused(streamfold("replay", SMALL, *ON_DYNAMODB, "--endpoint-url", ELSEWHERE, *option))
+def test_options_of_the_embedded_engine_are_refused_on_dynamodb(folder, option):
+    message = refused(folder.run("replay", SMALL, *ON_DYNAMODB, "--endpoint-url", ELSEWHERE, *option))
     assert message.startswith("Error: --state and --fresh belong to --engine embedded")
 
 
+@pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_missing_region_is_named_with_the_variable_that_boto3_reads(command, silent, tmp_path):
+def test_missing_region_is_named_with_the_variable_that_boto3_reads(folder, command, silent, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
     arguments = commands(silent, tmp_path / "out.jsonl")[command]
-    message = refused(streamfold(*arguments, **KEYS, AWS_REGION="us-east-1"))
+    message = refused(folder.run(*arguments))
     assert message == "Error: No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile."
 
 
+@pytest.mark.usefixtures("region")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_missing_credentials_are_named_with_the_variables_to_set(command, silent, tmp_path):
-    message = refused(streamfold(*commands(silent, tmp_path / "out.jsonl")[command], **REGION))
+def test_missing_credentials_are_named_with_the_variables_to_set(folder, command, silent, tmp_path):
+    message = refused(folder.run(*commands(silent, tmp_path / "out.jsonl")[command]))
     assert message.startswith("Error: No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and")
 
 
+@pytest.mark.usefixtures("keys", "region")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_endpoint_at_which_nothing_answers_is_named(command, silent, tmp_path):
-    message = refused(streamfold(*commands(silent, tmp_path / "out.jsonl")[command], **KEYS, **REGION))
+def test_endpoint_at_which_nothing_answers_is_named(folder, command, silent, tmp_path):
+    message = refused(folder.run(*commands(silent, tmp_path / "out.jsonl")[command]))
     assert message.startswith("Error: Nothing answers at the DynamoDB endpoint")
     assert silent in message
 
 
+@pytest.mark.usefixtures("keys", "region")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_endpoint_that_is_no_address_is_refused(command, tmp_path):
-    message = refused(streamfold(*commands("127.0.0.1:8000", tmp_path / "out.jsonl")[command], **KEYS, **REGION))
+def test_endpoint_that_is_no_address_is_refused(folder, command, tmp_path):
+    message = refused(folder.run(*commands("127.0.0.1:8000", tmp_path / "out.jsonl")[command]))
     assert "127.0.0.1:8000" in message

@@ -1,11 +1,24 @@
 """Places of archives: a folder and a bucket behave alike."""
 
+from contextlib import closing
+from datetime import date
+
 import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from streamfold import App, Key, Router
+from streamfold.batch.process import process_event
 from streamfold.derivations.archive.places import Bucket, Folder, open_place
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.read import archived
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.records import item, record
+
+FIRST_OF_MARCH = 1_772_355_600.0
+A_DAY = 24 * 60 * 60
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -83,3 +96,22 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineUnavailable, match="cannot be written"):
         Folder(str(tmp_path / "file")).write("a/x", b"")
+
+
+def removal(number, seconds):
+    removed = record(item(f"SESSION#{number}"), None, number)
+    removed["dynamodb"]["ApproximateCreationDateTime"] = seconds
+    return removed
+
+
+def test_readers_give_their_own_client(aws):
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="kept")
+    router = Router()
+    router.archive(Key("SESSION#{session_id}", "METADATA"), to="s3://kept/archive", name="archive")
+    app = App("shop", routers=[router])
+    run = Run(Settings(), outside=True, opened={"s3://kept/archive": open_place("s3://kept/archive")})
+    with closing(MemoryEngine(app.tables.values())) as engine:
+        process_event(app, [removal(1, FIRST_OF_MARCH), removal(2, FIRST_OF_MARCH + A_DAY)], engine, run)
+    found = archived("s3://kept/archive", "archive", last=date(2026, 3, 1), client=client)
+    assert [kept.item["PK"] for kept in found] == ["SESSION#1"]
