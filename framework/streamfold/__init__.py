@@ -1,8 +1,8 @@
 """Fold a DynamoDB stream into views, audit logs and index items, exactly once.
 
 Further public modules: ``streamfold.errors`` (every error that a caller may catch), ``streamfold.engines`` (stores),
-``streamfold.read`` (derived rows as readers see them), ``streamfold.settings`` and ``streamfold.testing`` (``Twin``,
-``check``).
+``streamfold.read`` (derived rows as readers see them), ``streamfold.settings``, and for tests ``testing`` beside them
+(``Twin``, ``check``).
 """
 
 from typing import TYPE_CHECKING, Any

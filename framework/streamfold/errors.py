@@ -26,9 +26,9 @@ from reprlib import Repr
 from typing import TypeGuard
 
 __all__ = [
-    "AttributeMissing", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable", "HandlerError",
-    "ImageError", "KeyValueError", "ManifestError", "ParkingError", "PlaceError", "RecordError", "RowTaken",
-    "SettingsError", "StreamfoldError", "Unprocessable",
+    "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
+    "HandlerError", "ImageError", "KeyValueError", "ManifestError", "NotStarted", "ParkingError", "PlaceError",
+    "RecordError", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled", "Unprocessable",
 ]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"

@@ -513,7 +513,7 @@ def test_fifty_histories_lead_to_the_model(options, writes, seed):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("options", OPTIONS, ids=["key", "by", "conflict row"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @given(HISTORIES, st.integers(0, 2**32))
 @settings(max_examples=1000)
 def test_a_thousand_histories_lead_to_the_model(options, writes, seed):
