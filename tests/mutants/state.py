@@ -7,7 +7,6 @@ from unittest.mock import patch
 from streamfold import lambda_entry
 from streamfold.batch import known_forms as kinds
 from streamfold.batch import manifest, manifest_rules
-from streamfold.batch.knowledge import knowledge
 from streamfold.derivations.view import rows as part
 from streamfold.ledger import contribution, forms
 from tests.mutants.registry import mutant
@@ -27,9 +26,8 @@ MANIFEST, KINDS, ENTRY = (
 def _() -> Iterator[None]:
     check = manifest.check_manifest
 
-    def once(app: Any, engine: Any, run: Any, *more: Any, **how: Any) -> Any:
-        known = knowledge(run, app, engine)
-        return known if known.revision is not None else check(app, engine, run, *more, **how)
+    def once(app: Any, engine: Any, run: Any, found: Any, *more: Any, **how: Any) -> Any:
+        return found if found.revision is not None else check(app, engine, run, found, *more, **how)
 
     with patch("streamfold.batch.process.check_manifest", once):
         yield
