@@ -5,6 +5,7 @@
 
 from contextlib import closing
 from random import Random
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -100,9 +101,14 @@ def engine(app):
         yield engine
 
 
+LEARNED = WeakKeyDictionary()
+"""What a process that goes on from batch to batch knows of its engines."""
+
+
 def process(app, engine, records):
     for start in range(0, len(records), BATCH):
-        assert process_event(app, records[start : start + BATCH], engine, Run(Settings())).failures == []
+        run = Run(Settings(), learned=LEARNED)
+        assert process_event(app, records[start : start + BATCH], engine, run).failures == []
 
 
 def rows(engine):

@@ -109,12 +109,14 @@ class Repair:
                 with localcontext(EXACT):
                     if route.kind.contributes:
                         found.append(self._part(RepairWork(item, route, fields, version), changes))
-                    elif not self.dry_run:
+                    else:
                         found.append(self._by_kind(Work(route, item, each.role, fields, changes)))
         return found
 
     def _by_kind(self, work: Work) -> Repaired:
-        """Lets a kind without a ledger lead what an item led to to what it is now."""
+        """Lets a kind without a ledger lead what an item led to to what it is now; a dry run tells one write of it."""
+        if self.dry_run:
+            return Repaired(work.item, work.route.name, written=1)
         finishing = Finishing(self.app, self.timed, self.engine, self.world, lambda failed: failed)
         try:
             check_application(self.app, self.engine, self.world)

@@ -1,6 +1,7 @@
 """What a state knows of its rows' attributes: a new process does not make them of something else."""
 
 import json
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -52,10 +53,12 @@ class State:
         self.engine = MemoryEngine(app.tables.values())
         self.source = Source()
         self.warned = []
+        self.learned = WeakKeyDictionary()  # by each application as its processes have it
 
     def process(self, app, *changes):
         """What the handlers could not do with these changes, as a process of this application."""
-        report = process_event(app, list(changes), self.engine, Run(Settings(), warn=self.warned.append))
+        run = Run(Settings(), warn=self.warned.append, learned=self.learned)
+        report = process_event(app, list(changes), self.engine, run)
         return [str(failure.error) for failure in report.failures]
 
     def play(self, number, value):
