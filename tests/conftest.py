@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from decimal import localcontext
 from typing import Any
@@ -31,6 +32,8 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    if "boto3" in sys.modules:  # its session keeps the credentials that an earlier test had set
+        monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
 
 
 @pytest.fixture(autouse=True)

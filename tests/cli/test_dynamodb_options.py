@@ -11,12 +11,6 @@ ON_DYNAMODB = ("--engine", "dynamodb")
 ELSEWHERE = "http://192.0.2.1:8000"
 
 
-@pytest.fixture(autouse=True)
-def _new_session(monkeypatch):
-    """Each command finds region and credentials anew, as a process of its own does."""
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-
-
 @pytest.fixture
 def keys(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
