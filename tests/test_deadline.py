@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Key, Router, Row
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import NotStarted, ParkingError
 from streamfold.run import TRIES_MAX, Deadline, Run
 from streamfold.settings import Settings

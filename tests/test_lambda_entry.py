@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function
 from streamfold.read import archived

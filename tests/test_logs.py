@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from streamfold import Add, App, Change, Collect, Count, Delete, Key, Latest, Max, Put, Router, Row, Sum, Unprocessable
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, StreamfoldError
 from streamfold.lambda_entry import TALKATIVE, Function
 from streamfold.settings import Settings

@@ -7,17 +7,13 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 
 from streamfold import App, Count, Key, Max, Router, Row, Table
-from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.lambda_entry import Function
 from streamfold.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.clock import Clock
-from streamfold.testing.mapping import MappingTwin
-from streamfold.testing.mapping_settings import MappingSettings
-from streamfold.testing.table import TableTwin
+from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin
 from tests.helpers.template import load_template, properties
 
 ORDER = Key("ORDER#{order_id}", "METADATA")

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum, Table
 from streamfold.batch.chains import run_chains
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.model import stored

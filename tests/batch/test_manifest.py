@@ -11,7 +11,7 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.knowledge import knowledge
 from streamfold.batch.manifest import Manifest, check_manifest, read_manifest
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen

@@ -9,10 +9,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table
+from streamfold import Add, App, Count, Delete, Failure, Key, Max, Put, Router, Row, Sum, Table
 from streamfold.batch.process import plan_changes, process_event, read_changes
-from streamfold.batch.report import Failure
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.records.envelope import Origins
 from streamfold.run import Run

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, GuardedWrite, Reason, Refused

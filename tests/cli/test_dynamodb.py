@@ -4,7 +4,7 @@ import boto3
 import pytest
 
 from streamfold.cli.dynamodb import TRIES_MAX, SourceWriter
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.errors import EngineError
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode

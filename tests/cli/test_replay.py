@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, HandlerError
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import EVENTS, SPECIAL, streamfold

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from streamfold.cli.grids import print_long_grid
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from tests.helpers.records import record
 
 STATE = ("--state", "state.db")

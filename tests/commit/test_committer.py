@@ -4,7 +4,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from tests.helpers.commit_contract import CommitContract, Setting, make_app
 from tests.helpers.counter_examples import CounterExamples
 

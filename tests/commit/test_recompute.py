@@ -5,8 +5,7 @@ import pytest
 from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top
 from streamfold.batch.process import process_event
 from streamfold.commit import recompute as settle
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import STAMP

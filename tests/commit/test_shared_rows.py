@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Average, Collect, Count, Key, Max, Router, Row, Sum, Table, Top
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import EDGE, STAMP

@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import Add, App, Key, Router, Row, Sum, Unprocessable
 from streamfold.batch.process import plan_changes, process_event, read_changes
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, ParkingError, SettingsError
 from streamfold.parking import Parked
 from streamfold.records.envelope import Origins

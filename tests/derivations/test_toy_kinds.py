@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Key, Router, Row
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import plan_changes, process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.failures.repair import Repair
 from streamfold.replay.replay import newest_sources

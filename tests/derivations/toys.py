@@ -1,6 +1,6 @@
 """Two kinds that are not in the framework, each declared through the seam alone."""
 
-from streamfold import Router, Row
+from streamfold import Count, Router, Row
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
@@ -10,7 +10,6 @@ from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import image_of
-from streamfold.routes.aggregates import Count
 from streamfold.routes.route import Listening
 from streamfold.writes.guarded import GuardedPut
 

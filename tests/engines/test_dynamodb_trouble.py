@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError, NoCredentialsError, ReadTimeoutError
 
-from streamfold.engines import Entries, dynamodb_client
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold import Table
+from streamfold.engines import DynamoEngine, Entries, dynamodb_client
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.keys.table import Table
 from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
 

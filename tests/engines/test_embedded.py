@@ -7,10 +7,9 @@ from threading import Barrier
 
 import pytest
 
-from streamfold.engines import Entries, state_file
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold import Table
+from streamfold.engines import EmbeddedEngine, Entries, state_file
 from streamfold.errors import EngineError, SettingsError
-from streamfold.keys.table import Table
 from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
 
 SHOP = Table("shop", sort=None)

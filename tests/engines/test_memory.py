@@ -2,9 +2,10 @@
 
 import pytest
 
-from streamfold.engines.memory import MemoryEngine
+from streamfold import Table
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError
-from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.keys.table import CONTRIBUTORS
 from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
 
 SHOP = Table("shop", sort=None)

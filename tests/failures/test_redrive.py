@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
+from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table, Version
 from streamfold.batch.process import process_changes
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, ManifestError
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
 from streamfold.parking import open_parking
 from streamfold.read import archived
-from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode
 from streamfold.run import Run

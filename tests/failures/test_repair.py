@@ -2,14 +2,13 @@
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row
+from streamfold import App, Count, Key, Router, Row, Version
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.records.change import Version
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.run import TRIES_MAX, Run

@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.report import Failure
+from streamfold import App, Change, Count, Failure, Key, Router, Row, Sum
 from streamfold.ledger.contribution import difference
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.ledger.state_keys import claim_key
-from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
+from streamfold.testing import Died
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
 from streamfold.testing.driver import Driver
-from streamfold.testing.faults import Died
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import changes_of, drawn, shape
 from streamfold.testing.oracle import expected_rows

@@ -8,12 +8,11 @@ from decimal import Decimal
 
 import pytest
 
+from streamfold import Key, Table
 from streamfold.derivations.attributes.stored import Truth
-from streamfold.engines import Entries
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine, Entries
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,

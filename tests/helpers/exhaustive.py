@@ -10,11 +10,12 @@ from itertools import product
 from typing import NamedTuple
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
-from streamfold.testing.check import Scenario, difference_of
+from streamfold.testing import Scenario, Write
+from streamfold.testing.check import difference_of
 from streamfold.testing.choices import Choices
 from streamfold.testing.driver import Driver
 from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import Write, changes_of
+from streamfold.testing.histories import changes_of
 from streamfold.testing.oracle import expected_rows
 
 CHANGES_MAX = 4

@@ -2,10 +2,11 @@
 
 import json
 
+from streamfold import Version
 from streamfold.parking import Parked
-from streamfold.records.change import Version
 from streamfold.records.values import to_json
-from streamfold.testing.destinations import BucketTwin, FailedBatch, QueueTwin, TopicTwin
+from streamfold.testing import BucketTwin, QueueTwin, TopicTwin
+from streamfold.testing.destinations import FailedBatch
 from tests.helpers.records import LABEL
 
 SHARD = "shardId-00000001789649398921-b190244f"

@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from streamfold import Key, Router
+from streamfold import Change, Key, Router
 from streamfold.derivations.audit.rows import audit_row
 from streamfold.keys.table import MAIN
-from streamfold.records.change import Change, Origin
+from streamfold.records.change import Origin
 from streamfold.records.values import decode, encode
 from streamfold.routes.checks import checked_routes
 from tests.helpers.records import VERSION_PREFIX, item, record

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.places import Waiting

@@ -1,7 +1,8 @@
 """Stream records written down as the item before and the item after: ``record(None, item("ORDER#1", total=5))``."""
 
+from streamfold import Change
 from streamfold.keys.table import MAIN
-from streamfold.records.change import Change, Origin
+from streamfold.records.change import Origin
 from streamfold.records.values import Image, encode
 
 LABEL = "2026-03-01T09:00:00.000"

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Table
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.lambda_entry import Function
 from streamfold.ledger.item import LedgerItem

@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.state_keys import ledger_key

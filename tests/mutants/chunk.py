@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import Change
 from streamfold.commit.committer import Committer
 from streamfold.derivations.audit import kind as audit_kind
 from streamfold.derivations.audit import rows as audit_module
@@ -13,8 +14,7 @@ from streamfold.derivations.audit.digests import ROW, row_digest
 from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.rows import audit_row
 from streamfold.derivations.on.kind import OnChanges
-from streamfold.engines.memory import MemoryEngine
-from streamfold.records.change import Change
+from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
 from tests.mutants.registry import mutant, on_engines
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded

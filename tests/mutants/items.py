@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import Change
 from streamfold.batch import known_forms as kinds
 from streamfold.batch import process
 from streamfold.batch.steps import Steps
@@ -16,7 +17,6 @@ from streamfold.derivations.view import rows as part
 from streamfold.engines import keys, sources
 from streamfold.keys.table import DERIVED
 from streamfold.ledger import entries
-from streamfold.records.change import Change
 from tests.mutants.registry import mutant
 
 UPKEEP = "tests/derivations/attributes/test_write_back.py::"

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import Change
 from streamfold.batch import steps as steps_module
 from streamfold.batch.steps import Steps
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import ledger_unit
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.ledger import item as ledger_module
 from streamfold.ledger.contribution import difference
 from streamfold.ledger.item import LedgerItem, replanned
-from streamfold.records.change import Change
 from streamfold.testing.names import FAULTS
 from streamfold.writes.guarded import LedgerWrite
 from tests.mutants.registry import mutant, on_engines

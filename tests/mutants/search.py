@@ -9,8 +9,7 @@ from contextlib import nullcontext
 from random import Random
 from typing import NamedTuple
 
-from streamfold import App, Count, Key, Router, Row, Sum, Table
-from streamfold.records.change import Change
+from streamfold import App, Change, Count, Key, Router, Row, Sum, Table
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
 from streamfold.testing.coverage import item_keys

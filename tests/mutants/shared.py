@@ -7,8 +7,7 @@ from unittest.mock import patch
 from streamfold.batch import steps
 from streamfold.commit import committer as commit
 from streamfold.commit import recompute as settle
-from streamfold.engines import applied
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
 from streamfold.ledger import contribution, entries
 from streamfold.ledger import item as ledger

@@ -7,8 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import recompute as settle
 from streamfold.commit import triage
 from streamfold.derivations.external import calls
-from streamfold.engines import dynamodb, dynamodb_client
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
 from streamfold.run import Deadline

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.engines.memory import MemoryEngine
-from streamfold.records.change import Change
+from streamfold import Change
+from streamfold.engines import MemoryEngine
 from streamfold.testing.driver import NOW
 from streamfold.testing.faults import FaultyEngine
 from streamfold.writes.guarded import Claim, LedgerWrite, Refused

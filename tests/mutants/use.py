@@ -10,7 +10,7 @@ from streamfold.commit.triage import Triage
 from streamfold.derivations import yielded
 from streamfold.derivations.audit import options as recorded
 from streamfold.derivations.audit import rows as audit
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.ledger import entries
 from streamfold.records import rounding, values
 from streamfold.replay import local

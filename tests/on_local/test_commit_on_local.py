@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from tests.helpers.commit_contract import CommitContract, Setting, make_app
 from tests.helpers.counter_examples import CounterExamples
 from tests.helpers.tables import make_table

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.settings import Settings
 from tests.helpers import everything
 from tests.helpers.histories import batches, random_steps, random_writes, records_of

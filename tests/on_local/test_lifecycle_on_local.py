@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import process_event
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.run import Run

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamfold.keys.table import Table
+from streamfold import Table
 from streamfold.records.values import decode, encode
 from streamfold.replay.stream import StreamReader
 from streamfold.testing import (

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from streamfold import App
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.replay.stream import StreamReader, record_stream
 from streamfold.settings import Settings

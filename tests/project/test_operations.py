@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements

@@ -7,8 +7,7 @@ import pytest
 
 from handlers import app
 from streamfold import App, Key, Router, Table
-from streamfold.engines import Engine, Entries
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine, Engine, Entries
 from streamfold.keys.table import MAIN
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name

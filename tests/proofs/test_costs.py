@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold import App, Change, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.records.change import Change, Origin
+from streamfold.records.change import Origin
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import LedgerWrite

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.read import rows
 from streamfold.read.combined import one, together

@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr
 
 from streamfold import App, Count, Key, Max, Router, Row, Top
 from streamfold.batch.process import process_event
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, filtered, history, sharded, top
 from streamfold.run import Run

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold import Table, Version
+from streamfold import Change, Table, Version
 from streamfold.errors import ImageError, RecordError
 from streamfold.keys.table import MAIN
-from streamfold.records.change import ABSENT, Change, Origin, item_name, item_parts, typed
+from streamfold.records.change import ABSENT, Origin, item_name, item_parts, typed
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")

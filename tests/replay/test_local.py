@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import SettingsError
 from tests.helpers.commands import environment, streamfold
 from tests.helpers.failures import parked_document

@@ -4,10 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from streamfold.engines import OwnStream, Seekable
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
-from streamfold.keys.table import Table
+from streamfold import Table
+from streamfold.engines import EmbeddedEngine, MemoryEngine, OwnStream, Seekable
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, PutRow, StateKey
 
 SHOP = Table("shop")

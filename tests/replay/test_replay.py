@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, EngineUnreachable
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import Replay

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers import app as shop
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.settings import Settings
 from tests.helpers import everything
 from tests.helpers.histories import batches, random_steps, random_writes, records_of, steps, writes

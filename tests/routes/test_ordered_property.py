@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
-from streamfold.testing import check
-from streamfold.testing.histories import Write
+from streamfold.testing import Write, check
 
 PLAY = Key("GAME#{game}", "PLAY#{play}")
 GAME = Key("GROUP#{group}", "BEST")

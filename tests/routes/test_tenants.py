@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.settings import Settings
 from tests.helpers.model import stored

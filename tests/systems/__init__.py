@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from handlers import app
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.read import rows as present
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode

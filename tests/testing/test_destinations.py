@@ -5,9 +5,8 @@ import json
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.testing.destinations import BucketTwin, FailedBatch, QueueTwin, TopicTwin
-from streamfold.testing.mapping import MappingTwin
-from streamfold.testing.mapping_settings import MappingSettings
+from streamfold.testing import BucketTwin, MappingSettings, MappingTwin, QueueTwin, TopicTwin
+from streamfold.testing.destinations import FailedBatch
 from tests.testing.streams import Function, sequence, stream_of
 
 ARN = "arn:aws:dynamodb:us-east-1:111122223333:table/t/stream/2026-09-17T12:49:54.528"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import App, Router, Table
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.records.envelope import Origins
 from streamfold.records.kinesis import sequence_of

@@ -5,12 +5,17 @@ from random import Random
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.testing.destinations import BucketTwin, QueueTwin
-from streamfold.testing.errors import TwinError
-from streamfold.testing.invocations import Died, Throttled
-from streamfold.testing.mapping import INVOCATIONS_MAX, MappingTwin
-from streamfold.testing.mapping_settings import MappingSettings
-from streamfold.testing.table import TableTwin
+from streamfold.testing import (
+    BucketTwin,
+    Died,
+    MappingSettings,
+    MappingTwin,
+    QueueTwin,
+    TableTwin,
+    Throttled,
+    TwinError,
+)
+from streamfold.testing.mapping import INVOCATIONS_MAX
 from tests.testing.streams import Function, Part, Stream, names, records, sequence, stream_of
 
 DAY = 24 * 60 * 60

@@ -5,12 +5,10 @@ import json
 import pytest
 
 from streamfold import Add, App, Count, Key, Router, Row, Sum
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.lambda_entry import Function
 from streamfold.settings import Settings
-from streamfold.testing.destinations import BucketTwin
-from streamfold.testing.mapping import MappingTwin
-from streamfold.testing.mapping_settings import MappingSettings
+from streamfold.testing import BucketTwin, MappingSettings, MappingTwin
 from tests.helpers.model import model, stored
 from tests.helpers.source import Source
 from tests.testing.streams import Part, Stream, sequence

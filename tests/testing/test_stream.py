@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from streamfold.keys.table import MAIN, Table
-from streamfold.records.change import Change, Origin
+from streamfold import Change, Table
+from streamfold.keys.table import MAIN
+from streamfold.records.change import Origin
 from streamfold.testing import Clock, RecordsTrimmed, TableTwin, TwinError
 from streamfold.testing.stream import RETENTION_SECONDS, label_after, sequence_of
 from tests.helpers.commands import ROOT, environment

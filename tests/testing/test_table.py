@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.keys.key import Key
-from streamfold.keys.table import Table
+from streamfold import Key, Table
 from streamfold.testing import (
     CheckItem,
     Clock,

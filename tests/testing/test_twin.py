@@ -5,8 +5,7 @@ import re
 import pytest
 
 from streamfold import App, Key, Router, Row, Sum, Table
-from streamfold.testing import HandlerFails, Twin
-from streamfold.testing.errors import TwinError
+from streamfold.testing import HandlerFails, Twin, TwinError
 from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
 
 ITEM = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}

@@ -5,12 +5,9 @@ from collections import defaultdict
 from itertools import count
 from uuid import uuid4
 
-from streamfold import Collect, Count, Latest, Max, Min, Router, Row, Sum, Top
-from streamfold.app import App
+from streamfold import App, Collect, Count, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
-from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import DynamoEngine, EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
 from streamfold.derivations.archive.places import Bucket, Folder, open_place
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.read import archived
 from streamfold.run import Run

@@ -7,8 +7,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.keys.table import DERIVED, STATE
 from streamfold.records.values import decode, derived_names, encode

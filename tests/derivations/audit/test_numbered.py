@@ -8,20 +8,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streamfold import AUDIT, App, Key, Router, Row, Table
+from streamfold import AUDIT, App, Delete, Key, Put, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
 from streamfold.derivations.audit.options import Recorded
 from streamfold.derivations.on.kind import ON, filter_of
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
-from streamfold.routes.effects import Delete, Put
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing import Twin, check
-from streamfold.testing.errors import HandlerFails
-from streamfold.testing.histories import Write
+from streamfold.testing import HandlerFails, Twin, Write, check
 from tests.helpers.counting import CountingEngine
 from tests.helpers.histories import EXPIRED, records_of
 from tests.helpers.model import stored

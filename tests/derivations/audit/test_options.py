@@ -2,10 +2,9 @@
 
 import pytest
 
-from streamfold import AUDIT, Key
+from streamfold import AUDIT, Key, Table
 from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, refused_target, told
 from streamfold.errors import DeclarationError
-from streamfold.keys.table import Table
 
 GIVEN = {"redact": (), "fields": None, "actor": None, "unchanged": True, "keep_days": None}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Table
 from streamfold.derivations.audit.rows import audit_row
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, ImageError
 from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.routes.checks import checked_routes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamfold import App, Key, Router
 from streamfold.derivations.audit.as_of import item_as_of, moment
 from streamfold.derivations.audit.verify import Finding, behind, findings
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import decode
 from streamfold.settings import Settings
 from tests.helpers.histories import batches, random_steps, random_writes, records_of

@@ -9,17 +9,16 @@ from streamfold import Add, App, Count, Key, Router, Row
 from streamfold.batch.chains import run_chains
 from streamfold.batch.process import plan_changes, process_event
 from streamfold.batch.report import merge
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.testing import Died
 from streamfold.testing.choices import Choices, Drawn
 from streamfold.testing.faults import FaultyEngine
-from streamfold.testing.invocations import Died
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, AbsentSource, DeleteSource, Reason, Refused
 from tests.helpers.records import change, item, record
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import plan_changes, process_event
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, NotStarted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode

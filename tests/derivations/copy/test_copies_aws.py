@@ -8,7 +8,7 @@ from moto import mock_aws
 
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.batch.process import process_event
-from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.records.values import decode
 from streamfold.run import Run
 from streamfold.settings import Settings

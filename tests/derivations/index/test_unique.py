@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable, HandlerError, ManifestError
 from streamfold.failures.repair import Repair
 from streamfold.parking import FileParking
@@ -18,8 +17,7 @@ from streamfold.records.values import encode
 from streamfold.routes.ordered import CLAIMANTS_MAX
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing import Twin, check
-from streamfold.testing.histories import Write
+from streamfold.testing import Twin, Write, check
 from tests.helpers.contributions import contribution
 from tests.helpers.counting import CountingEngine
 from tests.helpers.model import stored

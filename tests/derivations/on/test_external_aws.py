@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.known_forms import NAMES_BYTES_MAX, NAMES_MAX
 from streamfold.batch.process import process_event
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.state_keys import forms_key

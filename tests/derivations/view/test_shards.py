@@ -7,7 +7,7 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
 from streamfold.derivations.view.shards import shard_of
-from streamfold.engines.memory import MemoryEngine
+from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.run import Run
 from streamfold.settings import Settings
