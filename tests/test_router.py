@@ -7,6 +7,8 @@ import pytest
 
 from streamfold import AUDIT, Change, Count, Key, Put, Router, Row, Table
 from streamfold.derivations.audit.options import recorded_of
+from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.on.kind import filter_of
 from streamfold.errors import DeclarationError
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -60,19 +62,19 @@ def test_an_on_handler_is_noted_with_its_filters():
     router = Router()
     router.on(ORDER, into=LOG, events=["REMOVE"], changed=["status"], expired=True)(logged)
     route = only_route(router)
-    assert (frozenset({"REMOVE"}), frozenset({"status"}), True) == (route.events, route.changed, route.expired)
+    assert (frozenset({"REMOVE"}), frozenset({"status"}), True) == filter_of(route)
 
 
 def test_an_on_handler_without_filters_takes_every_event():
     router = Router()
     router.on(ORDER, into=LOG)(logged)
-    assert {"INSERT", "MODIFY", "REMOVE"} == only_route(router).events
+    assert {"INSERT", "MODIFY", "REMOVE"} == filter_of(only_route(router)).events
 
 
 def test_an_external_handler_needs_no_target():
     router = Router()
     router.on(ORDER, external=True)(send_mail)
-    assert only_route(router).external
+    assert only_route(router).kind is EXTERNAL
     assert only_route(router).into == ()
 
 

@@ -50,7 +50,7 @@ def test_all_that_histories_reach_is_proved(app):
 
 def test_each_handler_that_histories_do_not_reach_is_named_with_the_reason(app):
     assert unproved(app, [ORDER]) == (
-        "cascade_order_metadata (no children are in the histories)",
+        "cascade_order_metadata (no items of Key('ORDER#{order_id}', 'ITEM#{sku}') are in the histories)",
         "lines (none of its items are in the histories)",
         "all_lines (none of its items are in the histories)",
         EXTERNAL,
@@ -70,7 +70,8 @@ def test_report_of_a_proof_names_them(app):
 
 def test_recording_names_those_of_which_it_has_no_items(app):
     recording = Recording(app, [change(None, item("ORDER#1"), 1)])
-    assert recording.unproved[0] == "cascade_order_metadata (no children are in the histories)"
+    why = "no items of Key('ORDER#{order_id}', 'ITEM#{sku}') are in the histories"
+    assert recording.unproved[0] == f"cascade_order_metadata ({why})"
 
 
 def test_handler_that_yields_nothing_for_any_item_is_named():

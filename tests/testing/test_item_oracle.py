@@ -4,9 +4,9 @@ import pytest
 
 from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.derivations.archive.archives import Archives
+from streamfold.derivations.attributes import kind as attributes_kind
 from streamfold.derivations.attributes.write_back import Upkeep
 from streamfold.derivations.cascade.children import Children
-from streamfold.derivations.view import fold as derive
 from streamfold.engines import applied, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.routes.route import Route
@@ -106,7 +106,9 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
         def counted(order):
             yield Row(n=order.get("n", 0) + 1)
 
-    monkeypatch.setattr(derive, "without_derived", lambda raw: raw)  # what was derived is taken for the writer's own
+    monkeypatch.setattr(
+        attributes_kind, "without_derived", lambda raw: raw
+    )  # what was derived is taken for the writer's own
     with pytest.raises(
         Diverged, match=r"handlers 'counted', item ORDER#\d / METADATA: they still wrote to it after 50"
     ):
@@ -128,13 +130,14 @@ def test_children_of_a_parent_that_exists_are_missed(monkeypatch):
 
 
 def test_removals_that_are_not_archived_are_found(monkeypatch):
-    run = Archives.run
+    write = Archives.write
 
     def forgetful(archives, archived):
-        run(archives, archived)
-        archives.failed.clear()
+        outcome = write(archives, archived)
+        outcome.failed.clear()
+        return outcome
 
-    monkeypatch.setattr(Archives, "run", forgetful)
+    monkeypatch.setattr(Archives, "write", forgetful)
     diverged(archive, r"archive archive / .*: found None, expected \{'item'")
 
 

@@ -241,8 +241,9 @@ class Redrive:
             if claim in self.engine.read_state([claim], consistent=True):
                 return told._replace(what="known")
             plan, report = plan_changes(self.app, [change], self.engine, world)
+            later = sum(not derivation(each.route).outside for each in plan.deferred)
             effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
-            told = told._replace(written=effects + len(plan.puts) + len(plan.deferred))
+            told = told._replace(written=effects + len(plan.puts) + later)
         for failure in report.failures:
             return told._replace(what="failed", why=failure.what)
         if report.known:
