@@ -472,7 +472,7 @@ def test_removed_items_come_again_where_the_bucket_is_missing(client):
 
 @pytest.mark.parametrize("app", [archiving("file:kept"), archiving()], ids=["declared", "set"])
 def test_a_folder_is_no_archive_of_a_function(client, app):
-    given = {"archive": "file:kept"} if app.routes[0].place.startswith("s3") else {}
+    given = {"archive": "file:kept"} if app.routes[0].options.startswith("s3") else {}
     with pytest.raises(SettingsError) as refused:
         Function(app, replace(QUIET, **given), client)
     assert str(refused.value) == (

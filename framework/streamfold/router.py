@@ -315,6 +315,10 @@ class Router(Lifecycle):
 
         ``options`` is the frozen value that the kind reads; ``handler`` is called with what the kind gives it.
         """
+        if not isinstance(kind, Kind):
+            raise DeclarationError(
+                f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind()."
+            )
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
         at = place(handler) if handler else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         keys = source_keys(sources, kind.name, at)

@@ -106,9 +106,8 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
         def counted(order):
             yield Row(n=order.get("n", 0) + 1)
 
-    monkeypatch.setattr(
-        attributes_kind, "without_derived", lambda raw: raw
-    )  # what was derived is taken for the writer's own
+    # What was derived is taken for the writer's own.
+    monkeypatch.setattr(attributes_kind, "without_derived", lambda raw: raw)
     with pytest.raises(
         Diverged, match=r"handlers 'counted', item ORDER#\d / METADATA: they still wrote to it after 50"
     ):

@@ -151,3 +151,16 @@ def test_stored_rows_are_those_that_readers_see():
     }
 
     assert stored_rows(app_with(totals), items.items()) == {("main", "GROUP#a", "TOTAL"): {"total": {"N": "2"}}}
+
+
+def test_an_item_of_two_sources_is_read_by_the_narrower_one():
+    wide, narrow = Key("A#{x}", "{y:rest}"), Key("A#{x}", "B")
+    router = Router()
+
+    @router.view(wide, narrow, into=Key("Y#{z}", "N"))
+    def counted(item, y="none"):
+        return Row(z=y, n=Count())
+
+    app = App("nested", routers=[router])
+    rows = expected_rows(app, [change(None, item("A#1", "B"))])
+    assert list(rows) == [("main", "Y#none", "N")]

@@ -104,7 +104,7 @@ class Derivation(Kind):
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"Kind {self} reconciles, and has no method reconcile.")
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` for what cannot be in a function: it is asked when that starts."""
@@ -112,7 +112,7 @@ class Derivation(Kind):
 
     def expected(self, route: Route, history: "History") -> "Expected":
         """What a route has to lead to, told from its declaration alone: what proofs compare with."""
-        raise NotImplementedError
+        raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
         """What lies in a place outside of the store, in the form of ``Expected.outside``."""
@@ -137,7 +137,7 @@ class Contributing(Derivation):
 
         Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"Kind {self} contributes, and has no method contribution.")
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
         """Whether rows of this contribution expire, and the item that contributes to them does not."""

@@ -57,10 +57,10 @@ class Expected:
 
 
 def fields_of(route: Route, item: ItemKey) -> Fields | None:
-    """The fields of an item's key, by the source of the route that it is of."""
-    keys = (key for key in route.sources if key.table.name == item[0])
-    matches = (key.match_values(*item[1:]) for key in keys)
-    return next((match for match in matches if match is not None), None)
+    """The fields of an item's key, by the source of the route that it is of: the narrowest of several."""
+    keys = [key for key in route.sources if key.table.name == item[0] and key.match_values(*item[1:]) is not None]
+    narrowest = next((key for key in keys if all(other.contains(key) for other in keys)), None)
+    return None if narrowest is None else narrowest.match_values(*item[1:])
 
 
 def shares_of(

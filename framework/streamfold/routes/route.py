@@ -76,7 +76,7 @@ class Kind:
 
     def guard(self, route: "Route") -> str:
         """The guard that keeps its writes exact, in the words of the documents."""
-        raise NotImplementedError
+        raise NotImplementedError(f"Kind {self} does not say by what its writes are guarded: give it a method guard.")
 
     def needs(self, route: "Route") -> Needs:
         """The images without which it cannot work."""

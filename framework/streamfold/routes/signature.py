@@ -42,7 +42,7 @@ def place(function: Callable[..., Any]) -> str:
 
 def check_handler(function: Callable[..., Any], kind: str) -> None:
     """Refuses a function that is async, that gives nothing, or that yields and returns a value beside."""
-    handler = f"{'a' if kind == 'view' else 'an'} {kind} handler"
+    handler = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} handler"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
     if inspect.isgeneratorfunction(function):
