@@ -1,5 +1,7 @@
 """A kind is added by a value: declared, routed, planned, committed, finished, redriven, reconciled and proved."""
 
+from functools import partial
+
 import pytest
 
 from streamfold import App, Key, Router, Row
@@ -8,6 +10,7 @@ from streamfold.batch.process import plan_changes, process_event
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.failures.repair import Repair
+from streamfold.records.change import image_of
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -112,34 +115,37 @@ def test_they_are_proved_under_faults():
     assert proof.faults
 
 
+class Slow(MemoryEngine):
+    """Its first read of a source takes so long that another invocation comes and goes meanwhile."""
+
+    def read_source(self, item):
+        found = super().read_source(item)
+        meanwhile, self.meanwhile = getattr(self, "meanwhile", None), None
+        if meanwhile:
+            meanwhile()
+        return found
+
+
+def raced(app):
+    """The bill after an invocation that was slow to read what it joins, while the order was changed and joined."""
+    engine = Slow(app.tables.values())
+    put(app, engine, PAID)
+    engine.meanwhile = lambda: put(app, engine, change(BEFORE, item("ORDER#1", "METADATA", status="new", total=9), 2))
+    put(app, engine, ORDERED)
+    return row(engine, "BILL#1", "BILL")["due"]
+
+
+def test_a_slow_join_overwrites_no_newer_one(app):
+    assert raced(app) == 4
+
+
 def test_a_kind_that_reads_before_it_raises_its_counter_is_found_out(monkeypatch):
-    def joined(self, work, finishing, outcome):
-        before = finishing.engine.read_source
-        keys = [("main", *key.compose(work.fields)) for key in (work.route.sources[0], work.route.options)]
-        stale = {key: before(key) for key in keys}
-        engine = _Stale(finishing.engine, stale)
-        _joined(self, work, _With(finishing, engine), outcome)
+    def hasty(self, engine, key):
+        hasty.values = [engine.read_source(each) for each in (("main", "ORDER#1", "METADATA"), PAID.item)]
+        return raised(engine, key)
 
-    _joined = type(JOIN)._join
-    monkeypatch.setattr(type(JOIN), "_join", joined)
-    with pytest.raises(AssertionError, match="BILL"):
-        check(shop(), ITEMS, histories=3000, seed=5, processes=0)
-
-
-class _Stale:
-    def __init__(self, engine, stale):
-        self._engine, self._stale = engine, stale
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    def read_source(self, key):
-        return self._stale[key]
-
-
-class _With:
-    def __init__(self, finishing, engine):
-        self._finishing, self.engine = finishing, engine
-
-    def __getattr__(self, name):
-        return getattr(self._finishing, name)
+    raised, values = type(JOIN)._raised, type(JOIN)._values
+    monkeypatch.setattr(type(JOIN), "_raised", staticmethod(partial(hasty, None)))
+    early = lambda route, images: values(route, [image_of(each or {}) for each in hasty.values])  # noqa: E731
+    monkeypatch.setattr(type(JOIN), "_values", staticmethod(early))
+    assert raced(shop()) != 4
