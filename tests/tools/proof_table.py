@@ -60,7 +60,7 @@ VERSIONS = """
 ## Several versions of the code at once
 
 In these histories an old and a new version of an application, or two applications, work on one state and table under
-every fault (`tests/versions/`). 600 of them run with every change of this project, 20,000 every night, and a hundred
+every fault (`tests/versions/`). 1,000 of them run with every change of this project, 20,000 every night, and a hundred
 on DynamoDB Local. Adversarial tests had found the following faults at commit 6265ed5. These histories find each of them
 at that commit by themselves:
 

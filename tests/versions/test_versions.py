@@ -26,8 +26,8 @@ def test_versions_of_the_code_lead_to_the_rows_of_the_newest(name):
 
 @pytest.mark.ci
 @each_profile
-def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_hundreds_of_histories(name):
-    check(name, range(10 if name in SLOW else 26))
+def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_a_thousand_histories(name):
+    check(name, range(20 if name in SLOW else 47))
 
 
 @pytest.mark.nightly
