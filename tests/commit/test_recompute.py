@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Top
 from streamfold.batch.process import process_event
-from streamfold.commit import recompute as settle
+from streamfold.commit import recompute
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
@@ -14,7 +14,7 @@ from streamfold.read import has_more
 from streamfold.records.values import decode, encode
 from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, Refused, SettleRow
+from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, RecomputedRow, Refused
 from tests.helpers.counting import CountingEngine
 from tests.helpers.model import model, stored
 from tests.helpers.source import Source
@@ -188,7 +188,7 @@ def test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_befo
 
 @pytest.mark.parametrize("view", ["NEW_AND_OLD_IMAGES", "NEW_IMAGE"])
 @pytest.mark.parametrize("group", ["a", "b"])
-def test_what_a_process_that_died_left_is_settled_when_the_record_comes_again(view, group):
+def test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again(view, group):
     """Before each call in turn; also where the stream does not tell which row an item stood in before."""
 
     def by_group(item):
@@ -212,7 +212,7 @@ def test_what_a_process_that_died_left_is_settled_when_the_record_comes_again(vi
     assert in_every_place(run) > 3
 
 
-def test_a_repair_settles_what_a_process_that_died_left():
+def test_a_repair_recomputes_what_a_process_that_died_left():
     games = Games()
     games.deliver(games.put("x", 7))
     games.before["read_rows"] = raising(Died())
@@ -226,7 +226,7 @@ def test_a_repair_settles_what_a_process_that_died_left():
     assert games.row()["best"] == 5
 
 
-def test_what_the_store_does_not_answer_is_reported_and_settled_when_the_record_comes_again():
+def test_what_the_store_does_not_answer_is_reported_and_recomputed_when_the_record_comes_again():
     games = Games()
     record = games.put("x", 7)
     games.before["read_rows"] = raising(EngineUnavailable("no answer"))
@@ -238,7 +238,7 @@ def test_what_the_store_does_not_answer_is_reported_and_settled_when_the_record_
 
 
 class Refusing(MemoryEngine):
-    """Refuses to settle rows with a reason, so many times."""
+    """Refuses to recompute rows with a reason, so many times."""
 
     def __init__(self, tables, reason, times):
         super().__init__(tables)
@@ -246,7 +246,7 @@ class Refusing(MemoryEngine):
         self.times = times
 
     def transact(self, writes, expires_at):
-        if isinstance(writes[0], SettleRow) and self.times:
+        if isinstance(writes[0], RecomputedRow) and self.times:
             self.times -= 1
             return Refused((self.reason,))
         return super().transact(writes, expires_at)
@@ -344,11 +344,11 @@ def test_values_that_are_not_shown_cost_no_query_and_no_write_of_their_own():
     assert len(games.engine.named("transact")) == len(games.engine.named("read_rows")) == 1
 
 
-def test_a_row_is_read_and_settled_once_for_a_batch():
+def test_a_row_is_read_and_recomputed_once_for_a_batch():
     games = counted(best)
     games.deliver(*(games.put(f"{number}", number) for number in range(200)))
     assert len(games.engine.named("read_entries")) == len(games.engine.named("read_rows")) == 1
-    assert len([write for write in games.engine.writes if isinstance(write, SettleRow)]) == 1
+    assert len([write for write in games.engine.writes if isinstance(write, RecomputedRow)]) == 1
 
 
 def test_different_values_are_counted_page_by_page_past_those_that_are_many():
@@ -385,7 +385,7 @@ def test_a_collection_tells_whether_there_are_more_values_than_it_keeps(into):
 
 
 def test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count(monkeypatch):
-    monkeypatch.setattr(settle, "DISTINCT_MAX", 150)
+    monkeypatch.setattr(recompute, "DISTINCT_MAX", 150)
     games = Games(yielding(lambda item: Row(different=Distinct(item["score"]))))
     assert games.deliver(*(games.put(f"{number}", number) for number in range(150))) == []
     (failure,) = games.deliver(games.put("more", 150))

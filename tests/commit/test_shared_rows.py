@@ -13,7 +13,7 @@ from streamfold.keys.table import EDGE, STAMP
 from streamfold.records.values import decode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import SettleRow
+from streamfold.writes.guarded import RecomputedRow
 from tests.helpers.source import Source
 
 ORDER = Key("ORDER#{o}", "META")
@@ -328,7 +328,7 @@ def test_a_plain_attribute_that_was_made_of_entries_stays_when_the_record_comes_
     assert shop.row() == {"best": 2, "status": "paid"}
 
 
-def test_a_plain_attribute_stays_on_a_row_that_nobody_settled_when_its_item_left():
+def test_a_plain_attribute_stays_on_a_row_that_nobody_recomputed_when_its_item_left():
     app = best()
     shop = Shop(app)
     shop.deliver(app, shop.order(w=1))
@@ -341,16 +341,16 @@ def test_a_plain_attribute_stays_on_a_row_that_nobody_settled_when_its_item_left
     assert shop.row() == {"best": 2, "status": "paid"}
 
 
-def test_what_is_settled_late_does_not_land_on_a_plain_attribute():
+def test_what_is_recomputed_late_does_not_land_on_a_plain_attribute():
     app = best()
     shop = Shop(app)
     shop.deliver(app, shop.order(w=1))
     stamp = shop.store.rows[ROW][STAMP]["S"]
     shop.deliver(app, shop.order(w=2, status="paid"))
-    assert shop.store.transact([SettleRow(ROW, stamp, {"best": 1})], 0) is not None
+    assert shop.store.transact([RecomputedRow(ROW, stamp, {"best": 1})], 0) is not None
 
 
-def test_who_settles_late_leaves_a_plain_attribute():
+def test_who_recomputes_late_leaves_a_plain_attribute():
     app = best()
     shop = Shop(app)
     entries, plain = shop.order(w=1), shop.order(w=2, status="paid")

@@ -13,7 +13,7 @@ from streamfold.failures.repair import Repair
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONFLICT, AbsentSource, GuardedPut, Reason, Refused, SettleRow, UpdateSource
+from streamfold.writes.guarded import CONFLICT, AbsentSource, GuardedPut, Reason, RecomputedRow, Refused, UpdateSource
 from tests.helpers.model import stored
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
@@ -121,7 +121,7 @@ STAGE_CALLS = ("remove_empty", "forget", "insert_rows", "read_entries", "page")
 
 
 def stage_of(write):
-    kinds = {SettleRow: "settle", UpdateSource: "derive", AbsentSource: "cascade"}
+    kinds = {RecomputedRow: "recompute", UpdateSource: "derive", AbsentSource: "cascade"}
     if isinstance(write, GuardedPut) and write.key[0] == "copies":
         return "copy"
     return kinds.get(type(write), "commit")
@@ -136,7 +136,7 @@ LEDGER = {"counted", "largest", "by_number", "derived"}
 AFTER = {
     "remove_empty": LEDGER,
     "read_entries": LEDGER,
-    "settle": LEDGER,
+    "recompute": LEDGER,
     "derive": {"derived"},
     "copy": {"copy"},
     "archive": {"archive"},
@@ -281,14 +281,14 @@ def test_an_external_call_that_the_state_table_does_not_allow_is_reported(shop):
 
 
 class Busy(MemoryEngine):
-    """Answers every settling, and every copy, with a code."""
+    """Answers every recomputing, and every copy, with a code."""
 
     code = CONFLICT[0]
     sent = 0
     read = 0
 
     def transact(self, writes, expires_at):
-        if stage_of(writes[0]) in ("settle", "copy", "derive"):
+        if stage_of(writes[0]) in ("recompute", "copy", "derive"):
             self.sent += 1
             return Refused((Reason(self.code),))
         return super().transact(writes, expires_at)
@@ -349,7 +349,7 @@ def play(app, engine, clock, records):
     return process_event(app, records, engine, clock.world())
 
 
-def test_rows_that_others_keep_changing_are_settled_while_there_is_time_and_not_longer():
+def test_rows_that_others_keep_changing_are_recomputed_while_there_is_time_and_not_longer():
     app, clock = one(ordered), Clock(left=Settings().stop_seconds + 3.0)  # less than the pauses take in all
     engine = Busy(app.tables.values())
     with patch("random.random", return_value=0.5):
@@ -394,7 +394,7 @@ def test_a_pause_never_outlasts_the_time():
     assert clock.slept == [1.5]
 
 
-def test_rows_that_only_settling_changed_are_counted():
+def test_rows_that_only_recomputing_changed_are_counted():
     clock, records = Clock(left=900.0), [record(None, item(f"ORDER#{n}", city="a", total=n), n) for n in (1, 2)]
     app = one(lambda router: of_city(router, Max))
     engine = MemoryEngine(app.tables.values())

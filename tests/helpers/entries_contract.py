@@ -4,7 +4,7 @@ import pytest
 
 from streamfold.engines import Entries
 from streamfold.keys.table import STAMP
-from streamfold.writes.guarded import CONDITION, AddRow, DeleteState, Moved, PutRow, PutState, SettleRow, StateKey
+from streamfold.writes.guarded import CONDITION, AddRow, DeleteState, Moved, PutRow, PutState, RecomputedRow, StateKey
 from tests.helpers.engine_contract import ALL_TYPES, LEDGER, OTHER_ROW, ROW, optimistic, plain_row
 
 BELOW = "entries#shop#best#shop#SALES"
@@ -85,21 +85,21 @@ class EntriesContract:
 
     # What is made of entries
 
-    def test_a_row_is_settled_under_the_stamp_that_it_has(self, store):
+    def test_a_row_is_recomputed_under_the_stamp_that_it_has(self, store):
         store.write(stamped("one", units=2))
-        store.write(SettleRow(ROW, "one", {"best": 9, "_sf_e_best": "max:1 N25009#a"}))
-        store.write(SettleRow(ROW, "one", {"best": 10}, ("_sf_e_best", "never there")))
+        store.write(RecomputedRow(ROW, "one", {"best": 9, "_sf_e_best": "max:1 N25009#a"}))
+        store.write(RecomputedRow(ROW, "one", {"best": 10}, ("_sf_e_best", "never there")))
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], "units": 2, "_sf_n": 1, STAMP: "one", "best": 10}
 
     def test_a_row_may_only_lose_what_it_showed(self, store):
         store.write(stamped("one"), optimistic())
-        store.write(SettleRow(ROW, "one", {"best": 9}))
-        store.write(SettleRow(ROW, "one", {}, ("best",)))
+        store.write(RecomputedRow(ROW, "one", {"best": 9}))
+        store.write(RecomputedRow(ROW, "one", {}, ("best",)))
         assert "best" not in store.row()
 
     def test_values_of_all_types_are_shown(self, store):
         store.write(stamped("one"))
-        store.write(SettleRow(ROW, "one", ALL_TYPES))
+        store.write(RecomputedRow(ROW, "one", ALL_TYPES))
         assert store.row().items() >= ALL_TYPES.items()
 
     @pytest.mark.parametrize("before", [None, plain_row(best=1), stamped("two")], ids=["no row", "put", "other stamp"])
@@ -107,13 +107,13 @@ class EntriesContract:
         if before:
             store.write(before)
         found = store.row()
-        (reason,) = store.refused(SettleRow(ROW, "one", {"best": 9}))
+        (reason,) = store.refused(RecomputedRow(ROW, "one", {"best": 9}))
         assert reason.code == CONDITION
         assert store.row() == found
 
     def test_a_row_that_another_step_stamped_refuses_the_whole_transaction(self, store):
         store.write(stamped("two"))
-        reasons = store.refused(optimistic(), SettleRow(ROW, "one", {"best": 9}))
+        reasons = store.refused(optimistic(), RecomputedRow(ROW, "one", {"best": 9}))
         assert [reason and reason.code for reason in reasons] == [None, CONDITION]
         assert store.state(LEDGER) is None
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.batch import steps
 from streamfold.commit import committer as commit
-from streamfold.commit import recompute as settle
+from streamfold.commit import recompute
 from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
 from streamfold.ledger import contribution, entries
@@ -148,8 +148,8 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with (
-        patch.object(settle.NamedRows, "add", settle.NamedRows.hold),
-        patch.object(settle.NamedRows, "hold", lambda *_: None),
+        patch.object(recompute.NamedRows, "add", recompute.NamedRows.hold),
+        patch.object(recompute.NamedRows, "hold", lambda *_: None),
     ):
         yield
 
@@ -157,22 +157,22 @@ def _() -> Iterator[None]:
 @mutant(
     "a plain attribute is taken for one made of entries",
     None,
-    tests=SHARED + "test_who_settles_late_leaves_a_plain_attribute",
+    tests=SHARED + "test_who_recomputes_late_leaves_a_plain_attribute",
 )
 def _() -> Iterator[None]:
-    show = settle._show
+    show = recompute._show
 
     def any_row(row: Any, moved: Any, shows: Any, values: Any, removed: Any) -> None:
         show({EDGE + moved.name: "", **row}, moved, shows, values, removed)
 
-    with patch.object(settle, "_show", any_row):
+    with patch.object(recompute, "_show", any_row):
         yield
 
 
 @mutant(
     "a plain attribute leaves what a row says of its entries",
     None,
-    tests=SHARED + "test_a_plain_attribute_stays_on_a_row_that_nobody_settled_when_its_item_left",
+    tests=SHARED + "test_a_plain_attribute_stays_on_a_row_that_nobody_recomputed_when_its_item_left",
 )
 def _() -> Iterator[None]:
     removed = contribution._removed
@@ -185,9 +185,9 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "what is settled late lands on plain attributes",
+    "what is recomputed late lands on plain attributes",
     None,
-    tests=SHARED + "test_what_is_settled_late_does_not_land_on_a_plain_attribute",
+    tests=SHARED + "test_what_is_recomputed_late_does_not_land_on_a_plain_attribute",
 )
 def _() -> Iterator[None]:
     marked = contribution.marked
@@ -268,7 +268,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_what_is_not_finished_stays_in_the_ledger",
 )
 def _() -> Iterator[None]:
-    with patch.object(commit.Unsettled, "fail", lambda *_: None):
+    with patch.object(commit.Unfinished, "fail", lambda *_: None):
         yield
 
 

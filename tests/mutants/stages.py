@@ -5,8 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.cli import summary
-from streamfold.commit import recompute as settle
-from streamfold.commit import triage
+from streamfold.commit import recompute, triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
 from streamfold.derivations.attributes import write_back as upkeep
@@ -170,13 +169,14 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "rows that only settling changed are not counted",
+    "rows that only recomputing changed are not counted",
     None,
-    tests=STAGES + "test_rows_that_only_settling_changed_are_counted",
+    tests=STAGES + "test_rows_that_only_recomputing_changed_are_counted",
 )
 def _() -> Iterator[None]:
     with patch(
-        "streamfold.commit.committer.settle", lambda engine, moved, pause, shown: settle.settle(engine, moved, pause)
+        "streamfold.commit.committer.recompute",
+        lambda engine, moved, pause, shown: recompute.recompute(engine, moved, pause),
     ):
         yield
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.commit import recompute as settle
-from streamfold.commit import triage
+from streamfold.commit import recompute, triage
 from streamfold.derivations.external import calls
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
 from streamfold.errors import EngineError
@@ -107,11 +106,11 @@ def _() -> Iterator[None]:
     "test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count",
 )
 def _() -> Iterator[None]:
-    read = settle._read_once_each
+    read = recompute._read_once_each
 
     def unbounded(*arguments: Any) -> Any:
-        with patch.object(settle, "DISTINCT_MAX", float("inf")):
+        with patch.object(recompute, "DISTINCT_MAX", float("inf")):
             return read(*arguments)
 
-    with patch.object(settle, "_read_once_each", unbounded):
+    with patch.object(recompute, "_read_once_each", unbounded):
         yield

@@ -24,7 +24,7 @@ WRITES = (
     writes.Claim(STATE),
     writes.PutState(STATE, "a"),
     writes.DeleteState(STATE),
-    writes.SettleRow(ROW, "stamp", {"best": 9}),
+    writes.RecomputedRow(ROW, "stamp", {"best": 9}),
     writes.AbsentSource(ROW),
     writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
     writes.SwapState(STATE, {"done": True}, 0),

@@ -83,10 +83,10 @@ def process_changes(
         if not keep_forms(app, timed, known, run):
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
             plan = batch.plan()
-        unsettled = batch.steps.unsettled
-        outcome = Committer(timed, run, batch.steps.named, unsettled, triage, app.retired).run(plan)
+        unfinished = batch.steps.unfinished
+        outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).run(plan)
         outcome.failed[:0] = batch.failed
-        finishing = Finishing(app, timed, engine, run, triage, unsettled)
+        finishing = Finishing(app, timed, engine, run, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)
     return _reported(batch, outcome, triage)
 
@@ -96,7 +96,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
 
     ``last``: what a replay postpones is finished too.
     """
-    outcome, unsettled = Outcome(), finishing.unsettled
+    outcome, unfinished = Outcome(), finishing.unfinished
     waiting: dict[Derivation, list[Deferred]] = {}
     for each in deferred:
         waiting.setdefault(derivation(each.route), []).append(each)
@@ -105,10 +105,10 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     for kind in (kind for kind in kinds if kind.contributes):
         own = [work for work in heard if work.route.kind is kind]
         found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=own))
-        unsettled.fail(found.failed)
+        unfinished.fail(found.failed)
         found.failed = [failed for failed in map(finishing.triage, found.failed) if failed is not None]
         outcome += found
-    forget_left(finishing.engine, unsettled)
+    forget_left(finishing.engine, unfinished)
     for kind in (kind for kind in kinds if not kind.contributes):
         if kind.finishes_last and finishing.run.postponed is not None and not last:
             finishing.run.postponed += waiting[kind]

@@ -7,7 +7,7 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.commit.recompute import NamedRows, Unsettled
+from streamfold.commit.recompute import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
@@ -37,7 +37,7 @@ class Steps:
     fails: Callable[[Change, Route, Exception], bool]
     failed: list[Failed]
     done: list[Change]  # takes the changes that the state holds already
-    unsettled: Unsettled = field(default_factory=Unsettled)
+    unfinished: Unfinished = field(default_factory=Unfinished)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def units(self) -> list[Unit]:
@@ -122,8 +122,8 @@ class Steps:
             planned = self._unit(work, group, steps, found)
             units += planned
             routes = tuple(step.route for step in steps)
-            self.unsettled.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
-            self.unsettled.note_found(key, work.item, routes, found)
+            self.unfinished.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
+            self.unfinished.note_found(key, work.item, routes, found)
             if not planned:
                 self.done += work.changes
         return units

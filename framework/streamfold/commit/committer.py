@@ -22,7 +22,7 @@ from streamfold.commit.plan import (
     without,
     without_row,
 )
-from streamfold.commit.recompute import NamedRows, Unsettled, settle
+from streamfold.commit.recompute import NamedRows, Unfinished, recompute
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.commit.sending import SENDS_MAX, by_table, is_throttled
 from streamfold.engines import Engine
@@ -73,7 +73,7 @@ class Attempt(NamedTuple):
 
 class Committer:
     """Carries out one plan on one engine. ``named`` gives the rows that a done item may have left unfinished, and
-    ``unsettled`` holds those that are known before.
+    ``unfinished`` holds those that are known before.
 
     Parts of ``retired`` handlers in the ledger go with the last other one.
     ``triage`` is asked about every failure, and returns what is left of it: a record that is parked holds no other.
@@ -84,7 +84,7 @@ class Committer:
         engine: Engine,
         world: Run,
         named: Callable[[Unit, LedgerItem], NamedRows],
-        unsettled: Unsettled,
+        unfinished: Unfinished,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
         retired: Collection[str] = (),
     ) -> None:
@@ -95,7 +95,7 @@ class Committer:
         self.retired = retired
         self.outcome = Outcome()
         self.waiting: deque[Attempt] = deque()
-        self.unsettled = unsettled
+        self.unfinished = unfinished
         self.held: set[HandlerAndItem] = set()
         self.read_ahead = False
         self.fatal: EngineError | None = None
@@ -104,7 +104,7 @@ class Committer:
         self.tried: dict[HandlerAndItem, int] = {}
 
     def run(self, plan: Plan) -> Outcome:
-        """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and settles."""
+        """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and recomputes."""
         self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
         while self.waiting or self.behind:
             if not self.waiting:
@@ -117,7 +117,7 @@ class Committer:
         if self.fatal is not None and not (self.outcome.fresh or self.outcome.done or self.outcome.tallies):
             raise self.fatal  # nothing of the batch was done: what is wrong concerns all of it
         self._remove_empty()
-        self._settle()
+        self._recompute()
         return self.outcome
 
     def _send(self, attempt: Attempt) -> None:
@@ -143,15 +143,15 @@ class Committer:
                 total.written += tally.written
                 total.removed += tally.removed
                 total.unchanged += not (tally.written or tally.removed)
-            self.unsettled.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
+            self.unfinished.touch((effect.key for effect in unit.effects), unit.routes, unit.changes)
             for effect in unit.effects:
                 if isinstance(effect, AddRow):
-                    self.unsettled.add(effect.key, effect.moved, unit.routes, unit.changes)
+                    self.unfinished.add(effect.key, effect.moved, unit.routes, unit.changes)
                     if effect.contributors:
-                        self.unsettled.lower(effect.key, effect.contributors, unit.routes, unit.changes)
+                        self.unfinished.lower(effect.key, effect.contributors, unit.routes, unit.changes)
             if isinstance(unit.guard, LedgerWrite):
                 for part in unit.guard.parts:
-                    self.unsettled.note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left or ""))
+                    self.unfinished.note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left or ""))
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._again(self._found(pages, consistent=True), attempt.rounds)
@@ -321,11 +321,10 @@ class Committer:
     def _planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
         """The unit planned again, or nothing when the ledger already has all of it.
 
-        An earlier attempt may have died before it removed the rows that it left empty, or settled those whose entries
-        it moved: they are looked at again.
+        An earlier attempt may have died before it removed empty rows or recomputed rows: these are finished again.
         """
-        self.unsettled.take(self.named(unit, found), unit.routes, unit.changes)
-        self.unsettled.note_found(unit.guard.key, unit.item, unit.routes, found)
+        self.unfinished.take(self.named(unit, found), unit.routes, unit.changes)
+        self.unfinished.note_found(unit.guard.key, unit.item, unit.routes, found)
         planned = again(unit, found, self.retired)
         if planned is None:
             self._done(unit)
@@ -381,29 +380,29 @@ class Committer:
                 self.outcome.tally(put.route.name).written += 1
 
     def _remove_empty(self) -> None:
-        rows = [key for key, contributors in self.unsettled.lowered.items() if contributors < 0]
+        rows = [key for key, contributors in self.unfinished.lowered.items() if contributors < 0]
         for keys, removed in by_table(rows, self.engine.remove_empty) if rows else ():
             if isinstance(removed, EngineError):
-                self._report(Failed(*cause, removed) for key in keys for cause in self.unsettled.causes[key])
+                self._report(Failed(*cause, removed) for key in keys for cause in self.unfinished.causes[key])
                 continue
             for key in removed:
-                for name in {route.name for _, route in self.unsettled.causes[key]}:
+                for name in {route.name for _, route in self.unfinished.causes[key]}:
                     self.outcome.tally(name).removed += 1
 
-    def _settle(self) -> None:
+    def _recompute(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
         shown: set[RowKey] = set()
-        wrong = settle(self.engine, self.unsettled.moved, self.world, shown)
+        wrong = recompute(self.engine, self.unfinished.moved, self.world, shown)
         for key in shown - self.written:
-            for name in {route.name for _, route in self.unsettled.causes[key]}:
+            for name in {route.name for _, route in self.unfinished.causes[key]}:
                 self.outcome.tally(name).written += 1
-        self.unsettled.wrong = wrong.keys()
-        self._report(Failed(*cause, error) for key, error in wrong.items() for cause in self.unsettled.causes[key])
+        self.unfinished.wrong = wrong.keys()
+        self._report(Failed(*cause, error) for key, error in wrong.items() for cause in self.unfinished.causes[key])
 
     def _report(self, failed: Iterable[Failed]) -> None:
         """Reports what failed after the commit, but for records that are parked."""
         failures = list(failed)
-        self.unsettled.fail(failures)
+        self.unfinished.fail(failures)
         self.outcome.failed += [each for each in map(self.triage, failures) if each is not None]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
@@ -427,7 +426,7 @@ class Committer:
             self.fatal = error
         for unit in units:
             failed = [Failed(change, route, error) for route in unit.routes for change in unit.changes]
-            self.unsettled.fail(failed)
+            self.unfinished.fail(failed)
             left = [each for each in map(self.triage, failed) if each is not None]
             self.outcome.failed += left
             if left and not unit.steps:

@@ -2,11 +2,10 @@
 
 A row's stamp changes in every transaction that moves entries below it. The row is read first, then its entries, and
 what is made of them is written on the condition that the stamp is still the one that was read: what another process
-moves in between refuses the write, and it is made again. So a row is right once everybody who moved entries has settled
-it, and whoever died before that settles it when the record comes again.
+moves in between refuses the write, and the row is recomputed again. So a row is right once every process that moved
+entries has recomputed it. A process that died before recomputes the row when its record comes again.
 
-Where nothing that moved lies among the entries that count (up to the row's edge), what the row shows stays as it is,
-and neither entries are read nor the row is written.
+If every moved entry sorts beyond the row's cut-off, the row cannot change: entries are not read, the row not written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +31,8 @@ from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import (
     LeftBehind,
     Moved,
+    RecomputedRow,
     RowKey,
-    SettleRow,
     StateKey,
     all_moved,
 )
@@ -97,12 +96,12 @@ class NamedRows:
             self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
 
-class Unsettled:
+class Unfinished:
     """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it.
 
     ``moved``: entries that moved, by row. ``lowered``: by how much a row's count of contributors changed on balance.
     ``state_rows``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
-    ``left``: what the ledger says was left behind, by item and handler; ``unfinished``: of whom something failed.
+    ``left``: what the ledger says was left behind, by item and handler; ``failed``: of whom something failed.
     """
 
     def __init__(self) -> None:
@@ -111,7 +110,7 @@ class Unsettled:
         self.causes: dict[RowKey, list[Cause]] = {}
         self.state_rows: dict[RowKey, list[Cause]] = {}
         self.left: dict[ItemAndHandler, LeftBehind] = {}
-        self.unfinished: set[ItemAndHandler] = set()
+        self.failed: set[ItemAndHandler] = set()
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
 
     def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
@@ -152,13 +151,13 @@ class Unsettled:
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes of whom something failed, before it is decided what becomes of the records."""
-        self.unfinished.update((change.item, route.name) for change, route, _ in failed)
+        self.failed.update((change.item, route.name) for change, route, _ in failed)
 
     def finished(self) -> dict[StateKey, dict[str, str]]:
         """What was left behind and is done with: of each ledger item, by handler."""
         found: dict[StateKey, dict[str, str]] = {}
         for place, left in self.left.items():
-            if place not in self.unfinished:
+            if place not in self.failed:
                 found.setdefault(left.key, {})[left.handler] = left.text
         return found
 
@@ -171,12 +170,12 @@ ItemAndHandler = tuple[ItemKey, str]
 """An item and a handler."""
 
 
-def forget_left(engine: Engine, unsettled: Unsettled) -> None:
+def forget_left(engine: Engine, unfinished: Unfinished) -> None:
     """Takes away what the ledger kept of rows that are finished now.
 
     What the store does not take away now is finished once more when the item comes again, which changes nothing.
     """
-    if finished := unsettled.finished():
+    if finished := unfinished.finished():
         with suppress(EngineError):
             engine.forget(finished)
 
@@ -189,10 +188,10 @@ class Shows(NamedTuple):
     places: tuple[str, ...] = ()
 
 
-def settle(
+def recompute(
     engine: Engine, touched: Touched, deadline: Deadline, written: set[RowKey] | None = None
 ) -> dict[RowKey, Exception]:
-    """Settles rows whose entries moved; returns those for which that failed. ``written`` takes those that changed."""
+    """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
     left, written = touched, set() if written is None else written
     try:
@@ -215,7 +214,7 @@ def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], wr
     again: dict[RowKey, tuple[Moved, ...]] = {}
     for number, (key, moved) in enumerate(touched.items()):
         try:
-            if key in rows and not _settled(engine, key, rows[key], moved, written):
+            if key in rows and not _recomputed(engine, key, rows[key], moved, written):
                 again[key] = moved
         except TableThrottled:
             return again | dict(islice(touched.items(), number, None))
@@ -224,7 +223,7 @@ def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], wr
     return again
 
 
-def _settled(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved], written: set[RowKey]) -> bool:
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved], written: set[RowKey]) -> bool:
     """Whether the row shows what its entries say; False where another process moved them meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
@@ -236,7 +235,7 @@ def _settled(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]
     gone = tuple(name for name in removed if name in row and name not in values)
     if not differing and not gone:
         return True
-    refused = engine.transact([SettleRow(key, row[STAMP], differing, gone)], 0)
+    refused = engine.transact([RecomputedRow(key, row[STAMP], differing, gone)], 0)
     if refused is None:
         written.add(key)
         return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred, KeyedPut, Unit
-from streamfold.commit.recompute import NamedRows, Unsettled
+from streamfold.commit.recompute import NamedRows, Unfinished
 from streamfold.engines import Engine
 from streamfold.errors import Unprocessable
 from streamfold.ledger.contribution import Contribution
@@ -65,7 +65,7 @@ class Finishing:
     store: Engine  # the same without a deadline, for notes of what was done already
     run: Run
     triage: Callable[[Failed], Failed | None]  # what is left to report of a failure; None where the record was parked
-    unsettled: Unsettled = field(default_factory=Unsettled)  # the rows that the commit moved, with their causes
+    unfinished: Unfinished = field(default_factory=Unfinished)  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
 
 

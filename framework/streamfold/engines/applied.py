@@ -6,7 +6,15 @@ Rows come and go as DynamoDB attribute values, state items as plain values. What
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.engines.conditions import ledger_holds, plus, revision_holds, row_is_older, settled, settles, takes
+from streamfold.engines.conditions import (
+    ledger_holds,
+    plus,
+    recomputed,
+    recomputes,
+    revision_holds,
+    row_is_older,
+    takes,
+)
 from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
@@ -23,10 +31,10 @@ from streamfold.writes.guarded import (
     PutRow,
     PutState,
     Reason,
+    RecomputedRow,
     Refused,
     RowKey,
     RowWrite,
-    SettleRow,
     StateKey,
     StateWrite,
     SwapState,
@@ -98,7 +106,7 @@ def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateIte
 
 
 def row_after(
-    write: RowWrite | SettleRow, before: Attributes | None, table: Table, expires_at: int
+    write: RowWrite | RecomputedRow, before: Attributes | None, table: Table, expires_at: int
 ) -> Attributes | Reason | None:
     """The row after a write; None where there is none then. Raises ``HandlerError`` for what cannot be stored."""
     match write:
@@ -106,8 +114,8 @@ def row_after(
             return _add(write, before, table)
         case GuardedPut():
             return _guarded_put(write, before, table, expires_at)
-        case SettleRow():
-            return _settle(write, before)
+        case RecomputedRow():
+            return _recompute(write, before)
     return _put_or_delete(write, before, table)
 
 
@@ -163,10 +171,10 @@ def _add(write: AddRow, before: Attributes | None, table: Table) -> Attributes |
     return row
 
 
-def _settle(write: SettleRow, before: Attributes | None) -> Attributes | Reason:
-    if before is None or not settles(write, before):
+def _recompute(write: RecomputedRow, before: Attributes | None) -> Attributes | Reason:
+    if before is None or not recomputes(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
-    return settled(write, before)
+    return recomputed(write, before)
 
 
 def _put_or_delete(write: PutRow | DeleteRow, before: Attributes | None, table: Table) -> Attributes | Reason | None:

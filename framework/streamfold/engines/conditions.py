@@ -5,7 +5,7 @@ from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
 from streamfold.records.values import WIDE, Number, decode_number, encode
-from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, SettleRow
+from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, RecomputedRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -38,12 +38,12 @@ def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
     return row is not None and CONTRIBUTORS in row and decode_number(row[CONTRIBUTORS]["N"]) >= write.least
 
 
-def settles(write: SettleRow, row: Mapping[str, Any] | None) -> bool:
+def recomputes(write: RecomputedRow, row: Mapping[str, Any] | None) -> bool:
     """The condition of what a row makes of its entries."""
     return row is not None and row.get(STAMP) == {"S": write.stamp}
 
 
-def settled(write: SettleRow, row: Mapping[str, Any]) -> dict[str, Any]:
+def recomputed(write: RecomputedRow, row: Mapping[str, Any]) -> dict[str, Any]:
     """The row, in DynamoDB's attribute values, with what it makes of its entries."""
     left = {name: value for name, value in row.items() if name not in write.removed}
     return {**left, **encode(write.values)["M"]}

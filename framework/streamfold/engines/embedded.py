@@ -52,10 +52,10 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     PutRow,
     Reason,
+    RecomputedRow,
     Refused,
     RowKey,
     RowWrite,
-    SettleRow,
     SourceWrite,
     StateKey,
     StateWrite,
@@ -280,7 +280,7 @@ class EmbeddedEngine:
             self._stream.add(change)
         return None
 
-    def _depends(self, write: RowWrite | SettleRow) -> bool:
+    def _depends(self, write: RowWrite | RecomputedRow) -> bool:
         """Whether what was stored matters to a write, or to the record of it."""
         whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
         return not whole or self._is_wanted(write.key)

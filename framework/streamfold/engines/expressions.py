@@ -19,8 +19,8 @@ from streamfold.writes.guarded import (
     LedgerWrite,
     PutRow,
     PutState,
+    RecomputedRow,
     RowKey,
-    SettleRow,
     StateKey,
     StateWrite,
     SwapState,
@@ -79,8 +79,8 @@ class Requests:
                 return {"Delete": self._delete(write)}
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
-            case SettleRow():
-                return {"Update": self._settle(write)}
+            case RecomputedRow():
+                return {"Update": self._recompute(write)}
             case AbsentSource():
                 return {"ConditionCheck": self._absent(write)}
             case DeleteSource():
@@ -217,7 +217,7 @@ class Requests:
             **use.arguments(),
         }
 
-    def _settle(self, write: SettleRow) -> dict[str, Any]:
+    def _recompute(self, write: RecomputedRow) -> dict[str, Any]:
         use = Expression()
         return {
             "TableName": self.real_name(write.key[0]),

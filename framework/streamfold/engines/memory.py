@@ -47,10 +47,10 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     PutRow,
     Reason,
+    RecomputedRow,
     Refused,
     RowKey,
     RowWrite,
-    SettleRow,
     SourceWrite,
     StateKey,
     StateWrite,
@@ -220,7 +220,7 @@ class MemoryEngine:
         done[write.key] = after
         return None
 
-    def _after(self, write: StateWrite | RowWrite | SettleRow, expires_at: int) -> dict[str, Any] | Reason | None:
+    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
         if isinstance(write, StateWrite):
             return state_after(write, self.state.get(write.key), expires_at)
         return row_after(write, self.rows.get(write.key), self.tables[write.key[0]], expires_at)

@@ -16,7 +16,7 @@ from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.plan import without_row
-from streamfold.commit.recompute import NamedRows, settle
+from streamfold.commit.recompute import NamedRows, recompute
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
@@ -162,7 +162,7 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in settle(self.timed, named.moved, self.world).values():
+                for error in recompute(self.timed, named.moved, self.world).values():
                     raise error
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 done = self._finished(done, work.route, after, named)
@@ -238,7 +238,7 @@ def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
 
 
 def _named(application: str, work: RepairWork, changes: Iterable[Change], forms: Forms) -> NamedRows:
-    """The rows that the images of records name: an attempt that died may have left them empty or unsettled."""
+    """The rows that the images of records name: an attempt that died may have left them empty or unfinished."""
     named = NamedRows()
     for change in changes:
         for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):

@@ -183,7 +183,7 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         gone = {*plain, PLAIN_ENTRY} if plain else ()
         old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
         places = moved(mark, row.key, old, _ordered(after, row.key))
-        # What somebody settles meanwhile must not land on a plain attribute that was made of entries before.
+        # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
             row = row._replace(stamp=mark.stamp, moved=places)
         found.append(row)
@@ -276,7 +276,8 @@ def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
 def _removed(was: RowPart, now: RowPart, plain: Mapping[str, Any]) -> tuple[str, ...]:
     """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
-    for name in plain:  # also those that were not ordered: a row that the item left, and nobody settled, still says so
+    # Also of attributes that were not ordered: a row that the item left, and nobody recomputed, still says so.
+    for name in plain:
         gone += [EDGE + name, PLACES + name]
     if plain and PLAIN_ENTRY in was.ordered:
         gone += [EDGE + PLAIN_ENTRY, PLACES + PLAIN_ENTRY]

@@ -1,7 +1,7 @@
 """Aggregates without an inverse: what a row makes of the values of its sources, in their order.
 
 A new one is a class here and a line of ``FORMS``. A source contributes an *entry*, a state item of its own below its
-row, sorted by the text of its value; ``settle`` reads those entries that count and writes what the row makes of them.
+row, sorted by the text of its value. ``recompute`` reads the entries that count and writes the row's aggregate.
 So a removed extreme leaves no trace, and what follows it is read, not searched for.
 
 What each of them costs, beside the row itself: two write units for an entry that comes or goes, four for one that

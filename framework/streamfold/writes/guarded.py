@@ -204,7 +204,7 @@ class DeleteState:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleRow:
+class RecomputedRow:
     """Writes what a row makes of its entries, only while the row has the stamp under which they were read."""
 
     key: RowKey
@@ -261,7 +261,7 @@ class DeleteSource:
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | SwapState
-GuardedWrite = StateWrite | RowWrite | SettleRow | SourceWrite
+GuardedWrite = StateWrite | RowWrite | RecomputedRow | SourceWrite
 
 
 class Reason(NamedTuple):

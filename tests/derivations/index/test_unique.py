@@ -203,7 +203,7 @@ def test_one_that_leaves_others_in_conflict_is_not_counted():
     assert not users.report.counts.get("conflicts", {})
 
 
-def test_a_row_that_could_not_be_settled_is_told_when_the_record_comes_again():
+def test_a_row_that_could_not_be_recomputed_is_told_when_the_record_comes_again():
     users = Users()
     users.deliver(users.put("0"))
     one = users.put("1")

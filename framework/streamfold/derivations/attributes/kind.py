@@ -89,7 +89,7 @@ class Attributes(Contributing):
         """Copies derived attributes onto the items that bear them."""
         del deferred
         upkeep = Upkeep(finishing.application)
-        upkeep.moved(finishing.unsettled.state_rows)
+        upkeep.moved(finishing.unfinished.state_rows)
         upkeep.changed(finishing.heard)
         return Outcome(failed=upkeep.run(finishing.engine, finishing.run))
 

@@ -1,4 +1,4 @@
-"""Items that claim a unique row which another item claims too, told after the rows are settled."""
+"""Items that claim a unique row which another item claims too, told after the rows are recomputed."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -12,21 +12,21 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.writes.guarded import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.commit.recompute import Cause, Unsettled
+    from streamfold.commit.recompute import Cause, Unfinished
     from streamfold.routes.route import Route
 
 
-def conflicts(engine: Engine, unsettled: "Unsettled") -> Iterator[Failed]:
+def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
     """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
 
     The set of claimants is looked at, not the record: one that comes again is told again, one whose item has left is
     not. Where the store does not answer, the changes come with that.
     """
-    for row, moved in unsettled.moved.items():
-        for each in moved if row not in unsettled.wrong else ():
+    for row, moved in unfinished.moved.items():
+        for each in moved if row not in unfinished.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
-            claims = _claims(row, each, unsettled.causes[row])
+            claims = _claims(row, each, unfinished.causes[row])
             try:
                 met = _met(engine, each, claims)
             except EngineError as error:

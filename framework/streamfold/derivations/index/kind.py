@@ -80,7 +80,7 @@ class Index(Contributing):
         """Tells of items that claim a row beside another; those of an index that parks conflicts are failures."""
         del deferred
         outcome = Outcome()
-        for each in conflicts(finishing.engine, finishing.unsettled):
+        for each in conflicts(finishing.engine, finishing.unfinished):
             is_conflict, unique = isinstance(each.error, Unprocessable), unique_of(each.route)
             if is_conflict:
                 outcome.count(CONFLICTS, each.route.name)

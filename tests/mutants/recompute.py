@@ -1,11 +1,11 @@
-"""Mutants of entries and of settling: what is stamped, what is looked at, in which order, and what is kept."""
+"""Mutants of entries and of recomputing: what is stamped, what is looked at, in which order, and what is kept."""
 
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 from streamfold.commit import committer as commit
-from streamfold.commit import recompute as settling
+from streamfold.commit import recompute as recomputing
 from streamfold.commit.committer import Committer
 from streamfold.commit.recompute import NamedRows
 from streamfold.ledger import contribution
@@ -17,18 +17,18 @@ TESTS = "tests/commit/test_recompute.py::"
 
 
 @mutant(
-    "a row is settled whatever its stamp",
+    "a row is recomputed whatever its stamp",
     None,
     tests=TESTS + "test_what_is_put_while_a_greater_value_leaves_is_never_lost",
 )
 def _() -> Iterator[None]:
-    with on_engines("settles", lambda _: lambda write, row: row is not None):
+    with on_engines("recomputes", lambda _: lambda write, row: row is not None):
         yield
 
 
-@mutant("rows are not settled", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
+@mutant("rows are not recomputed", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
 def _() -> Iterator[None]:
-    with patch.object(commit, "settle", lambda *_: {}):
+    with patch.object(commit, "recompute", lambda *_: {}):
         yield
 
 
@@ -38,31 +38,31 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_a_removed_extreme_leaves_no_trace",
 )
 def _() -> Iterator[None]:
-    concerns = settling._concerns
+    concerns = recomputing._concerns
 
     def seldom(row: Any, moved: Any) -> bool:
         return concerns(row, moved) and "_sf_e_best" not in row
 
-    with patch.object(settling, "_concerns", seldom):
+    with patch.object(recomputing, "_concerns", seldom):
         yield
 
 
 @mutant(
-    "rows are settled before the empty ones are removed",
+    "rows are recomputed before the empty ones are removed",
     None,
     tests=TESTS + "test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_before",
 )
 def _() -> Iterator[None]:
-    settle, remove = Committer._settle, Committer._remove_empty
+    recompute, remove = Committer._recompute, Committer._remove_empty
 
     def only_with_sources(engine: Any, touched: Any, pause: Any, *more: Any) -> Any:
         rows = engine.read_rows(touched)
-        return settling.settle(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause, *more)
+        return recomputing.recompute(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause, *more)
 
     with (
-        patch.object(Committer, "_remove_empty", settle),
-        patch.object(Committer, "_settle", remove),
-        patch.object(commit, "settle", only_with_sources),
+        patch.object(Committer, "_remove_empty", recompute),
+        patch.object(Committer, "_recompute", remove),
+        patch.object(commit, "recompute", only_with_sources),
     ):
         yield
 
@@ -70,7 +70,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what a step took away is not kept for those who come after it",
     None,
-    tests=TESTS + "test_what_a_process_that_died_left_is_settled_when_the_record_comes_again",
+    tests=TESTS + "test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again",
 )
 def _() -> Iterator[None]:
     with patch.object(ledger, "left_text", lambda *_: None):
@@ -78,11 +78,11 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "rows of a record that comes again are not settled",
+    "rows of a record that comes again are not recomputed",
     None,
     tests=(
-        TESTS + "test_what_a_process_that_died_left_is_settled_when_the_record_comes_again",
-        TESTS + "test_what_the_store_does_not_answer_is_reported_and_settled_when_the_record_comes_again",
+        TESTS + "test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again",
+        TESTS + "test_what_the_store_does_not_answer_is_reported_and_recomputed_when_the_record_comes_again",
     ),
 )
 def _() -> Iterator[None]:
