@@ -76,17 +76,17 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        world = Run(self.settings, outside=True, warn=self._warn, warned=self.warned, context=context)
-        world.parking, world.opened, world.learned = self.parking, self.opened, self.learned
+        run = Run(self.settings, outside=True, warn=self._warn, warned=self.warned, context=context)
+        run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
         if context is not None:
-            world.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+            run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine or self._engine()
-        engine.deadline = world
-        if not world.enough_time():
-            world.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
+        engine.deadline = run
+        if not run.enough_time():
+            run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
-            report = process_changes(self.app, changes, engine, world, self.origins.sources)
+            report = process_changes(self.app, changes, engine, run, self.origins.sources)
         except ManifestError:  # what was learnt from records that are not taken says nothing about others
             self.origins = self._new_origins()
             raise

@@ -70,11 +70,11 @@ def app(*sources, name="total", kind="view", retired=(), more=(), **options):
 def check(application, state, *, sources=(), write=True, clock=NOON, warn=lambda _: None, known=None, **settings):
     """Holds an application against a state, as at the start of a process; ``sources`` are source kinds by table."""
     seen = {name: told if isinstance(told, Seen) else Seen(told) for name, told in dict(sources).items()}
-    world = Run(Settings(**settings), clock=lambda: clock, warn=warn)
+    run = Run(Settings(**settings), clock=lambda: clock, warn=warn)
     if known is not None:
-        world.learned = known
-    check_manifest(application, state, world, knowledge(world, application, state), seen, write=write)
-    return world.learned
+        run.learned = known
+    check_manifest(application, state, run, knowledge(run, application, state), seen, write=write)
+    return run.learned
 
 
 def state_of(application):
@@ -310,8 +310,8 @@ def view_of(*names, into=TOTAL, source=SOURCE, **options):
 
 
 def run(application, engine, *records, clock=NOON, warn=lambda _: None, **settings):
-    world = Run(Settings(**settings), clock=lambda: clock, warn=warn, learned=LEARNED)
-    return [str(failure.error) for failure in process_event(application, list(records), engine, world).failures]
+    run = Run(Settings(**settings), clock=lambda: clock, warn=warn, learned=LEARNED)
+    return [str(failure.error) for failure in process_event(application, list(records), engine, run).failures]
 
 
 def new_engine(application):

@@ -69,8 +69,8 @@ LEARNED = WeakKeyDictionary()
 """What a process that goes on from batch to batch knows of its engines."""
 
 
-def process(app, engine, *records, **world):
-    return process_event(app, list(records), engine, Run(**{"settings": Settings(), "learned": LEARNED, **world}))
+def process(app, engine, *records, **run):
+    return process_event(app, list(records), engine, Run(**{"settings": Settings(), "learned": LEARNED, **run}))
 
 
 def failed(report):
@@ -449,10 +449,10 @@ def test_handler_is_warned_about_a_near_miss_once(source):
         yield Row(orders=Count())
 
     app, warnings = App("shop", routers=[router]), []
-    world = Run(Settings(), warn=warnings.append)
+    run = Run(Settings(), warn=warnings.append)
 
     for _ in range(2):
-        process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), world)
+        process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), run)
 
     (warning,) = map(plain, warnings)
     assert "Item ORDER#12 / METADATA fits" in warning
@@ -469,9 +469,9 @@ def test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own(source)
         yield Row(sku=sku, lines=Count())
 
     app = App("shop", routers=[router])
-    engine, world = new_engine(app), Run(Settings(), warn=warnings.append)
+    engine, run = new_engine(app), Run(Settings(), warn=warnings.append)
 
-    process_event(app, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")], engine, world)
+    process_event(app, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")], engine, run)
 
     assert [key[1] for key in stored(app, engine)] == ["SKU#a", "SKU#none"]
     assert warnings == []

@@ -84,6 +84,6 @@ def parse_and_keep(text: list[bytes]) -> None:
 def replay(app: App, path: Path) -> None:
     engine = open_memory(app)
     settings = Settings()
-    world = Run(settings, actions=EMBEDDED_ACTIONS)
+    run = Run(settings, actions=EMBEDDED_ACTIONS)
     origins = Origins(app.source_tables, settings)
-    Replay(app, engine, world, origins).run(RecordedFiles([str(path)]))
+    Replay(app, engine, run, origins).process(RecordedFiles([str(path)]))

@@ -81,15 +81,15 @@ class Games:
         return self.source.remove("GAME#a", f"PLAY#{play}")
 
     def deliver(self, *records):
-        world = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
-        return process_event(self.app, list(records), self, world).failures
+        run = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
+        return process_event(self.app, list(records), self, run).failures
 
     def row(self):
         return stored(self.app, self.engine).get(BEST)
 
     def repair(self, play):
-        world = Run(Settings(), pause=lambda seconds: None)
-        return Repair(self.app, self, world).item(("main", "GAME#a", f"PLAY#{play}"))
+        run = Run(Settings(), pause=lambda seconds: None)
+        return Repair(self.app, self, run).item(("main", "GAME#a", f"PLAY#{play}"))
 
     def __getattr__(self, name):
         method = getattr(self.engine, name)

@@ -63,8 +63,8 @@ class Shop:
         return self.source.put("ORDER#1", "LINE#a", **attributes)
 
     def deliver(self, app, *records, warn=lambda _: None):
-        world = Run(Settings(older_code=True), pause=lambda seconds: None, warn=warn)
-        return process_event(app, list(records), self.store, world).failures
+        run = Run(Settings(older_code=True), pause=lambda seconds: None, warn=warn)
+        return process_event(app, list(records), self.store, run).failures
 
     def row(self, key=ROW):
         row = self.store.rows.get(key)

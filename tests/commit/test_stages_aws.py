@@ -85,9 +85,9 @@ class Shop:
         self.engine.put_sources([(("main", *key), None, "v2")])
 
     def deliver(self, *records):
-        world = Run(Settings(), outside=True, pause=self.pause, seconds_left=lambda: self.left)
-        world.opened = {"s3://kept/archive": self}
-        self.report = process_event(self.app, list(records), self, world)
+        run = Run(Settings(), outside=True, pause=self.pause, seconds_left=lambda: self.left)
+        run.opened = {"s3://kept/archive": self}
+        self.report = process_event(self.app, list(records), self, run)
         return {failure.handler: failure.error for failure in self.report.failures}
 
     def pause(self, seconds):
@@ -309,7 +309,7 @@ class Clock:
         self.slept.append(seconds)
         self.left -= seconds
 
-    def world(self, **settings):
+    def run(self, **settings):
         return Run(Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
 
 
@@ -346,7 +346,7 @@ def play(app, engine, clock, records):
             for number, each in enumerate(records)
         ]
     )
-    return process_event(app, records, engine, clock.world())
+    return process_event(app, records, engine, clock.run())
 
 
 def test_rows_that_others_keep_changing_are_recomputed_while_there_is_time_and_not_longer():
@@ -381,16 +381,16 @@ def test_a_copy_in_contention_leaves_the_others_of_its_table_to_be_tried():
 def test_a_repair_begins_nothing_when_its_time_is_over():
     app, clock = one(ordered), Clock(left=1.0)
     engine = Busy(app.tables.values())
-    (repaired,) = Repair(app, engine, clock.world()).item(("main", "ORDER#1", "METADATA"))
+    (repaired,) = Repair(app, engine, clock.run()).item(("main", "ORDER#1", "METADATA"))
     assert isinstance(repaired.error, NotStarted)
 
 
 def test_a_pause_never_outlasts_the_time():
     clock = Clock(left=7.0)
-    world = clock.world(stop_seconds=5)
-    world.wait(1.5)
+    run = clock.run(stop_seconds=5)
+    run.wait(1.5)
     with pytest.raises(NotStarted):
-        world.wait(0.5)
+        run.wait(0.5)
     assert clock.slept == [1.5]
 
 
@@ -399,8 +399,8 @@ def test_rows_that_only_recomputing_changed_are_counted():
     app = one(lambda router: of_city(router, Max))
     engine = MemoryEngine(app.tables.values())
     with patch.object(engine, "read_rows", side_effect=EngineUnavailable("busy")):
-        process_event(app, records, engine, clock.world())
-    again = process_event(app, records, engine, clock.world())
+        process_event(app, records, engine, clock.run())
+    again = process_event(app, records, engine, clock.run())
     assert stored(app, engine)["main", "LARGEST#a", "ORDER"] == {"total": 2}
     assert (again.tallies["edge"].written, again.known) == (1, 2)
 
@@ -415,6 +415,6 @@ def test_a_record_that_failed_is_not_told_as_one_that_the_state_holds():
     clock = Clock(left=900.0)
     app = one(ordered)
     engine = Busy(app.tables.values())
-    process_event(app, orders(2), engine, clock.world())
-    again = process_event(app, orders(2), engine, clock.world())
+    process_event(app, orders(2), engine, clock.run())
+    again = process_event(app, orders(2), engine, clock.run())
     assert (len(again.failures), again.known) == (2, 0)

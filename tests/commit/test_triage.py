@@ -68,9 +68,9 @@ class Shop:
         return self.source.put(order, "ITEM#a", price=price)
 
     def deliver(self, *records, parking=True, **settings):
-        world = Run(Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
-        world.parking = self.place if parking else None
-        self.report = process_event(self.app, list(records), self.engine, world)
+        run = Run(Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
+        run.parking = self.place if parking else None
+        self.report = process_event(self.app, list(records), self.engine, run)
         return {failure.handler: failure.error for failure in self.report.failures}
 
     def parked(self):
@@ -238,8 +238,8 @@ class Handover:
         self.given_up, self.taken = source.put("A#1", "X", shown=False), source.put("B#1", "X", shown=True)
 
     def deliver(self, *records):
-        world = Run(Settings(), parking=self.place)
-        return [failure.item for failure in process_event(self.app, list(records), self.engine, world).failures]
+        run = Run(Settings(), parking=self.place)
+        return [failure.item for failure in process_event(self.app, list(records), self.engine, run).failures]
 
     def row(self):
         return stored(self.app, self.engine)["main", "ROW#1", "X"]["of"]
@@ -320,10 +320,10 @@ def test_record_that_cannot_be_parked_holds_the_later_changes_of_its_item():
 def test_dry_run_parks_nothing():
     shop = Shop(on_error="park")
     shop.errors[13] = LookupError("no price")
-    world = Run(Settings())
-    world.parking = shop.place
-    changes, _ = read_changes([shop.put(13)], Origins(shop.app.source_tables, world.settings))
-    _, report = plan_changes(shop.app, changes, shop.engine, world)
+    run = Run(Settings())
+    run.parking = shop.place
+    changes, _ = read_changes([shop.put(13)], Origins(shop.app.source_tables, run.settings))
+    _, report = plan_changes(shop.app, changes, shop.engine, run)
     assert {failure.handler for failure in report.failures} == set(BOTH)
     assert shop.parked() == []
 

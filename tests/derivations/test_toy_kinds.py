@@ -49,10 +49,10 @@ def engine(app):
     return MemoryEngine(app.tables.values())
 
 
-def put(app, engine, *changes, **world):
+def put(app, engine, *changes, **run):
     """Processes changes as a replay does that keeps the items."""
     engine.put_sources(newest_sources(changes))
-    return process_event(app, [each.record for each in changes], engine, Run(Settings(), **world))
+    return process_event(app, [each.record for each in changes], engine, Run(Settings(), **run))
 
 
 BEFORE = item("ORDER#1", "METADATA", status="new", total=7)

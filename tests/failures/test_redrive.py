@@ -81,7 +81,7 @@ class Shop:
         self.app = make_app(self.mails)
         self.engine = EmbeddedEngine(self.app.tables.values())
         self.source = source
-        self.world = Run(Settings(), pause=lambda seconds: None)
+        self.run = Run(Settings(), pause=lambda seconds: None)
         self.origins = Origins(self.app.source_tables, Settings())
         self.stream = []
 
@@ -94,24 +94,24 @@ class Shop:
 
     def deliver(self, *records):
         changes = [self.origins.change(record) for record in records]
-        return process_changes(self.app, changes, self.engine, self.world).failures
+        return process_changes(self.app, changes, self.engine, self.run).failures
 
-    def redrive(self, document, *, dry_run=False, engine=None, origins=None, **world):
+    def redrive(self, document, *, dry_run=False, engine=None, origins=None, **run):
         """What became of each handler: ``{handler: (what, written, removed)}``."""
-        return {each.handler: each[1:2] + each[5:7] for each in self.told(document, dry_run, engine, origins, **world)}
+        return {each.handler: each[1:2] + each[5:7] for each in self.told(document, dry_run, engine, origins, **run)}
 
-    def told(self, document, dry_run=False, engine=None, origins=None, **world):  # noqa: FBT002
-        world = replace(self.world, **world)
+    def told(self, document, dry_run=False, engine=None, origins=None, **run):  # noqa: FBT002
+        run = replace(self.run, **run)
         redrive = Redrive(
             self.app,
             engine or self.engine,
-            world,
+            run,
             origins or self.origins,
             self.fetch,
             dry_run,
             self.engine.put_sources,
         )
-        return list(redrive.run(Waiting("here", document)))
+        return list(redrive.process(Waiting("here", document)))
 
     def why(self, document, **options):
         (told,) = self.told(document, **options)
@@ -212,14 +212,14 @@ def test_a_late_copy_overwrites_no_newer_one(source):
     router = Router()
     router.copy(ORDER, to=Table("copies"), name="copy")
     app = App("shop", routers=[router])
-    engine, world, origins = (
+    engine, run, origins = (
         EmbeddedEngine(app.tables.values()),
         Run(Settings()),
         Origins(app.source_tables, Settings()),
     )
     old, new = source.put("ORDER#1", price=5), source.put("ORDER#1", price=7)
-    redrive = Redrive(app, engine, world, origins, fetch=None, put_sources=engine.put_sources)
-    told = [each for record in (new, old) for each in redrive.run(Waiting("here", lambda_document(record)))]
+    redrive = Redrive(app, engine, run, origins, fetch=None, put_sources=engine.put_sources)
+    told = [each for record in (new, old) for each in redrive.process(Waiting("here", lambda_document(record)))]
     assert [(each.what, each.written) for each in told] == [("applied", 1), ("stale", 0)]
     assert [row["price"] for row in engine.items(app.tables["copies"])] == [{"N": "7"}]
 
@@ -233,7 +233,7 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
     for change in map(origins.change, written):
         engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
     redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
-    (told,) = redrive.run(Waiting("here", lambda_document(written[2])))
+    (told,) = redrive.process(Waiting("here", lambda_document(written[2])))
     assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
     assert len(list(engine.items(app.tables["main"]))) == 2
 
@@ -243,14 +243,14 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
     router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")], name="cascade")
     router.archive(ORDER, to=f"file:{tmp_path}", name="archive")
     app = App("shop", routers=[router])
-    engine, world = EmbeddedEngine(app.tables.values()), Run(Settings())
+    engine, run = EmbeddedEngine(app.tables.values()), Run(Settings())
     engine.put_sources(
         [(("main", "ORDER#1", f"LINE#{n}"), encode(item("ORDER#1", f"LINE#{n}"))["M"], "v1") for n in "ab"]
     )
     source.put("ORDER#1")
     document = lambda_document(source.remove("ORDER#1"))
-    redrive = Redrive(app, engine, world, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
-    told = [(each.handler, each.what) for _ in range(2) for each in redrive.run(Waiting("here", document))]
+    redrive = Redrive(app, engine, run, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
+    told = [(each.handler, each.what) for _ in range(2) for each in redrive.process(Waiting("here", document))]
     assert told == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
     assert list(engine.items(app.tables["main"])) == []
     assert [kept.item["PK"] for kept in archived(f"file:{tmp_path}", "archive")] == ["ORDER#1"]
@@ -365,7 +365,7 @@ def test_numbers_of_records_are_read_from_the_stream_and_what_is_gone_is_told(sh
 
 
 def test_what_is_no_document_is_bad(shop):
-    (told,) = Redrive(shop.app, shop.engine, shop.world, shop.origins, shop.fetch).run(Waiting("here", None, "torn"))
+    (told,) = Redrive(shop.app, shop.engine, shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
     assert (told.place, told.what, told.why) == ("here", "bad", "torn")
 
 
@@ -471,7 +471,7 @@ def chained():
 def test_a_record_of_a_derived_row_is_redriven_in_the_state_that_it_comes_from(chained):
     app, engine, origins = chained
     redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
-    (told,) = redrive.run(Waiting("here", parked_chain_record(app, engine)))
+    (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
     assert (told.what, told.written) == ("applied", 1)
     assert stored(app, engine)["main", "BAND#high", "TOTAL"] == {"orders": 1, "total": 180}
 
@@ -487,7 +487,7 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
             return True
 
     redrive = Redrive(app, Elsewhere(), Run(Settings()), origins, fetch=None)
-    (told,) = redrive.run(Waiting("here", parked_chain_record(app, engine)))
+    (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
     assert told.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
 
 
@@ -495,13 +495,13 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
     app, engine, _ = chained
     row = source.put("ORDER#1", "TOTAL", total=180)
     origins = Origins(app.source_tables, Settings())
-    (told,) = Redrive(app, engine, Run(Settings()), origins, fetch=None).run(Waiting("here", lambda_document(row)))
+    (told,) = Redrive(app, engine, Run(Settings()), origins, fetch=None).process(Waiting("here", lambda_document(row)))
     assert (told.what, told.why) == ("unwanted", "It is of a declared target: its rows are made anew by a local state.")
 
 
 def check_late_redrive(history, random):
     late, records = LateRedrive(random), records_of(history)
-    late.run(records)
+    late.process(records)
     rows = stored(late.app, late.engine)
     assert rows == model(late.app, records)
     late.redrive_some(0.7)

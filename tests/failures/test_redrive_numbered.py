@@ -11,7 +11,7 @@ from tests.helpers.numbered import HISTORIES, REDACTING, expected, numbered
 
 def check_redriven(history, random):
     late, records = LateRedrive(random, REDACTING), records_of(history)
-    late.run(records)
+    late.process(records)
     assert numbered(REDACTING, late.engine) == expected(records)
     late.redrive_some(0.7)
     assert numbered(REDACTING, late.engine) == expected(records)

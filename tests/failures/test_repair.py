@@ -51,7 +51,7 @@ class Shop:
         self.before = {}
         self.calls = []
         self.pauses = []
-        self.world = Run(Settings(), pause=self.pauses.append)
+        self.run = Run(Settings(), pause=self.pauses.append)
         check_application(self.app, self, Run(Settings()))
         self.calls.clear()
 
@@ -87,7 +87,7 @@ class Shop:
         return zombie
 
     def repair(self, **options):
-        return Repair(self.app, self, self.world).item(ITEM, **options)
+        return Repair(self.app, self, self.run).item(ITEM, **options)
 
     def rows(self):
         rows = stored(self.app, self.engine)
@@ -244,7 +244,7 @@ def test_step_that_was_planned_again_is_refused_by_a_repair_in_between(shop):
 
     def repaired_before_the_second_try(*_):
         if shop.calls.count("transact") == 2:
-            Repair(shop.app, shop.engine, shop.world).item(ITEM)
+            Repair(shop.app, shop.engine, shop.run).item(ITEM)
 
     shop.before["transact"] = repaired_before_the_second_try
     assert process_event(shop.app, [newest], shop, Run(Settings())).failures == []
@@ -382,7 +382,7 @@ def test_dry_run_says_what_it_would_do_and_writes_nothing(shop):
     shop.deliver(shop.put(group="x", amount=5))
     shop.put(group="y", amount=7)
     rows, ledger = shop.rows(), shop.ledger()
-    dry = Repair(shop.app, shop, shop.world, dry_run=True)
+    dry = Repair(shop.app, shop, shop.run, dry_run=True)
     assert [(each.handler, each.written) for each in dry.item(ITEM)] == [("group_total", 2), ("card", 1), ("tags", 0)]
     assert (shop.rows(), shop.ledger()) == (rows, ledger)
     assert "transact" not in shop.calls

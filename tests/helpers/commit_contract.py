@@ -135,15 +135,15 @@ class Setting:
     def session(self, name, day):
         return self._note(self.source.put(f"SESSION#{name}", day=day))
 
-    def deliver(self, *records, trouble=None, actions=25, **world):
+    def deliver(self, *records, trouble=None, actions=25, **run):
         """Processes the records as one batch, and returns (handler, item) of what failed, once each."""
         self.store.trouble = trouble
         self.store.sent.clear()
         self.store.removals.clear()
         self.pauses.clear()
-        world = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, **world)
+        run = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, **run)
         with patch("random.random", return_value=0.5):  # pauses of the same length at every run
-            self.report = process_event(self.app, list(records), self.store, world)
+            self.report = process_event(self.app, list(records), self.store, run)
         self.store.trouble = None
         return sorted({(failure.handler, failure.item.split(" / ")[0]) for failure in self.report.failures})
 

@@ -49,11 +49,11 @@ class LateRedrive:
     def __init__(self, random, app=everything.app):
         self.app, self.random = app, random
         self.engine = EmbeddedEngine(self.app.tables.values(), wanted=self.app.chains)
-        self.world = Run(Settings())
+        self.run = Run(Settings())
         self.origins = Origins(self.app.source_tables, Settings())
         self.troubled = Troubled(self.engine, random)
         self.redrive = Redrive(
-            self.app, self.troubled, self.world, self.origins, self.fetch, put_sources=self.engine.put_sources
+            self.app, self.troubled, self.run, self.origins, self.fetch, put_sources=self.engine.put_sources
         )
         self.given_up = []
         self.kept = {}
@@ -68,7 +68,7 @@ class LateRedrive:
         names = [route.name for route, _ in self.app.sources(change.item)]
         lost = self.random.choice([[], names, self.random.sample(names, min(1, len(names)))])
         left = frozenset(names) - frozenset(lost)
-        process_changes(self.app, [change], self.engine, replace(self.world, handlers=left))
+        process_changes(self.app, [change], self.engine, replace(self.run, handlers=left))
         if lost:
             self.kept[change.sequence] = record
             self.given_up += self.documents(record, lost if len(lost) < len(names) else None)
@@ -82,11 +82,11 @@ class LateRedrive:
         chosen = [document for document in self.given_up if self.random.random() < share]
         self.random.shuffle(chosen)
         self.troubled.share = trouble
-        told = [each for document in chosen for each in self.redrive.run(Waiting("here", document))]
+        told = [each for document in chosen for each in self.redrive.process(Waiting("here", document))]
         assert trouble or not [each for each in told if each.is_left_over]
-        run_chains(self.app, self.engine, self.world)
+        run_chains(self.app, self.engine, self.run)
 
-    def run(self, records):
+    def process(self, records):
         """Takes the records, some of which are redriven in between, and at last all that were given up."""
         for record in records:
             self.take(record)

@@ -79,8 +79,8 @@ class Shop:
         return self.source.put("ITEM#1", "META", **attributes)
 
     def deliver(self, *records, app=None, **settings):
-        world = Run(Settings(**settings), pause=lambda seconds: None)
-        return process_event(app or self.app, list(records), self.store, world).failures
+        run = Run(Settings(**settings), pause=lambda seconds: None)
+        return process_event(app or self.app, list(records), self.store, run).failures
 
     def die(self, *records, at="remove_empty", after=0, error=None):
         """Delivers records to a process that dies, or to which the store does not answer once."""

@@ -44,8 +44,8 @@ class Shop:
             self.client.put_item(TableName="real-shop", Item=encode(each)["M"])
 
     def play(self, *records, actions=25, **more):
-        world = Run(Settings(chunk_actions=actions), pause=lambda _: None, **more)
-        return process_event(self.app, list(records), self.engine, world)
+        run = Run(Settings(chunk_actions=actions), pause=lambda _: None, **more)
+        return process_event(self.app, list(records), self.engine, run)
 
     def left(self, partition="ORDER#1"):
         return [each["SK"]["S"] for each in self.engine.items(self.app.tables["main"], partition)]

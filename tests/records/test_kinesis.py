@@ -253,11 +253,11 @@ def test_two_changes_of_one_microsecond_are_parked_under_two_names():
         raise Unprocessable("of another currency")
         yield
 
-    app, world = App("shop", routers=[router]), Run(Settings(), parking=Names())
+    app, run = App("shop", routers=[router]), Run(Settings(), parking=Names())
     records = [wrapped(data_of()), wrapped(data_of(new=item("ORDER#1", status="sent")), number="5")]
     for _ in range(2):
-        report = process_event(app, {"Records": records}, MemoryEngine(app.tables.values()), world)
+        report = process_event(app, {"Records": records}, MemoryEngine(app.tables.values()), run)
         assert report.failures == []
-    first, second, *again = world.parking.names
+    first, second, *again = run.parking.names
     assert first != second
     assert again == [first, second]

@@ -37,7 +37,7 @@ def replay(error):
     engine.error = error
     records = [(number, source.put(f"ORDER#{number}")) for number in range(4)]
     replay = Replay(app, engine, Run(Settings()), Origins(app.source_tables, Settings()), batch_records=1)
-    return engine, lambda: replay.run(records)
+    return engine, lambda: replay.process(records)
 
 
 def test_replay_stops_at_the_first_batch_that_nobody_answers():

@@ -30,9 +30,9 @@ class Replayed:
         self.whole_records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         self.records = [record["dynamodb"] for record in self.whole_records]
         self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-        origins, world = Origins(app.source_tables, Settings(), others=app.tables), Run(Settings(**settings))
-        replay = Replay(app, self.engine, world, origins, put_sources=self.engine.put_sources)
-        assert replay.run(RecordedFiles([str(path)])).clean
+        origins, run = Origins(app.source_tables, Settings(), others=app.tables), Run(Settings(**settings))
+        replay = Replay(app, self.engine, run, origins, put_sources=self.engine.put_sources)
+        assert replay.process(RecordedFiles([str(path)])).clean
 
     def images(self, key):
         """Each item's images in their order, None for a removed one."""

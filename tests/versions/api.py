@@ -108,9 +108,9 @@ def marked(image, name):
 
 def deliver(app, engine, records, environment, park=None):
     """Processes records as an invocation does; returns the failures by sequence number. Raises what it raises."""
-    world = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park)
+    run = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park)
     failed = defaultdict(list)
-    for failure in process_event(app, {"Records": records}, engine, world).failures:
+    for failure in process_event(app, {"Records": records}, engine, run).failures:
         failed[failure.sequence].append(f"{failure.handler}: {type(failure.error).__name__}: {failure.error}")
     return failed
 
@@ -119,8 +119,8 @@ def redrive(app, engine, document, environment):
     """Redrives a document; returns what is left of it to do."""
     settings = Settings.from_environment(environment)
     origins = Origins(app.source_tables, settings)
-    run = Redrive(app, engine, Run(settings, pause=lambda _: None), origins, fetch=None)
-    return [f"{each.what}: {each.why}" for each in run.run(Waiting("a bucket", document)) if each.is_left_over]
+    redrive = Redrive(app, engine, Run(settings, pause=lambda _: None), origins, fetch=None)
+    return [f"{each.what}: {each.why}" for each in redrive.process(Waiting("a bucket", document)) if each.is_left_over]
 
 
 class Store:

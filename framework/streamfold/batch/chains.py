@@ -16,7 +16,7 @@ BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
 
 
-def run_chains(app: Application, engine: ChainEngine, world: Run) -> Report:
+def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
     """Processes what the engine's own stream holds until it holds no more.
 
     Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the
@@ -24,10 +24,10 @@ def run_chains(app: Application, engine: ChainEngine, world: Run) -> Report:
     """
     report = Report()
     # The engine names tables as the application does, whatever their real names are elsewhere.
-    origins = Origins(app.tables, replace(world.settings, tables={name: name for name in app.tables}), world.warn)
+    origins = Origins(app.tables, replace(run.settings, tables={name: name for name in app.tables}), run.warn)
     while pending := engine.pending(BATCH_RECORDS_MAX):
         changes = [with_own_version(origins.change(record.record)) for record in pending]
-        batch = process_changes(app, changes, engine, world)
+        batch = process_changes(app, changes, engine, run)
         failed = {failure.sequence for failure in batch.failures}
         merge(report, batch)
         done = [record.sequence for record in pending if str(record.sequence) not in failed]

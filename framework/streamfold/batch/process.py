@@ -1,4 +1,4 @@
-"""The batch loop that joins the rooms: changes are routed, derived, planned and committed. The world is passed in."""
+"""The batch loop that joins the rooms: changes are routed, derived, planned and committed. The run is passed in."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -84,7 +84,7 @@ def process_changes(
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
             plan = batch.plan()
         unfinished = batch.steps.unfinished
-        outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).run(plan)
+        outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(app, timed, engine, run, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)

@@ -189,7 +189,7 @@ class TableChains:
         missing = [name for name in self.tables if not self._has_stream(name)]
         return sorted({reader.name for _, target, reader in chained(self.app.routes) if target.table.name in missing})
 
-    def run(self, engine: Any, world: Run) -> Report:
+    def run(self, engine: Any, run: Run) -> Report:
         """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
 
         A chain may lead from table to table and back: the streams are read in turns.
@@ -198,21 +198,21 @@ class TableChains:
         cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
         delivered = bool(cursors)
         while delivered:
-            world.pause(self.settle_seconds)
+            run.pause(self.settle_seconds)
             delivered = False
             for name, cursor in tuple(cursors.items()):
                 for page in StreamReader(*self.clients, self.tables[name][1]).pages(cursor):
                     cursors[name] = page.cursor
-                    if changes := self._wanted(name, page.records, world):
-                        merge(report, process_changes(self.app, changes, engine, world))
+                    if changes := self._wanted(name, page.records, run):
+                        merge(report, process_changes(self.app, changes, engine, run))
                         delivered = True
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _wanted(self, name: str, records: Iterable[RawRecord], world: Run) -> list[Change]:
+    def _wanted(self, name: str, records: Iterable[RawRecord], run: Run) -> list[Change]:
         """The changes of derived rows that a handler reads; those of other items came from the files."""
         table, real = self.tables[name]
-        origins = Origins({name: table}, world.settings)
+        origins = Origins({name: table}, run.settings)
         origins.adopted = real
         changes = map(origins.change, records)
         return [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)]

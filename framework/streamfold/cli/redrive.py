@@ -140,18 +140,16 @@ def _run(
     waiting = _Waiting(places)
     opened = _open(app, settings, origins, waiting, options, stack)
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
-    world = Run(settings, outside=options.external or None, warn=warn, actions=actions)
+    run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
     dry_run = not options.apply
-    redrive = Redrive(
-        app, opened.engine, world, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources
-    )
+    redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
     told = RedriveTold(dry_run, options.json_output)
     try:
         for place, document in waiting:
             _redrive(redrive, place, document, told)
         if options.apply and opened.chains is not None:
             opened.chains.retry()
-            _note_chains(run_chains(app, opened.chains, world), told)
+            _note_chains(run_chains(app, opened.chains, run), told)
     except BaseException:
         if told.outcomes:
             told.print_all()
@@ -163,7 +161,7 @@ def _run(
 def _redrive(redrive: Redrive, place: WaitingPlace, document: Waiting, told: RedriveTold) -> None:
     """Redrives a document; a queue forgets its message once nothing of it is left over."""
     left_over = told.left_over
-    for redriven in redrive.run(document):
+    for redriven in redrive.process(document):
         told.add(redriven)
     told.documents += 1
     if document.receipt is not None and told.left_over == left_over and not redrive.dry_run:

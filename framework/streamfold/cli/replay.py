@@ -223,9 +223,9 @@ def _check_options(options: ReplayOptions) -> None:
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    world = Run(settings, outside=options.external or None, warn=warn, actions=actions)
+    run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
     place = options.park or settings.park
-    world.parking = open_parking(place) if place and not options.dry_run else None
+    run.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, warn, app.tables)
     recorded = RecordedFiles(files)
     with _progress(recorded, shown=not options.json_output and not options.dry_run) as lines:
@@ -233,14 +233,14 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOp
         replay = Replay(
             app,
             opened.engine,
-            world,
+            run,
             origins,
             batch_records=options.batch_records,
             keep_going=options.keep_going,
             dry_run=(print_plan_json if options.json_output else print_plan) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
-        summary = replay.run(lines)
+        summary = replay.process(lines)
     not_run = _run_chains(replay, opened)
     _print(summary, app, opened, options)
     if not_run:
@@ -299,7 +299,7 @@ def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
     if opened.chains is None or replay.dry_run:
         return []
     missing: list[str] = opened.chains.without_stream()
-    replay.note(opened.chains.run(opened.engine, replay.world), {})
+    replay.note(opened.chains.run(opened.engine, replay.run), {})
     return missing
 
 

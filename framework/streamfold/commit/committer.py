@@ -82,14 +82,14 @@ class Committer:
     def __init__(
         self,
         engine: Engine,
-        world: Run,
+        run: Run,
         named: Callable[[Unit, LedgerItem], NamedRows],
         unfinished: Unfinished,
         triage: "Callable[[Failed], Failed | None]" = lambda failed: failed,
         retired: Collection[str] = (),
     ) -> None:
         self.engine = engine
-        self.world = world
+        self.run = run
         self.named = named
         self.triage = triage
         self.retired = retired
@@ -103,7 +103,7 @@ class Committer:
         self.behind: list[Unit] = []
         self.tried: dict[HandlerAndItem, int] = {}
 
-    def run(self, plan: Plan) -> Outcome:
+    def carry_out(self, plan: Plan) -> Outcome:
         """Sends every chunk, then the keyed puts, then removes rows that nothing contributes to, and recomputes."""
         self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
         while self.waiting or self.behind:
@@ -125,7 +125,7 @@ class Committer:
             if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
                 self._replan_alone(attempt)
                 return
-            refused = self.engine.transact(attempt.chunk.writes, self.world.expires_at)
+            refused = self.engine.transact(attempt.chunk.writes, self.run.expires_at)
             if refused is None:
                 self._succeed(attempt)
             else:
@@ -165,7 +165,7 @@ class Committer:
             else:
                 self._decide(attempt, refused)
         elif codes <= set(CONFLICT) and attempt.conflicts < SENDS_MAX:
-            self.world.back_off(attempt.conflicts, throttled=is_throttled(refused))
+            self.run.back_off(attempt.conflicts, throttled=is_throttled(refused))
             self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
         elif codes <= set(CONFLICT) and is_throttled(refused):
             self._stop(attempt)
@@ -256,8 +256,10 @@ class Committer:
             self._fail(parts, kind(f"The store refused the write with {reason.code}: {told(reason.message)}"))
             return
         attempts: list[Attempt] = []
-        for guilty, run in [(guilty, list(run)) for guilty, run in groupby(parts, lambda unit: _writes(unit, places))]:
-            chunks = self._chunks(run, alone=guilty)
+        for guilty, some in [
+            (guilty, list(some)) for guilty, some in groupby(parts, lambda unit: _writes(unit, places))
+        ]:
+            chunks = self._chunks(some, alone=guilty)
             attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
         self.waiting.extendleft(reversed(attempts))
 
@@ -277,7 +279,7 @@ class Committer:
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in together for chunk in pack(some, self.world.chunk_actions)]
+        return [chunk for some in together for chunk in pack(some, self.run.chunk_actions)]
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """A step too large for one transaction goes page by page, each planned from what the ledger holds."""
@@ -392,7 +394,7 @@ class Committer:
     def _recompute(self) -> None:
         """Behind the removal of empty rows: one that is filled again in between may show what is gone from it."""
         shown: set[RowKey] = set()
-        wrong = recompute(self.engine, self.unfinished.moved, self.world, shown)
+        wrong = recompute(self.engine, self.unfinished.moved, self.run, shown)
         for key in shown - self.written:
             for name in {route.name for _, route in self.unfinished.causes[key]}:
                 self.outcome.tally(name).written += 1
@@ -417,7 +419,7 @@ class Committer:
             held, Held("An earlier change of the same item failed for this handler; the record comes again after it.")
         )
         rest = [unit for unit in attempt.chunk.units if unit not in held]
-        chunks = pack(rest, self.world.chunk_actions)
+        chunks = pack(rest, self.run.chunk_actions)
         self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 

@@ -52,10 +52,10 @@ class Triage:
     ``parked`` counts by handler, ``first`` says which record of it was parked first, and why.
     """
 
-    def __init__(self, application: str, engine: Engine, world: Run) -> None:
+    def __init__(self, application: str, engine: Engine, run: Run) -> None:
         self.application = application
         self.engine = engine
-        self.world = world
+        self.run = run
         self.parked: Counter[str] = Counter()
         self.first: dict[str, str] = {}
         self._throttled: TableThrottled | None = None
@@ -63,7 +63,7 @@ class Triage:
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""
-        if self.world.handlers is not None or says_nothing_of_the_record(failed.error):
+        if self.run.handlers is not None or says_nothing_of_the_record(failed.error):
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:
@@ -102,9 +102,9 @@ class Triage:
         if self._throttled:
             raise self._throttled
         try:
-            for _ in self.world.tries():
+            for _ in self.run.tries():
                 before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
-                if self.engine.swap_state(key, {"ttl": self.world.expires_at}, before):
+                if self.engine.swap_state(key, {"ttl": self.run.expires_at}, before):
                     return before + 1
         except TableThrottled as error:
             self._throttled = error
@@ -113,17 +113,17 @@ class Triage:
 
     def _age_seconds(self, change: Change) -> float:
         try:
-            return self.world.clock() - change.at.timestamp()
+            return self.run.clock() - change.at.timestamp()
         except RecordError:  # no time, no age
             return 0.0
 
     def _park(self, failed: Failed, attempts: int | None) -> Failed | None:
         change, route, error = failed
-        if self.world.parking is None:
+        if self.run.parking is None:
             return Failed(change, route, _unparked(error, NO_PLACE))
         try:
-            self.world.begin()
-            self.world.parking.park(self._document(failed, attempts))
+            self.run.begin()
+            self.run.parking.park(self._document(failed, attempts))
         except (NotStarted, ParkingError) as why:
             return Failed(change, route, _unparked(error, reason(why)))
         self.parked[route.name] += 1
@@ -141,7 +141,7 @@ class Triage:
             type(error).__name__,
             str(error)[:ERROR_LETTERS_MAX],
             attempts,
-            datetime.fromtimestamp(int(self.world.clock()), UTC).isoformat().replace("+00:00", "Z"),
+            datetime.fromtimestamp(int(self.run.clock()), UTC).isoformat().replace("+00:00", "Z"),
             change.record,
         )
 

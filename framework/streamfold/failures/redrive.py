@@ -85,7 +85,7 @@ class Redrive:
 
     app: Application
     engine: Engine
-    world: Run
+    run: Run
     origins: Origins
     fetch: Fetch
     dry_run: bool = False
@@ -93,7 +93,7 @@ class Redrive:
     _checked: dict[str, Seen] | None = None
     _parked_origins: dict[int, Origins] = field(default_factory=dict)
 
-    def run(self, waiting: Waiting) -> Iterator[Redriven]:
+    def process(self, waiting: Waiting) -> Iterator[Redriven]:
         """Redrives the records of a document.
 
         Raises ``EngineError`` where the store, or the source table, is missing or may not be used: nothing of the
@@ -207,15 +207,15 @@ class Redrive:
         """Holds the application, and the tables seen so far, against the state."""
         if self._checked is None or self._checked != self.origins.sources:
             self._checked = dict(self.origins.sources)
-            check_application(self.app, self.engine, self.world, self._checked, write=not self.dry_run)
+            check_application(self.app, self.engine, self.run, self._checked, write=not self.dry_run)
 
     def _left_out(self, route: Route) -> str | None:
-        settings = self.world.settings
+        settings = self.run.settings
         if route.name in settings.handlers_off:
             return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
         if settings.group is not None and route.group != settings.group:
             return f"The handler is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}."
-        if derivation(route).outside and not self.world.outside:
+        if derivation(route).outside and not self.run.outside:
             return "The handler is external: --external calls it."
         return None
 
@@ -225,7 +225,7 @@ class Redrive:
         if self.put_sources is not None and not self.app.derived(change.item):
             self.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
-        repair = Repair(self.app, self.engine, self.world, self.dry_run)
+        repair = Repair(self.app, self.engine, self.run, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
         own = (route for route in self.app.routes if route.kind.contributes)
         parking = {route.name for route in own if contributing(route).parks_conflicts(route)}
@@ -233,14 +233,14 @@ class Redrive:
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler that is no ledger's."""
-        world = replace(self.world, handlers=frozenset([route.name]), outside=True)
+        run = replace(self.run, handlers=frozenset([route.name]), outside=True)
         if not self.dry_run:
-            report = process_changes(self.app, [change], self.engine, world)
+            report = process_changes(self.app, [change], self.engine, run)
         else:
             claim = claim_key(self.app.name, route.name, change.item, change.identity_text)
             if claim in self.engine.read_state([claim], consistent=True):
                 return told._replace(what="known")
-            plan, report = plan_changes(self.app, [change], self.engine, world)
+            plan, report = plan_changes(self.app, [change], self.engine, run)
             later = sum(not derivation(each.route).outside for each in plan.deferred)
             effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
             told = told._replace(written=effects + len(plan.puts) + later)

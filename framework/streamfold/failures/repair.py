@@ -79,14 +79,14 @@ class Repair:
 
     app: Application
     engine: Engine
-    world: Run
+    run: Run
     dry_run: bool = False
     timed: Timed = field(init=False)
     knows: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
-        self.timed = Timed(self.engine, self.world)
-        self.knows = knowledge(self.world, self.app, self.engine)
+        self.timed = Timed(self.engine, self.run)
+        self.knows = knowledge(self.run, self.app, self.engine)
 
     def item(
         self,
@@ -117,9 +117,9 @@ class Repair:
         """Lets a kind without a ledger lead what an item led to to what it is now; a dry run tells one write of it."""
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
-        finishing = Finishing(self.app, self.timed, self.engine, self.world, lambda failed: failed)
+        finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
         try:
-            check_application(self.app, self.engine, self.world)
+            check_application(self.app, self.engine, self.run)
             outcome = derivation(work.route).reconcile(work, finishing)
         except Exception as error:
             if is_fatal(error):
@@ -141,17 +141,17 @@ class Repair:
         written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
         odd = OddRows()
         if not self.dry_run:
-            check_application(self.app, self.engine, self.world)
+            check_application(self.app, self.engine, self.run)
         for number in range(TRIES_MAX):
             known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._finished(planned, work.route, after, NamedRows())
-            if not keep_forms(self.app, self.timed, self.knows, self.world):
+            if not keep_forms(self.app, self.timed, self.knows, self.run):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
-            refused = self.timed.transact(writes, self.world.expires_at)
+            refused = self.timed.transact(writes, self.run.expires_at)
             if refused is not None:
                 self._decide(writes, refused, number, odd)
                 continue
@@ -162,7 +162,7 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in recompute(self.timed, named.moved, self.world).values():
+                for error in recompute(self.timed, named.moved, self.run).values():
                     raise error
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 done = self._finished(done, work.route, after, named)
@@ -174,7 +174,7 @@ class Repair:
 
     def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
         """What was repaired, finished by its kind, with what the item conflicts with."""
-        finishing = Finishing(self.app, self.timed, self.engine, self.world, lambda failed: failed)
+        finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
         met = contributing(route).reconciled(route, done.item, after, named, finishing)
         return done._replace(conflicts=tuple(met))
 
@@ -218,7 +218,7 @@ class Repair:
         if failing:
             return
         check_passing(refused)
-        self.world.back_off(number, throttled=is_throttled(refused))
+        self.run.back_off(number, throttled=is_throttled(refused))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes those of the rows that nothing contributes to any more; returns how many were removed."""

@@ -60,25 +60,25 @@ def process(
 ) -> list[Failure]:
     """Processes an event; what is learnt of the engine's state is remembered as long as the engine is there."""
     memory = MEMORIES.setdefault(engine, Memory())
-    world = _world(settings)
-    world.outside, world.warned, world.learned = external or None, memory.warned, memory.learned
-    return run(app, event, engine, world).failures
+    run = _run(settings)
+    run.outside, run.warned, run.learned = external or None, memory.warned, memory.learned
+    return process_to_end(app, event, engine, run).failures
 
 
-def run(app: Application, event: Any, engine: Engine, world: Run) -> Ran:
+def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ran:
     """Processes an event, and runs chains to their end where the engine keeps a stream of its own."""
-    origins = Origins(app.source_tables, world.settings, world.warn)
+    origins = Origins(app.source_tables, run.settings, run.warn)
     changes, malformed = read_changes(records_of(event), origins)
     if isinstance(engine, EmbeddedEngine) and engine.path is not None:
         if engine.wanted is not None:  # rows come through its own stream, and not from this event too
             changes = [change for change in changes if not app.derived(change.item)]
         engine.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
-    report = process_changes(app, changes, engine, world, origins.sources)
+    report = process_changes(app, changes, engine, run, origins.sources)
     report.failures[:0] = malformed
     if not isinstance(engine, OwnStream):
         return Ran(report, Report())
     engine.retry()
-    return Ran(report, run_chains(app, engine, world))
+    return Ran(report, run_chains(app, engine, run))
 
 
 def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
@@ -94,7 +94,7 @@ def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
             "environment does: leave it out there."
         )
     with closing(_open(app, settings)) as engine:
-        ran = run(app, event, engine, _world(settings))
+        ran = process_to_end(app, event, engine, _run(settings))
     for failure in ran.failures:
         log.error("Record failed and comes again: %s", failure)
     for text in _noted(ran.report):
@@ -110,8 +110,8 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
     return EmbeddedEngine(app.tables.values(), path, app.chains)
 
 
-def _world(settings: Settings) -> Run:
-    """The world of a trial: external handlers are not called, nor the buckets of archives written."""
+def _run(settings: Settings) -> Run:
+    """The run of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
     return Run(settings, warn=log.warning, parking=parking)
 

@@ -69,7 +69,7 @@ class Replay:
         self,
         app: Application,
         engine: Engine,
-        world: Run,
+        run: Run,
         origins: Origins,
         *,
         batch_records: int = BATCH_RECORDS,
@@ -79,7 +79,7 @@ class Replay:
     ) -> None:
         self.app = app
         self.engine = engine
-        self.world = world
+        self.run = run
         self.origins = origins
         self.batch_records = batch_records
         self.keep_going = keep_going
@@ -88,11 +88,11 @@ class Replay:
         self.summary = Summary()
         self._derived: dict[ItemKey, bool] = {}
 
-    def run(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
+    def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
         """Replays all lines, or all before the first bad one; what came before it is applied."""
         batch: list[tuple[Line, Change]] = []
-        self.world.source_items = self.put_sources is not None
-        self.world.postponed = [] if self.world.source_items else None
+        self.run.source_items = self.put_sources is not None
+        self.run.postponed = [] if self.run.source_items else None
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry()
         for entry in self._changes(lines):
@@ -138,7 +138,7 @@ class Replay:
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
         if self.dry_run:
-            plan, report = plan_changes(self.app, changes, self.engine, self.world)
+            plan, report = plan_changes(self.app, changes, self.engine, self.run)
             self.summary.transactions += len(plan.chunks)
             rows = sum(hasattr(each, "row") for each in plan.deferred)
             self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + rows
@@ -146,7 +146,7 @@ class Replay:
         else:
             if self.put_sources:
                 self.put_sources(newest_sources(changes))
-            report = process_changes(self.app, changes, self.engine, self.world, self.origins.sources)
+            report = process_changes(self.app, changes, self.engine, self.run, self.origins.sources)
             _stop_if_unreachable(report)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         self._chain()
@@ -157,14 +157,14 @@ class Replay:
         It comes behind the last record, because a recording holds what a cascade did while it was made.
         """
         for _ in range(len(self.app.routes)):
-            if not self.world.postponed:
+            if not self.run.postponed:
                 break
-            self.note(finish_postponed(self.app, self.engine, self.world), {})
+            self.note(finish_postponed(self.app, self.engine, self.run), {})
             self._chain()
 
     def _chain(self) -> None:
         if isinstance(self.engine, OwnStream) and not self.dry_run:
-            self.note(run_chains(self.app, self.engine, self.world), {})
+            self.note(run_chains(self.app, self.engine, self.run), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the places of its records.

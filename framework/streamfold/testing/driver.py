@@ -204,11 +204,11 @@ class Driver:
         self.deliveries += 1
         self._aside.delivered(batch)
         try:
-            world = self._world(calls)
-            failures = process_changes(self.app, batch, self.engine, world).failures
+            run = self._invocation(calls)
+            failures = process_changes(self.app, batch, self.engine, run).failures
             if self.app.chained:
                 self.engine.retry()
-                failures = [*failures, *run_chains(self.app, self.engine, world).failures]
+                failures = [*failures, *run_chains(self.app, self.engine, run).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
             self.learned.clear()
@@ -224,8 +224,8 @@ class Driver:
             if change.sequence not in failed:
                 self._acknowledged.setdefault(change.version_text, place)
 
-    def _world(self, calls: int | None = None) -> Run:
-        """The world of one invocation, which has time for so many calls of the store; None: for any number."""
+    def _invocation(self, calls: int | None = None) -> Run:
+        """The run of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
         return Run(
             replace(self.settings, handlers_off=tuple(self.handlers.off)),
@@ -269,7 +269,9 @@ class Driver:
         self.tell(f"  repair of {change.name}")
         self._running.append(None)
         try:
-            repairs = Repair(self.app, self.engine, self._world()).item(change.item, version=version, changes=[change])
+            repairs = Repair(self.app, self.engine, self._invocation()).item(
+                change.item, version=version, changes=[change]
+            )
         except Died:
             repairs = []
         self._running.pop()

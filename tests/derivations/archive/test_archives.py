@@ -43,9 +43,9 @@ def place(tmp_path):
 
 def play(app, place, *records, **more):
     """Processes records with a place that takes the declared one's."""
-    world = Run(Settings(), outside=True, opened={"s3://kept/archive": place}, **more)
+    run = Run(Settings(), outside=True, opened={"s3://kept/archive": place}, **more)
     with closing(MemoryEngine(app.tables.values())) as engine:
-        return process_event(app, list(records), engine, world)
+        return process_event(app, list(records), engine, run)
 
 
 def removal(number, sequence=None, *, day=0, expired=False, **attributes):
@@ -207,8 +207,8 @@ def test_ten_thousand_items_interrupted_twenty_times_are_all_kept_and_read_once(
         batch = records[position : position + random.randint(100, 600)]
         if interrupted < 20 and random.random() < 0.7:
             interrupted += 1
-            world = {"seconds_left": iter([60.0] * random.randint(2, 4) + [0.0] * 9).__next__}
-            assert play(app, place, *batch, **world).failures
+            run = {"seconds_left": iter([60.0] * random.randint(2, 4) + [0.0] * 9).__next__}
+            assert play(app, place, *batch, **run).failures
             continue
         assert not play(app, place, *batch).failures
         largest = max(largest, len(batch))

@@ -86,8 +86,8 @@ class Readers:
         return self.process(app, batch, group)
 
     def process(self, app, batch, group=None):
-        world = Run(Settings(group=group, older_code=True), pause=lambda _: None)
-        return process_event(app, batch, self.table, world).failures
+        run = Run(Settings(group=group, older_code=True), pause=lambda _: None)
+        return process_event(app, batch, self.table, run).failures
 
     def drain(self, **apps):
         """Delivers all records, and those of what is written meanwhile; returns how many rounds it took."""

@@ -190,8 +190,8 @@ def test_a_change_of_derived_attributes_is_parked_for_a_view_that_is_switched_of
     bare = item("ORDER#1", status="paid", at="2026-03-01")
     derived = encode({"total": 12, "_sf_a": {"shop/order_total": {"total"}}})["M"]
     parking, engine = Taking(), MemoryEngine(app.tables.values())
-    world = Run(Settings(handlers_off=("bands",)), parking=parking)
-    assert process_event(app, [record(bare, {**bare, **derived})], engine, world).failures == []
+    run = Run(Settings(handlers_off=("bands",)), parking=parking)
+    assert process_event(app, [record(bare, {**bare, **derived})], engine, run).failures == []
     assert [parked.handler for parked in parking.parked] == ["bands"]
 
 

@@ -401,11 +401,11 @@ class Faulty:
         self.left = left
 
     def deliver(self):
-        world = Run(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
+        run = Run(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
         try:
-            failures = process_event(self.app, [removal()], self.engine, world).failures
+            failures = process_event(self.app, [removal()], self.engine, run).failures
             self.engine.retry()
-            return failures + run_chains(self.app, self.engine, world).failures
+            return failures + run_chains(self.app, self.engine, run).failures
         except (Died, EngineUnavailable):
             return [None]
 

@@ -41,8 +41,8 @@ def engine(app):
 
 
 def play(app, engine, *records, **more):
-    world = Run(Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
-    return process_event(app, list(records), engine, world)
+    run = Run(Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
+    return process_event(app, list(records), engine, run)
 
 
 def copy_in(engine, key=COPY):

@@ -62,8 +62,8 @@ class Users:
         return self.source.remove(f"USER#{user}", "PROFILE")
 
     def deliver(self, *records):
-        world = Run(Settings(), pause=lambda seconds: None, parking=self.parking, learned=self.learned)
-        self.report = process_event(self.app, list(records), self, world)
+        run = Run(Settings(), pause=lambda seconds: None, parking=self.parking, learned=self.learned)
+        self.report = process_event(self.app, list(records), self, run)
         return self.report.failures
 
     def row(self):
@@ -301,8 +301,8 @@ def repair_of(users, user, **options):
     """What a repair makes of a user who is in the table, and whose record may never have come."""
     source = users.source.items[f"USER#{user}", "PROFILE"]
     users.engine.put_sources([(("main", f"USER#{user}", "PROFILE"), encode(source)["M"], "1")])
-    world = Run(Settings(), pause=lambda seconds: None)
-    (repaired,) = Repair(users.app, users, world, **options).item(("main", f"USER#{user}", "PROFILE"))
+    run = Run(Settings(), pause=lambda seconds: None)
+    (repaired,) = Repair(users.app, users, run, **options).item(("main", f"USER#{user}", "PROFILE"))
     return repaired
 
 

@@ -36,8 +36,8 @@ class Mails:
         self.engine = EmbeddedEngine(self.app.tables.values())
 
     def deliver(self, *records, external=True, **settings):
-        world = Run(Settings(**settings), outside=external)
-        return process_event(self.app, list(records), self.engine, world)
+        run = Run(Settings(**settings), outside=external)
+        return process_event(self.app, list(records), self.engine, run)
 
     def notes(self):
         """The state items that say which calls were made."""

@@ -53,7 +53,7 @@ class Archives:
     """
 
     def __init__(self, finishing: Finishing) -> None:
-        self.world = finishing.run
+        self.run = finishing.run
         self.triage = finishing.triage
         self.outcome = Outcome()
 
@@ -68,7 +68,7 @@ class Archives:
                 if place is None:
                     self.outcome.count(NOT_ARCHIVED, name, len(items))
                     continue
-                self.world.begin()
+                self.run.begin()
                 place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
                 self.outcome.tally(name).written += len(items)
             except (EngineError, SettingsError) as error:
@@ -78,14 +78,14 @@ class Archives:
 
     def _place(self, route: Route) -> ArchivePlace | None:
         """Where a route's items go, opened once; None where they go nowhere."""
-        text, declared = self.world.settings.archive, str(route.options)
-        if text is None and (self.world.outside or declared.startswith(FOLDER)):
+        text, declared = self.run.settings.archive, str(route.options)
+        if text is None and (self.run.outside or declared.startswith(FOLDER)):
             text = declared
-        if text is None or self.world.outside is False:
+        if text is None or self.run.outside is False:
             return None
-        if text not in self.world.opened:
-            self.world.opened[text] = open_place(text)
-        place: ArchivePlace = self.world.opened[text]
+        if text not in self.run.opened:
+            self.run.opened[text] = open_place(text)
+        place: ArchivePlace = self.run.opened[text]
         return place
 
 

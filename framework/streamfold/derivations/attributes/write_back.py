@@ -66,9 +66,9 @@ class Upkeep:
             bearer.unmarked = [each for change in changes for each in put_back(change)]
             bearer.retire |= bool(self.application.retired) and not all(map(_is_copy, changes))
 
-    def run(self, engine: Engine, world: Run) -> list[Failed]:
+    def run(self, engine: Engine, run: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = keep_up(engine, self.application, self.bearers, world)
+        errors = keep_up(engine, self.application, self.bearers, run)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:

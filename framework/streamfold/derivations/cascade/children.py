@@ -80,7 +80,7 @@ class Children:
     def __init__(self, finishing: Finishing, outcome: Outcome) -> None:
         self.application = finishing.application.name
         self.engine = finishing.engine
-        self.world = finishing.run
+        self.run = finishing.run
         self.limit = max(finishing.run.chunk_actions - GUARDS, 1)
         self.triage = finishing.triage
         self.outcome = outcome
@@ -119,7 +119,7 @@ class Children:
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
                 return
-            self.world.back_off(rounds)
+            self.run.back_off(rounds)
             rounds += 1
             if rounds > TRIES_MAX:
                 raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
@@ -136,13 +136,13 @@ class Children:
 
     def _end(self, place: StateKey, cursor: CascadeCursor) -> None:
         if not cursor.done:  # refused where another invocation moved on: that one decides
-            send(self.engine, [CascadeCursor(done=True).write(place, cursor.revision)], self.world)
+            send(self.engine, [CascadeCursor(done=True).write(place, cursor.revision)], self.run)
 
     def _cursor(self, place: StateKey) -> CascadeCursor:
         return CascadeCursor.of(self.engine.read_state([place], consistent=True).get(place))
 
     def _send(self, removed: Removed, cursor: SwapState, children: list[DeleteSource]) -> Refused | None:
-        return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.world)
+        return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.run)
 
     def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
         """The parent exists again: what is left of its children stays, whoever brings the record again."""

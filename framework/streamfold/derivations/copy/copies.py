@@ -70,7 +70,7 @@ class Copies:
 
     def __init__(self, finishing: Finishing) -> None:
         self.engine = finishing.engine
-        self.world = finishing.run
+        self.run = finishing.run
         self.triage = finishing.triage
         self.outcome = Outcome()
 
@@ -98,7 +98,7 @@ class Copies:
         return None
 
     def _write(self, copy: Copied) -> None:
-        refused = send(self.engine, [copy.row], self.world)
+        refused = send(self.engine, [copy.row], self.run)
         tallies = self.outcome.tally(copy.route.name)
         if refused is None:
             tallies.written += copy.row.attributes is not None

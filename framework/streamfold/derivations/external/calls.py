@@ -37,10 +37,10 @@ IN_PROGRESS_SECONDS = 60
 class ExternalCalls:
     """Calls external handlers, each change once as far as can be told."""
 
-    def __init__(self, application: str, engine: Engine, world: Run) -> None:
+    def __init__(self, application: str, engine: Engine, run: Run) -> None:
         self.application = application
         self.engine = engine
-        self.world = world
+        self.run = run
         self.away: EngineError | None = None
 
     def call(self, route: Route, change: Change, fields: Fields) -> Exception | None:
@@ -61,13 +61,13 @@ class ExternalCalls:
                 raise stopped(route, error) from error
 
         config = IdempotencyConfig(
-            expires_after_seconds=self.world.settings.retention_days * SECONDS_A_DAY,
-            lambda_context=self.world.context or _Local(),  # type: ignore[arg-type]  # only this method is used
+            expires_after_seconds=self.run.settings.retention_days * SECONDS_A_DAY,
+            lambda_context=self.run.context or _Local(),  # type: ignore[arg-type]  # only this method is used
         )
         guarded = idempotent_function(
             run,
             data_keyword_argument="event",
-            persistence_store=StateLayer(self.engine, key, self.world),
+            persistence_store=StateLayer(self.engine, key, self.run),
             config=config,
         )
         try:
