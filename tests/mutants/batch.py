@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.batch import order
 from streamfold.batch.steps import Steps
-from streamfold.commit.recompute import NamedRows
+from streamfold.commit.unfinished import NamedRows
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
 

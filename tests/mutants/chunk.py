@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
+from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant
@@ -84,7 +85,7 @@ def _() -> Iterator[None]:
     def done(self: Committer, attempt: Any, answer: Refused) -> None:
         if {reason.code for reason in answer.reasons if reason} <= set(CONFLICT):
             for unit in attempt.chunk.units:
-                self._done(unit)
+                self.progress.done(unit)
         else:
             refused(self, attempt, answer)
 
@@ -97,15 +98,15 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_stale_guess_is_planned_again_whatever_the_refusals_tell",
 )
 def _() -> Iterator[None]:
-    decided = Committer._decided
+    decided = Replanner._decided
 
-    def stale(self: Committer, unit: Any, guard: Any, reason: Any) -> Any:
+    def stale(self: Replanner, unit: Any, reason: Any) -> Any:
         if reason.item is None:
-            self._done(unit)
+            self.progress.done(unit)
             return []
-        return decided(self, unit, guard, reason)
+        return decided(self, unit, reason)
 
-    with patch.object(Committer, "_decided", stale):
+    with patch.object(Replanner, "_decided", stale):
         yield
 
 

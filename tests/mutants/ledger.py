@@ -8,8 +8,8 @@ from streamfold import Change
 from streamfold.batch import steps as steps_module
 from streamfold.batch.steps import Steps
 from streamfold.commit import plan as plan_module
-from streamfold.commit.committer import Committer
 from streamfold.commit.plan import ledger_unit
+from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import item as ledger_module
 from streamfold.ledger.contribution import difference
@@ -277,10 +277,10 @@ def _() -> Iterator[None]:
 
 @mutant("a ledger item is read without asking for what is newest", equivalent=True)
 def _() -> Iterator[None]:
-    found = Committer._found
+    found = Replanner.found
 
-    def eventually(self: Committer, units: Any, *, consistent: bool = False) -> Any:
+    def eventually(self: Replanner, units: Any, *, consistent: bool = False) -> Any:
         return found(self, units)
 
-    with patch.object(Committer, "_found", eventually):
+    with patch.object(Replanner, "found", eventually):
         yield

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.commit import committer as commit
+from streamfold.commit import after_commit, committer
 from streamfold.commit import recompute as recomputing
-from streamfold.commit.committer import Committer
-from streamfold.commit.recompute import NamedRows
+from streamfold.commit.after_commit import recompute_rows, remove_empty
+from streamfold.commit.unfinished import NamedRows
 from streamfold.ledger import contribution
 from streamfold.ledger import item as ledger
+from streamfold.run import Run
+from streamfold.settings import Settings
 from streamfold.writes.guarded import PutState
 from tests.mutants.registry import mutant, on_engines
 
@@ -28,7 +30,7 @@ def _() -> Iterator[None]:
 
 @mutant("rows are not recomputed", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
 def _() -> Iterator[None]:
-    with patch.object(commit, "recompute", lambda *_: {}):
+    with patch.object(after_commit, "recompute", lambda *_: {}):
         yield
 
 
@@ -53,16 +55,16 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_before",
 )
 def _() -> Iterator[None]:
-    recompute, remove = Committer._recompute, Committer._remove_empty
-
     def only_with_sources(engine: Any, touched: Any, pause: Any, *more: Any) -> Any:
         rows = engine.read_rows(touched)
         return recomputing.recompute(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause, *more)
 
     with (
-        patch.object(Committer, "_remove_empty", recompute),
-        patch.object(Committer, "_recompute", remove),
-        patch.object(commit, "recompute", only_with_sources),
+        patch.object(
+            committer, "remove_empty", lambda engine, progress: recompute_rows(engine, Run(Settings()), progress)
+        ),
+        patch.object(committer, "recompute_rows", lambda engine, run, progress: remove_empty(engine, progress)),
+        patch.object(after_commit, "recompute", only_with_sources),
     ):
         yield
 

@@ -5,8 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import steps
-from streamfold.commit import committer as commit
-from streamfold.commit import recompute
+from streamfold.commit import recompute, replanning, unfinished
 from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
 from streamfold.ledger import contribution, entries
@@ -60,7 +59,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
 )
 def _() -> Iterator[None]:
-    with patch.object(commit, "is_added_to", lambda *_: False):
+    with patch.object(replanning, "is_added_to", lambda *_: False):
         yield
 
 
@@ -93,7 +92,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_new_contributor_makes_a_row_again_beside_one_that_leaves",
 )
 def _() -> Iterator[None]:
-    with patch.object(commit, "without_row", lambda effects, key, there: effects):
+    with patch.object(replanning, "without_row", lambda effects, key, there: effects):
         yield
 
 
@@ -103,16 +102,16 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_plain_attributes_of_before_go_when_a_row_is_added_to",
 )
 def _() -> Iterator[None]:
-    def deciding(self: Any, attempt: Any, refused: Any) -> None:
-        count = len(attempt.chunk.units)
-        rows = zip(attempt.chunk.writes[count:], refused.reasons[count:], strict=True)
-        units = list(attempt.chunk.units)
+    def deciding(self: Any, chunk: Any, refused: Any) -> Any:
+        count = len(chunk.units)
+        rows = zip(chunk.writes[count:], refused.reasons[count:], strict=True)
+        units = list(chunk.units)
         for write, reason in rows:
             if reason is not None and isinstance(write, AddRow):
-                units = self._without_stale(units, write, reason)
-        self._resend(units, attempt.rounds + 1)
+                units = self._without_refused(units, write, reason)
+        return units
 
-    with patch.object(commit.Committer, "_decide", deciding):
+    with patch.object(replanning.Replanner, "decide", deciding):
         yield
 
 
@@ -148,8 +147,8 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with (
-        patch.object(recompute.NamedRows, "add", recompute.NamedRows.hold),
-        patch.object(recompute.NamedRows, "hold", lambda *_: None),
+        patch.object(unfinished.NamedRows, "add", unfinished.NamedRows.hold),
+        patch.object(unfinished.NamedRows, "hold", lambda *_: None),
     ):
         yield
 
@@ -268,7 +267,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_what_is_not_finished_stays_in_the_ledger",
 )
 def _() -> Iterator[None]:
-    with patch.object(commit.Unfinished, "fail", lambda *_: None):
+    with patch.object(unfinished.Unfinished, "fail", lambda *_: None):
         yield
 
 

@@ -8,6 +8,7 @@ from streamfold.cli import summary
 from streamfold.commit import recompute, triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
+from streamfold.commit.replanning import Replanner
 from streamfold.derivations.attributes import write_back as upkeep
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
@@ -121,7 +122,7 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_what_is_forbidden_to_the_whole_batch_stops_the_invocation",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.committer.is_fatal", lambda error: False):
+    with patch("streamfold.commit.progress.is_fatal", lambda error: False):
         yield
 
 
@@ -154,7 +155,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Committer, "_taken", lambda self, unit, error: self._fail([unit], error)):
+    with patch.object(Replanner, "_taken", lambda self, unit, error: self.progress.fail([unit], error)):
         yield
 
 
@@ -175,7 +176,7 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch(
-        "streamfold.commit.committer.recompute",
+        "streamfold.commit.after_commit.recompute",
         lambda engine, moved, pause, shown: recompute.recompute(engine, moved, pause),
     ):
         yield
@@ -197,5 +198,5 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_part_of_a_retired_handler_goes_with_the_last_other_of_its_item",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.committer.again", lambda unit, found, retired: again(unit, found)):
+    with patch("streamfold.commit.replanning.again", lambda unit, found, retired: again(unit, found)):
         yield

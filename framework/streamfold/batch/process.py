@@ -15,8 +15,8 @@ from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Outcome, add_counts
 from streamfold.commit.plan import Deferred, Plan
-from streamfold.commit.recompute import forget_left
 from streamfold.commit.triage import Triage
+from streamfold.commit.unfinished import forget_left
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.engines import Engine

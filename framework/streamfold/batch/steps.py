@@ -7,7 +7,7 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.commit.recompute import NamedRows, Unfinished
+from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable

@@ -8,37 +8,20 @@ entries has recomputed it. A process that died before recomputes the row when it
 If every moved entry sorts beyond the row's cut-off, the row cannot change: entries are not read, the row not written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed
 from streamfold.commit.refusals import not_shown
 from streamfold.commit.sending import may_pass, read_rows
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
-from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP, is_in_state
-from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
+from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.entries import BEYOND, PLAIN_ENTRY, in_order, made, order_of
-from streamfold.ledger.item import LedgerItem
-from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX, FORMS, Ordering
-from streamfold.routes.route import Route
 from streamfold.run import TRIES_MAX, Deadline
-from streamfold.writes.guarded import (
-    LeftBehind,
-    Moved,
-    RecomputedRow,
-    RowKey,
-    StateKey,
-    all_moved,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
 PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
@@ -46,138 +29,7 @@ PAGE_ENTRIES = 100
 RowValues = Mapping[str, Any]
 EntryRead = tuple[str, str]
 """The place of an entry and the text of its value."""
-Touched = Mapping[RowKey, tuple[Moved, ...]]
-
-
-@dataclass(slots=True)
-class NamedRows:
-    """The rows that an item names, and that an attempt that died may have left unfinished: counted rows that may stand
-    empty, rows whose entries moved, and state_rows that are to be copied onto their items.
-    """
-
-    rows: set[RowKey] = field(default_factory=set)
-    moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)
-    state_rows: set[RowKey] = field(default_factory=set)
-
-    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
-        """Takes what the code makes of one image of an item."""
-        self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._take_all(parts, moved_by(application, route, item, parts))
-
-    def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
-        """Takes what a ledger item holds, and what its steps left behind."""
-        if route.name in found.parts:
-            part = found.parts[route.name]
-            left = left_rows(part.left)
-            self.rows.update(left)
-            for parts in (stored_rows(part.text), left):
-                self._take_all(parts, moved_by(application, route, item, parts))
-
-    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
-        """Takes what an item holds now, which decides how the entries of its rows are ordered."""
-        for key, places in moved_by(application, route, item, held, held=True).items():
-            self.take(key, places)
-
-    def _take_all(self, parts: Contribution, moved: Touched) -> None:
-        self.state_rows.update(filter(is_in_state, parts))
-        for key, places in moved.items():
-            self.take(key, places)
-
-    def join(self, other: "NamedRows") -> None:
-        """Takes all that another names."""
-        self.rows |= other.rows
-        self.state_rows |= other.state_rows
-        for row, moved in other.moved.items():
-            self.take(row, moved)
-
-    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
-        """Takes what moved below a row."""
-        if moved:
-            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-
-
-class Unfinished:
-    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it.
-
-    ``moved``: entries that moved, by row. ``lowered``: by how much a row's count of contributors changed on balance.
-    ``state_rows``: rows of derived attributes that are to be copied onto their items. ``causes``: whose rows these are.
-    ``left``: what the ledger says was left behind, by item and handler; ``failed``: of whom something failed.
-    """
-
-    def __init__(self) -> None:
-        self.moved: dict[RowKey, tuple[Moved, ...]] = {}
-        self.lowered: dict[RowKey, int] = {}
-        self.causes: dict[RowKey, list[Cause]] = {}
-        self.state_rows: dict[RowKey, list[Cause]] = {}
-        self.left: dict[ItemAndHandler, LeftBehind] = {}
-        self.failed: set[ItemAndHandler] = set()
-        self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
-
-    def touch(self, rows: Iterable[Any], routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Takes those of the rows that are state_rows."""
-        for row in filter(is_in_state, rows):
-            self.state_rows.setdefault(row, []).extend((change, route) for route in routes for change in changes)
-
-    def add(self, row: RowKey, moved: tuple[Moved, ...], routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Takes what moved below a row."""
-        if moved:
-            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-            self._cause(row, routes, changes)
-
-    def lower(self, row: RowKey, contributors: int, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Takes by how much a row's count of contributors changed."""
-        self.lowered[row] = self.lowered.get(row, 0) + contributors
-        self._cause(row, routes, changes)
-
-    def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Takes all that an attempt that died may have left unfinished."""
-        for row in named.rows:
-            if row not in self.lowered:
-                self.lower(row, -1, routes, changes)
-        for row, moved in named.moved.items():
-            self.add(row, moved, routes, changes)
-        self.touch(named.state_rows, routes, changes)
-
-    def note(self, item: ItemKey, left: LeftBehind) -> None:
-        """Takes what a ledger item says was left behind: it is taken away once all of it is finished."""
-        if left.text:
-            self.left[item, left.handler] = left
-
-    def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
-        """Takes what a ledger item that was read says was left behind by these handlers."""
-        for route in routes:
-            if route.name in found.parts:
-                self.note(item, LeftBehind(key, route.name, found.parts[route.name].left))
-
-    def fail(self, failed: Iterable[Failed]) -> None:
-        """Notes of whom something failed, before it is decided what becomes of the records."""
-        self.failed.update((change.item, route.name) for change, route, _ in failed)
-
-    def finished(self) -> dict[StateKey, dict[str, str]]:
-        """What was left behind and is done with: of each ledger item, by handler."""
-        found: dict[StateKey, dict[str, str]] = {}
-        for place, left in self.left.items():
-            if place not in self.failed:
-                found.setdefault(left.key, {})[left.handler] = left.text
-        return found
-
-    def _cause(self, row: RowKey, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        self.causes.setdefault(row, []).extend((change, route) for route in routes for change in changes)
-
-
-Cause = tuple[Change, Route]
-ItemAndHandler = tuple[ItemKey, str]
-"""An item and a handler."""
-
-
-def forget_left(engine: Engine, unfinished: Unfinished) -> None:
-    """Takes away what the ledger kept of rows that are finished now.
-
-    What the store does not take away now is finished once more when the item comes again, which changes nothing.
-    """
-    if finished := unfinished.finished():
-        with suppress(EngineError):
-            engine.forget(finished)
+MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
 
 
 class Shows(NamedTuple):
@@ -189,7 +41,7 @@ class Shows(NamedTuple):
 
 
 def recompute(
-    engine: Engine, touched: Touched, deadline: Deadline, written: set[RowKey] | None = None
+    engine: Engine, touched: MovedByRow, deadline: Deadline, written: set[RowKey] | None = None
 ) -> dict[RowKey, Exception]:
     """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
@@ -205,7 +57,7 @@ def recompute(
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(engine: Engine, touched: Touched, failed: dict[RowKey, Exception], written: set[RowKey]) -> Touched:
+def _round(engine: Engine, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]) -> MovedByRow:
     """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help.
 
     Where the store is throttled, the rows behind wait for the next round too.

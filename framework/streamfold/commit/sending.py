@@ -58,7 +58,9 @@ def may_pass(reason: Reason) -> bool:
 def by_table(
     rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], T]
 ) -> Iterator[tuple[Sequence[RowKey], T | EngineError]]:
-    """What a call answers for rows: for all together, or for each table where it is wrong for good for one of them."""
+    """What a call answers for rows: for all together or, if it is wrong for good for one table, for each table."""
+    if not rows:
+        return
     try:
         yield rows, call(rows)
     except EngineError as error:

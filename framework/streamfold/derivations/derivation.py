@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred, KeyedPut, Unit
-from streamfold.commit.recompute import NamedRows, Unfinished
+from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.engines import Engine
 from streamfold.errors import Unprocessable
 from streamfold.ledger.contribution import Contribution

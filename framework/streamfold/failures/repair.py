@@ -16,10 +16,11 @@ from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.plan import without_row
-from streamfold.commit.recompute import NamedRows, recompute
+from streamfold.commit.recompute import recompute
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
+from streamfold.commit.unfinished import NamedRows
 from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed

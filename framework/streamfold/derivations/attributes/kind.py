@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.commit.recompute import NamedRows
+from streamfold.commit.unfinished import NamedRows
 from streamfold.derivations.attributes.stored import MARK, Truth, truth_of
 from streamfold.derivations.attributes.write_back import Upkeep, write_back_item
 from streamfold.derivations.derivation import Contributing, Finishing

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from streamfold.commit.outcome import Failed
-from streamfold.commit.recompute import Cause
 from streamfold.commit.sending import may_pass, read_rows
+from streamfold.commit.unfinished import Cause
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
 from streamfold.derivations.attributes.stored import Truth, truth_of
 from streamfold.derivations.derivation import Finishing, Work

@@ -12,7 +12,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.writes.guarded import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.commit.recompute import Cause, Unfinished
+    from streamfold.commit.unfinished import Cause, Unfinished
     from streamfold.routes.route import Route
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.commit.recompute import NamedRows
+from streamfold.commit.unfinished import NamedRows
 from streamfold.derivations.derivation import Contributing, Finishing, Said
 from streamfold.derivations.expected import Expected, History, shares_of
 from streamfold.derivations.index.claims import Unique, check_claim, claim_order, claim_part

@@ -1,0 +1,71 @@
+"""What follows the transactions of a plan: keyed puts, the removal of empty rows, and rows that are recomputed."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from streamfold.commit.outcome import Failed
+from streamfold.commit.plan import KeyedPut
+from streamfold.commit.progress import Progress
+from streamfold.commit.recompute import recompute
+from streamfold.commit.sending import by_table
+from streamfold.engines import Engine
+from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.run import Deadline
+from streamfold.writes.guarded import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import PutRow
+
+
+def put_rows(engine: Engine, puts: Sequence[KeyedPut], progress: Progress) -> None:
+    """Writes rows whose key contains the change, each where none is."""
+    rows: dict[RowKey, PutRow] = {}
+    for put in puts:
+        rows.setdefault(put.row.key, put.row)
+    not_taken = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
+    failed: dict[RowKey, EngineError] = {}
+    for keys, unwritten in by_table([*rows], lambda keys: engine.insert_rows([rows[key] for key in keys])):
+        if isinstance(unwritten, EngineError):
+            failed |= dict.fromkeys(keys, unwritten)
+            progress.note_fatal(unwritten)
+        else:
+            failed |= dict.fromkeys(unwritten, not_taken)
+    for put in puts:
+        if put.row.key in failed:
+            progress.outcome.failed.append(Failed(put.change, put.route, failed[put.row.key]))
+        else:
+            progress.outcome.tally(put.route.name).written += 1
+
+
+def remove_empty(engine: Engine, progress: Progress) -> None:
+    """Removes rows that nothing contributes to."""
+    lowered = progress.unfinished.lowered
+    for keys, removed in by_table([key for key in lowered if lowered[key] < 0], engine.remove_empty):
+        if isinstance(removed, EngineError):
+            progress.report(_failures(keys, removed, progress))
+            continue
+        for key in removed:
+            for handler in _handlers(key, progress):
+                progress.outcome.tally(handler).removed += 1
+
+
+def recompute_rows(engine: Engine, deadline: Deadline, progress: Progress) -> None:
+    """Recomputes rows whose entries moved.
+
+    It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
+    """
+    changed: set[RowKey] = set()
+    wrong = recompute(engine, progress.unfinished.moved, deadline, changed)
+    for key in changed - progress.written:
+        for handler in _handlers(key, progress):
+            progress.outcome.tally(handler).written += 1
+    progress.unfinished.wrong = wrong.keys()
+    progress.report(failed for key, error in wrong.items() for failed in _failures([key], error, progress))
+
+
+def _failures(keys: Iterable[RowKey], error: Exception, progress: Progress) -> list[Failed]:
+    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes[key]]
+
+
+def _handlers(key: RowKey, progress: Progress) -> set[str]:
+    return {route.name for _, route in progress.unfinished.causes[key]}

@@ -1,0 +1,81 @@
+"""What has become of a plan's units so far: done, failed, or committed with rows to finish."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from streamfold.commit.outcome import HELD, Failed, Held, Outcome
+from streamfold.commit.plan import Unit
+from streamfold.commit.unfinished import Unfinished
+from streamfold.errors import EngineError, is_fatal
+
+if TYPE_CHECKING:
+    from streamfold.commit.unfinished import ItemAndHandler
+    from streamfold.writes.guarded import RowKey, StateKey
+
+Triage = Callable[[Failed], Failed | None]
+"""Decides about a failure: returns it if it is to be reported, None if its record is parked."""
+
+
+class Progress:
+    """The outcome of a plan while it is carried out."""
+
+    def __init__(self, unfinished: Unfinished, triage: Triage) -> None:
+        self.outcome = Outcome()
+        self.unfinished = unfinished
+        self.triage = triage
+        self.written: set[RowKey | StateKey] = set()  # by units, so that a row which is recomputed too counts once
+        self.fatal: EngineError | None = None  # the last error that no other try will mend
+        self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
+
+    def commit(self, unit: Unit) -> None:
+        """Counts a unit that the store took."""
+        self.outcome.fresh.extend(unit.changes)
+        self.written.update(effect.key for effect in unit.effects)
+        for tally in unit.tallies:
+            total = self.outcome.tally(tally.handler)
+            total.written += tally.written
+            total.removed += tally.removed
+            total.unchanged += not (tally.written or tally.removed)
+        self.unfinished.commit(unit)
+
+    def done(self, unit: Unit) -> None:
+        """Counts a unit that the state has already."""
+        self.outcome.done.extend(unit.changes)
+        for route in unit.routes:
+            self.outcome.tally(route.name).unchanged += 1
+
+    def fail(self, units: Iterable[Unit], error: Exception) -> None:
+        """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""
+        self.note_fatal(error)
+        for unit in units:
+            reported = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
+            if reported and not unit.steps:
+                self.held.add((unit.item, unit.routes[0].name))
+
+    def hold(self, units: Iterable[Unit]) -> list[Unit]:
+        """Fails the units whose item and handler are held; returns the others."""
+        free = []
+        for unit in units:
+            if not unit.steps and (unit.item, unit.routes[0].name) in self.held:
+                self.fail([unit], Held(HELD))
+            else:
+                free.append(unit)
+        return free
+
+    def report(self, failed: Iterable[Failed]) -> list[Failed]:
+        """Reports failures, but for records that are parked; returns what is reported."""
+        failures = list(failed)
+        self.unfinished.fail(failures)
+        reported = [each for each in map(self.triage, failures) if each is not None]
+        self.outcome.failed += reported
+        return reported
+
+    def note_fatal(self, error: Exception) -> None:
+        """Remembers an error that no other try will mend."""
+        if isinstance(error, EngineError) and is_fatal(error):
+            self.fatal = error
+
+    def raise_fatal(self) -> None:
+        """Raises a fatal error if nothing of the batch was done: then it concerns all of the batch."""
+        if self.fatal is not None and not (self.outcome.fresh or self.outcome.done or self.outcome.tallies):
+            raise self.fatal

@@ -1,0 +1,160 @@
+"""The rows that a commit leaves to be finished: removed if empty, recomputed, or copied onto their items.
+
+A process may die between the commit and the end of this work. The ledger keeps what was left behind until the work is
+done, and a record that comes again names the rows of its item, so that the next attempt finishes them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamfold.commit.outcome import Failed
+from streamfold.commit.plan import Unit
+from streamfold.engines import Engine
+from streamfold.errors import EngineError
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
+from streamfold.ledger.item import LedgerItem
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.route import Route
+from streamfold.writes.guarded import AddRow, LedgerWrite, LeftBehind, Moved, RowKey, StateKey, all_moved
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Cause = tuple[Change, Route]
+"""A change and a handler that led to a row's work; both fail if the work fails."""
+Causes = Sequence[Cause]
+ItemAndHandler = tuple[ItemKey, str]
+MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
+
+
+@dataclass(slots=True)
+class NamedRows:
+    """The rows that an item names, and that an attempt that died may have left unfinished."""
+
+    rows: set[RowKey] = field(default_factory=set)  # counted rows, which may stand empty
+    moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)  # rows whose entries moved
+    state_rows: set[RowKey] = field(default_factory=set)  # stored attributes, to be copied onto their items
+
+    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
+        """Adds the rows that the code makes of one image of an item."""
+        self.rows.update(key for key, part in parts.items() if not part.digest)
+        self._add_all(parts, moved_by(application, route, item, parts))
+
+    def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
+        """Adds the rows that a ledger item holds, and those that its steps left behind."""
+        if route.name in found.parts:
+            part = found.parts[route.name]
+            left = left_rows(part.left)
+            self.rows.update(left)
+            for parts in (stored_rows(part.text), left):
+                self._add_all(parts, moved_by(application, route, item, parts))
+
+    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
+        """Adds what the item contributes now, which decides how the entries of its rows are ordered."""
+        for key, moved in moved_by(application, route, item, held, held=True).items():
+            self.take(key, moved)
+
+    def _add_all(self, parts: Contribution, moved_by_row: MovedByRow) -> None:
+        self.state_rows.update(filter(is_in_state, parts))
+        for key, moved in moved_by_row.items():
+            self.take(key, moved)
+
+    def join(self, other: "NamedRows") -> None:
+        """Adds all that another names."""
+        self.rows |= other.rows
+        self.state_rows |= other.state_rows
+        for row, moved in other.moved.items():
+            self.take(row, moved)
+
+    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        """Adds entries that moved below a row."""
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+
+
+class Unfinished:
+    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
+
+    def __init__(self) -> None:
+        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
+        self.lowered: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
+        self.causes: dict[RowKey, list[Cause]] = {}  # of the rows in ``moved`` and ``lowered``
+        self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
+        self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
+        self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
+        self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
+
+    def commit(self, unit: Unit) -> None:
+        """Adds the rows of a unit that was committed."""
+        causes = _causes(unit.routes, unit.changes)
+        self._add_state_rows((effect.key for effect in unit.effects if not isinstance(effect.key, StateKey)), causes)
+        for effect in unit.effects:
+            if isinstance(effect, AddRow):
+                self._add_moved(effect.key, effect.moved, causes)
+                if effect.contributors:
+                    self._lower(effect.key, effect.contributors, causes)
+        if isinstance(unit.guard, LedgerWrite):
+            for part in unit.guard.parts:
+                self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left or ""))
+
+    def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Adds all that an attempt that died may have left unfinished."""
+        causes = _causes(routes, changes)
+        for row in named.rows:
+            if row not in self.lowered:
+                self._lower(row, -1, causes)
+        for row, moved in named.moved.items():
+            self._add_moved(row, moved, causes)
+        self._add_state_rows(named.state_rows, causes)
+
+    def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
+        """Notes what a ledger item that was read says these handlers left behind."""
+        for route in routes:
+            if route.name in found.parts:
+                self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
+
+    def fail(self, failed: Iterable[Failed]) -> None:
+        """Notes whose work failed, before it is decided what becomes of the records."""
+        self.failed.update((change.item, route.name) for change, route, _ in failed)
+
+    def finished(self) -> dict[StateKey, dict[str, str]]:
+        """What was left behind and is done now: of each ledger item, by handler."""
+        found: dict[StateKey, dict[str, str]] = {}
+        for item_and_handler, left in self.left.items():
+            if item_and_handler not in self.failed:
+                found.setdefault(left.key, {})[left.handler] = left.text
+        return found
+
+    def _add_state_rows(self, rows: Iterable[RowKey], causes: Causes) -> None:
+        for row in filter(is_in_state, rows):
+            self.state_rows.setdefault(row, []).extend(causes)
+
+    def _add_moved(self, row: RowKey, moved: tuple[Moved, ...], causes: Causes) -> None:
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+            self.causes.setdefault(row, []).extend(causes)
+
+    def _lower(self, row: RowKey, contributors: int, causes: Causes) -> None:
+        self.lowered[row] = self.lowered.get(row, 0) + contributors
+        self.causes.setdefault(row, []).extend(causes)
+
+    def _note(self, item: ItemKey, left: LeftBehind) -> None:
+        if left.text:
+            self.left[item, left.handler] = left
+
+
+def forget_left(engine: Engine, unfinished: Unfinished) -> None:
+    """Removes from the ledger what is finished now.
+
+    If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
+    """
+    if finished := unfinished.finished():
+        with suppress(EngineError):
+            engine.forget(finished)
+
+
+def _causes(routes: Sequence[Route], changes: Sequence[Change]) -> Causes:
+    return [(change, route) for route in routes for change in changes]
