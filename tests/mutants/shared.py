@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from streamfold.batch import steps
 from streamfold.commit import recompute, replanning, unfinished
+from streamfold.commit.committer import Committer
 from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
 from streamfold.ledger import contribution, entries
@@ -111,7 +112,10 @@ def _() -> Iterator[None]:
                 units = self._without_refused(units, write, reason)
         return units
 
-    with patch.object(replanning.Replanner, "decide", deciding):
+    with (
+        patch.object(replanning.Replanner, "decide", deciding),
+        patch.object(Committer, "_read_rest", lambda self: None),
+    ):
         yield
 
 

@@ -1,0 +1,136 @@
+"""Calls of DynamoDB: the client of each table's region, the deadline before each call, and what an error means."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from streamfold.engines import StoredItem
+from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
+from streamfold.engines.expressions import Requests
+from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, told
+from streamfold.keys.real_names import check_real_names
+from streamfold.keys.table import STATE, Table
+from streamfold.records.values import decode
+from streamfold.run import Deadline
+from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
+
+THROTTLED = {
+    "ProvisionedThroughputExceededException": "ProvisionedThroughputExceeded",
+    "ThrottlingException": "ThrottlingError",
+    "RequestLimitExceeded": "ThrottlingError",
+    "TransactionConflictException": "TransactionConflict",
+    "TransactionInProgressException": "TransactionConflict",
+    "ReplicatedWriteConflictException": "TransactionConflict",
+}
+PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
+FORBIDDEN = ("AccessDeniedException", "AccessDenied")
+
+
+class Calls:
+    """Makes calls for an engine. ``tables`` maps logical names to the table and its real name.
+
+    ``regional`` makes the client of a table that is in another region, when that table is first used.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        tables: Mapping[str, tuple[Table, str]],
+        state_table: str,
+        pause: Callable[[float], None] = time.sleep,
+        regional: Callable[[str], Any] = lambda region: make_client(region=region),
+    ) -> None:
+        check_real_names(tables, state_table)
+        self.client = client
+        self._regional = regional
+        self._others: dict[str, Any] = {}
+        self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
+        self.deadline = Deadline(pause=pause)
+
+    def close(self) -> None:
+        for client in (self.client, *self._others.values()):
+            client.close()
+
+    def _client(self, place: RowKey | StateKey) -> Any:
+        """The client of the region that a row's table is in."""
+        region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
+        if region is None:
+            return self.client
+        if region not in self._others:
+            self._others[region] = self._regional(region)
+        return self._others[region]
+
+    def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        try:
+            return self._ask(operation, **arguments)
+        except ClientError as error:
+            codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
+            kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
+            raise kind(f"DynamoDB refused a call: {told(error)}") from error
+
+    def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        """Makes a call. Raises ``NotStarted`` where there is no time for it."""
+        self.deadline.begin()
+        try:
+            return operation(**arguments)
+        except BotoCoreError as error:
+            raise unreachable(error) from error
+
+    def _pages(self, client: Any, operation: str, **arguments: Any) -> Iterator[StoredItem]:
+        try:
+            for page in client.get_paginator(operation).paginate(**arguments):
+                yield from page["Items"]
+        except ClientError as error:
+            raise self._fatal(error) from error
+        except BotoCoreError as error:
+            raise unreachable(error) from error
+
+    def _refused(self, error: ClientError, actions: int) -> Refused:
+        """What a refusal means for each write. Raises for errors that are not about these writes."""
+        code = error.response["Error"]["Code"]
+        message = error.response["Error"].get("Message", "")
+        if code == "TransactionCanceledException":
+            reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
+            if not any(reasons):
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {told(message)}")
+            return Refused(reasons)
+        if code == "ConditionalCheckFailedException":
+            item = error.response.get("Item")
+            return Refused((Reason(CONDITION, plain_item(item) if item else None),))
+        if code in THROTTLED:
+            return Refused((Reason(THROTTLED[code], None, message),) * actions)
+        if code in PERMANENT:
+            return Refused((Reason(code, None, message),) * actions)
+        raise self._fatal(error)
+
+    def _fatal(self, error: ClientError) -> EngineError:
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        message = error.response["Error"].get("Message", "")
+        if code == "ResourceNotFoundException":
+            return self._missing()
+        if status >= 500 or code in THROTTLED:
+            return EngineUnavailable(f"DynamoDB failed with {code}: {told(message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {said(code, message)}")
+
+    def _missing(self) -> EngineError:
+        tables = self.requests.tables.items()
+        clients = {real: self._client((name, "", None)) for name, (_, real) in tables}
+        return missing_tables(clients, self.deadline.enough_time)
+
+
+def _reason(reason: Mapping[str, Any]) -> Reason | None:
+    if reason["Code"] == "None":
+        return None
+    item = reason.get("Item")
+    return Reason(reason["Code"], plain_item(item) if item else None, reason.get("Message") or "")
+
+
+def said(code: str, message: str) -> str:
+    """What a refusal says: whom it forbids what is no content of an item, and all else may be."""
+    return message if code in FORBIDDEN else told(message)
+
+
+def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: decode(value) for name, value in item.items()}

@@ -1,0 +1,146 @@
+"""What the DynamoDB engine reads: state items, rows, entries, and the items of source tables."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines.dynamodb_calls import FORBIDDEN, Calls, plain_item
+from streamfold.engines.expressions import Expression, state_attributes
+from streamfold.engines.keys import stored_key
+from streamfold.errors import EngineError, TableThrottled
+from streamfold.keys.key import KeyValue
+from streamfold.keys.table import Table
+from streamfold.records.change import ItemKey
+from streamfold.records.values import decode, encode
+from streamfold.writes.guarded import RowKey, StateKey
+
+BATCH_GET_KEYS_MAX = 100
+"""Keys of one call (API Reference, BatchGetItem)."""
+T = TypeVar("T")
+
+
+class Reads(Calls):
+    """The reads of the engine protocol."""
+
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        found: dict[StateKey, dict[str, Any]] = {}
+        places = [state_attributes(key) for key in dict.fromkeys(keys)]
+        for plain in self._batch_get(self.requests.state_table, places, consistent=consistent):
+            found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
+        return found
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
+        for key in keys:
+            by_table.setdefault(key[0], {})[key] = self.requests.key(key)
+        found: dict[RowKey, dict[str, Any]] = {}
+        for name, places in by_table.items():
+            attributes = self.requests.tables[name][0].attributes
+            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
+            for row in self._batch_get(self.requests.real_name(name), list(places.values()), consistent=True):
+                found[known[tuple(row[attribute] for attribute in attributes)]] = row
+        return found
+
+    def _batch_get(
+        self, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+    ) -> Iterator[dict[str, Any]]:
+        for some in cut(places, BATCH_GET_KEYS_MAX):
+            yield from map(plain_item, self._get_some({table: {"Keys": some, "ConsistentRead": consistent}}))
+
+    def _get_some(self, requests: dict[str, Any]) -> list[StoredItem]:
+        found: list[StoredItem] = []
+        for _ in self.deadline.tries():
+            answer = self._call(self.client.batch_get_item, RequestItems=requests)
+            for items in answer["Responses"].values():
+                found.extend(items)
+            requests = answer.get("UnprocessedKeys") or {}
+            if not requests:
+                return found
+        ((table, left),) = requests.items()
+        raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        values = {":partition": {"S": wanted.partition}}
+        condition = "pk = :partition"
+        if wanted.after:
+            values[":after"] = {"S": wanted.after}
+            condition += " AND sk > :after"
+        if wanted.before:  # no entry lies at one of the two
+            values[":before"] = {"S": wanted.before}
+            condition = "pk = :partition AND sk BETWEEN :after AND :before"
+        found: list[tuple[str, str]] = []
+        start: dict[str, Any] = {}
+        while True:  # a page ends at 1 MB, wherever the limit is (API Reference, Query)
+            page = self._call(
+                self.client.query,
+                TableName=self.requests.state_table,
+                KeyConditionExpression=condition,
+                ExpressionAttributeValues=values,
+                ScanIndexForward=not wanted.descending,
+                Limit=wanted.most - len(found),
+                ConsistentRead=True,
+                **start,
+            )
+            found += [(item["sk"]["S"], item["s"]["S"]) for item in page["Items"]]
+            if len(found) >= wanted.most or "LastEvaluatedKey" not in page:
+                return found
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        real_name, key = self.requests.real_name(item[0]), self.requests.key(item)
+        try:
+            found = self._ask(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in FORBIDDEN:
+                raise EngineError(
+                    f"Source items of table {real_name} may not be read: dynamodb:GetItem on it is needed. "
+                    f"{error.response['Error'].get('Message', '')}"
+                ) from error
+            raise self._fatal(error) from error
+        source: StoredItem | None = found.get("Item")
+        return source
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        real_name, client = self.requests.real_name(table.name), self._client((table.name, "", None))
+        if partition is None:
+            yield from self._pages(client, "scan", TableName=real_name, ConsistentRead=True)
+            return
+        yield from self._pages(
+            client,
+            "query",
+            TableName=real_name,
+            ConsistentRead=True,
+            KeyConditionExpression="#partition = :partition",
+            ExpressionAttributeNames={"#partition": table.partition},
+            ExpressionAttributeValues={":partition": encode(partition)},
+        )
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        use = Expression()
+        condition = f"{use.name(table.partition)} = {use.value(partition)}"
+        if begins and table.sort:
+            condition += f" AND begins_with({use.name(table.sort)}, {use.value(begins)})"
+        start = {} if after is None else {"ExclusiveStartKey": self.requests.key((table.name, partition, after))}
+        answer = self._call(
+            self._client((table.name, partition, None)).query,
+            TableName=self.requests.real_name(table.name),
+            ConsistentRead=True,
+            Limit=limit,
+            KeyConditionExpression=condition,
+            **use.arguments(),
+            **start,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
+
+    def state_items(self) -> Iterator[StoredItem]:
+        return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
+
+
+def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while some := list(islice(iterator, size)):
+        yield some
