@@ -7,6 +7,7 @@ from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.records.values import encode
 from streamfold.writes.guarded import (
+    NO_VALUES,
     AbsentSource,
     AddRow,
     Claim,
@@ -55,8 +56,16 @@ class Expression:
         return alias
 
     def arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"ExpressionAttributeNames": {alias: name for name, alias in self.names.items()}}
-        return arguments | ({"ExpressionAttributeValues": self.values} if self.values else {})
+        """The names and values; DynamoDB refuses either of them empty."""
+        names = {alias: name for name, alias in self.names.items()}
+        given = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": self.values}
+        return {argument: aliases for argument, aliases in given.items() if aliases}
+
+    def condition(self, *terms: str, tells: bool = True) -> dict[str, Any]:
+        """The condition that all terms hold, if there is one. ``tells``: a refusal brings the item that was found."""
+        condition = {"ConditionExpression": " AND ".join(terms)} if terms else {}
+        found = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if terms and tells else {}
+        return condition | found | self.arguments()
 
 
 class Requests:
@@ -74,9 +83,9 @@ class Requests:
             case AddRow():
                 return {"Update": self._add(write)}
             case PutRow():
-                return {"Put": self._put(write)}
+                return {"Put": self._of_item(write.key, write.attributes) | self._owned(write)}
             case DeleteRow():
-                return {"Delete": self._delete(write)}
+                return {"Delete": self._of_key(write.key) | self._owned(write)}
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
             case RecomputedRow():
@@ -89,18 +98,23 @@ class Requests:
                 return {"Update": self._update_source(write)}
 
     def _state_action(self, write: StateWrite, expires_at: int) -> ActionRequest:
+        use = Expression()
         match write:
             case LedgerWrite():
                 return {"Update": self._ledger(write, expires_at)}
             case Claim():
-                return {"Put": self._claim(write, expires_at)}
+                claim = self._of_item(write.key, {"ttl": expires_at})
+                return {"Put": claim | use.condition("attribute_not_exists(pk)")}
             case SwapState():
-                return {"Put": self._swap(write, expires_at)}
+                attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
+                return {"Put": self._of_item(write.key, attributes) | use.condition(_revision(use, write.revision))}
             case PutState():
-                item = state_attributes(write.key) | encode({"s": write.contribution})["M"]
-                return {"Put": {"TableName": self.state_table, "Item": item}}
+                return {"Put": self._of_item(write.key, {"s": write.contribution})}
             case DeleteState():
-                return {"Delete": {"TableName": self.state_table, "Key": state_attributes(write.key)}}
+                return {"Delete": self._of_key(write.key)}
+
+    def real_name(self, logical: str) -> str:
+        return self.tables[logical][1]
 
     def key(self, key: RowKey) -> dict[str, Any]:
         """The key attributes of a row, encoded."""
@@ -111,162 +125,100 @@ class Requests:
         attributes: dict[str, Any] = encode(row.attributes)["M"]
         return {**self.key(row.key), **attributes}
 
-    def real_name(self, logical: str) -> str:
-        return self.tables[logical][1]
+    def _of_key(self, key: RowKey | StateKey) -> dict[str, Any]:
+        if isinstance(key, StateKey):
+            return {"TableName": self.state_table, "Key": state_attributes(key)}
+        return {"TableName": self.real_name(key[0]), "Key": self.key(key)}
 
-    def _swap(self, write: SwapState, expires_at: int) -> dict[str, Any]:
-        use = Expression()
-        attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
-        return {
-            "TableName": self.state_table,
-            "Item": state_attributes(write.key) | encode(attributes)["M"],
-            "ConditionExpression": _revision(use, write.revision),
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **use.arguments(),
-        }
+    def _of_item(self, key: RowKey | StateKey, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        where = self._of_key(key)
+        return {"TableName": where["TableName"], "Item": where["Key"] | encode(attributes)["M"]}
+
+    def _partition(self, use: Expression, key: RowKey) -> str:
+        return use.name(self.tables[key[0]][0].partition)
 
     def _absent(self, write: AbsentSource) -> dict[str, Any]:
         use = Expression()
-        table, real_name = self.tables[write.key[0]]
-        return {
-            "TableName": real_name,
-            "Key": self.key(write.key),
-            "ConditionExpression": f"attribute_not_exists({use.name(table.partition)})",
-            **use.arguments(),
-        }
+        absent = f"attribute_not_exists({self._partition(use, write.key)})"
+        return self._of_key(write.key) | use.condition(absent, tells=False)
 
     def _delete_source(self, write: DeleteSource) -> dict[str, Any]:
         use = Expression()
-        names = sorted(write.image)[:COMPARED_MAX]
-        return {
-            "TableName": self.real_name(write.key[0]),
-            "Key": self.key(write.key),
-            "ConditionExpression": " AND ".join(
-                f"{use.name(name)} = {use.encoded(write.image[name])}" for name in names
-            ),
-            **use.arguments(),
-        }
+        same = [f"{use.name(name)} = {use.encoded(write.image[name])}" for name in sorted(write.image)[:COMPARED_MAX]]
+        return self._of_key(write.key) | use.condition(*same, tells=False)
 
     def _update_source(self, write: UpdateSource) -> dict[str, Any]:
         use = Expression()
-        partition = use.name(self.tables[write.key[0]][0].partition)
-        conditions = [f"attribute_exists({partition})"]
+        conditions = [f"attribute_exists({self._partition(use, write.key)})"]
         conditions += [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
         conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
-        return {
-            "TableName": self.real_name(write.key[0]),
-            "Key": self.key(write.key),
-            "UpdateExpression": _clauses(use, write.values, write.removed),
-            "ConditionExpression": " AND ".join(conditions),
-            **use.arguments(),
-        }
+        update = {"UpdateExpression": _clauses(use, write.values, write.removed)}
+        return self._of_key(write.key) | update | use.condition(*conditions, tells=False)
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
         use = Expression()
-        sets, removes, conditions = [], [], []
+        sets: dict[str, Any] = {}
+        removes: list[str] = []
+        conditions: list[str] = []
         for part in write.parts:
-            sets.append(f"{use.name(part.handler + '.v')} = {use.value(part.version)}")
-            sets.append(f"{use.name(part.handler + '.s')} = {use.value(part.contribution)}")
+            sets |= {part.handler + ".v": part.version, part.handler + ".s": part.contribution}
             if part.left is not None:
-                sets.append(f"{use.name(part.handler + '.u')} = {use.value(part.left)}")
+                sets[part.handler + ".u"] = part.left
             if write.fence:
-                sets.append(f"{use.name(part.handler + '.fence')} = {use.value(value=True)}")
+                sets[part.handler + ".fence"] = True
             else:
-                removes.append(use.name(part.handler + ".fence"))
+                removes.append(part.handler + ".fence")
             if write.revision is None:
                 conditions.append(_optimistic(use, part))
         if write.expires:
-            sets.append(f"{use.name('ttl')} = {use.value(expires_at)}")
+            sets["ttl"] = expires_at
         else:
-            removes.append(use.name("ttl"))
+            removes.append("ttl")
         if write.live_expected is not None:
             conditions.append(_live(use, write.live_expected))
         if write.revision is not None:
             conditions.append(_revision(use, write.revision))
-        adds = f"ADD {use.name('r')} {use.value(1)}" + (
-            f", {use.name('live')} {use.value(write.live)}" if write.live else ""
-        )
-        return {
-            "TableName": self.state_table,
-            "Key": state_attributes(write.key),
-            "UpdateExpression": f"SET {', '.join(sets)} {'REMOVE ' + ', '.join(removes) if removes else ''} {adds}",
-            "ConditionExpression": " AND ".join(conditions),
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **use.arguments(),
+        update = {
+            "UpdateExpression": _clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
         }
-
-    def _claim(self, write: Claim, expires_at: int) -> dict[str, Any]:
-        return {
-            "TableName": self.state_table,
-            "Item": state_attributes(write.key) | encode({"ttl": expires_at})["M"],
-            "ConditionExpression": "attribute_not_exists(pk)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        return self._of_key(write.key) | update | use.condition(*conditions)
 
     def _add(self, write: AddRow) -> dict[str, Any]:
         use = Expression()
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
-        clauses = _clauses(use, sets, write.removed if write.unversioned else (*write.removed, OWNER))
-        adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
-        return {
-            "TableName": self.real_name(write.key[0]),
-            "Key": self.key(write.key),
-            "UpdateExpression": f"{clauses} {'ADD ' if adds else ''}{adds}".strip(),
-            **_takes(use, write),
-            **use.arguments(),
-        }
+        removes = write.removed if write.unversioned else (*write.removed, OWNER)
+        update = {"UpdateExpression": _clauses(use, sets, removes, amounts)}
+        conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
+        if write.least is not None:
+            conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
+        return self._of_key(write.key) | update | use.condition(*conditions)
 
     def _recompute(self, write: RecomputedRow) -> dict[str, Any]:
         use = Expression()
-        return {
-            "TableName": self.real_name(write.key[0]),
-            "Key": self.key(write.key),
-            "UpdateExpression": _clauses(use, write.values, write.removed),
-            "ConditionExpression": f"{use.name(STAMP)} = {use.value(write.stamp)}",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **use.arguments(),
-        }
+        update = {"UpdateExpression": _clauses(use, write.values, write.removed)}
+        return self._of_key(write.key) | update | use.condition(f"{use.name(STAMP)} = {use.value(write.stamp)}")
 
-    def _put(self, write: PutRow) -> dict[str, Any]:
-        return {"TableName": self.real_name(write.key[0]), "Item": self.item(write), **self._owner(write)}
-
-    def _delete(self, write: DeleteRow) -> dict[str, Any]:
-        return {"TableName": self.real_name(write.key[0]), "Key": self.key(write.key), **self._owner(write)}
-
-    def _owner(self, write: PutRow | DeleteRow) -> dict[str, Any]:
+    def _owned(self, write: PutRow | DeleteRow) -> dict[str, Any]:
         if write.owner is None:
             return {}
         use = Expression()
-        partition, owner = use.name(self.tables[write.key[0]][0].partition), use.name(OWNER)
-        return {
-            "ConditionExpression": f"attribute_not_exists({partition}) OR {owner} = {use.value(write.owner)}",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **use.arguments(),
-        }
+        absent = f"attribute_not_exists({self._partition(use, write.key)})"
+        return use.condition(f"{absent} OR {use.name(OWNER)} = {use.value(write.owner)}")
 
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> dict[str, Any]:
-        table, real_name = self.tables[write.key[0]]
-        attributes: dict[str, Any] = {VERSION: write.version}
-        if write.owner:
-            attributes[OWNER] = write.owner
-        if write.attributes is not None:
-            attributes |= write.attributes
-        else:
-            attributes |= {CONTRIBUTORS: 0} | ({table.ttl: expires_at} if table.ttl else {})
+        ttl = self.tables[write.key[0]][0].ttl
+        tombstone = {CONTRIBUTORS: 0, **({ttl: expires_at} if ttl else {})}
+        own: dict[str, Any] = {VERSION: write.version, **({OWNER: write.owner} if write.owner else {})}
         use = Expression()
-        version, added_to = use.name(VERSION), use.name(CONTRIBUTORS)
-        new = f"(attribute_not_exists({version}) AND attribute_not_exists({added_to}))"
-        older = f"({new} OR {version} < {use.value(write.version)})"
+        version = use.name(VERSION)
+        new = f"(attribute_not_exists({version}) AND attribute_not_exists({use.name(CONTRIBUTORS)}))"
+        conditions = [f"({new} OR {version} < {use.value(write.version)})"]
         if write.owner:
-            older += f" AND (attribute_not_exists({use.name(OWNER)}) OR {use.name(OWNER)} = {use.value(write.owner)})"
-        return {
-            "TableName": real_name,
-            "Item": self.key(write.key) | encode(attributes)["M"],
-            "ConditionExpression": older,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **use.arguments(),
-        }
+            owner = use.name(OWNER)
+            conditions.append(f"(attribute_not_exists({owner}) OR {owner} = {use.value(write.owner)})")
+        attributes = own | (tombstone if write.attributes is None else {**write.attributes})
+        return self._of_item(write.key, attributes) | use.condition(*conditions)
 
 
 def state_attributes(key: StateKey) -> dict[str, Any]:
@@ -274,21 +226,14 @@ def state_attributes(key: StateKey) -> dict[str, Any]:
     return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
 
 
-def _clauses(use: Expression, values: Mapping[str, Any], removed: Iterable[str]) -> str:
-    """An update that sets and removes attributes."""
+def _clauses(
+    use: Expression, values: Mapping[str, Any], removed: Iterable[str], amounts: Mapping[str, Any] = NO_VALUES
+) -> str:
+    """An update that sets and removes attributes, and adds to numbers."""
     sets = ", ".join(f"{use.name(name)} = {use.value(value)}" for name, value in values.items())
     removes = ", ".join(use.name(name) for name in removed)
-    return " ".join([f"SET {sets}"] * bool(sets) + [f"REMOVE {removes}"] * bool(removes))
-
-
-def _takes(use: Expression, write: AddRow) -> dict[str, str]:
-    """The condition of an addition, where it has one."""
-    terms = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
-    if write.least is not None:
-        terms.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
-    if not terms:
-        return {}
-    return {"ConditionExpression": " AND ".join(terms), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
+    return " ".join(f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes), ("ADD", adds)) if what)
 
 
 def _optimistic(use: Expression, part: LedgerPart) -> str:
