@@ -1,7 +1,7 @@
 """The closed set of guarded writes that a plan is made of and every engine carries out.
 
-An engine takes a sequence of them as one transaction: all or nothing, and a refusal says which guard refused and what
-was found. Values are plain Python; each engine brings them to its own form.
+An engine takes a sequence of writes as one transaction, all or nothing. A refusal says which guard refused, and which
+item was found. Values are plain Python; each engine encodes them in its own form.
 """
 
 from collections.abc import Mapping
@@ -25,34 +25,34 @@ class StateKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PutRow:
-    """Writes a whole row. With an ``owner``: only where there is no row, or one that was put by the same owner.
+    """Writes a whole row.
 
-    An addition takes the owner's mark away: what somebody else added is never overwritten by a whole row.
+    An addition removes the owner's mark from the row, so that a whole row never overwrites what others added.
     """
 
     key: RowKey
     attributes: Mapping[str, Any]
-    owner: str | None = None
+    owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRow:
-    """Removes a row whose contributor left. With an ``owner``: only a row that was put by that owner."""
+    """Removes a row whose contributor left."""
 
     key: RowKey
-    owner: str | None = None
+    owner: str | None = None  # if given: refused if the row was put by another owner
 
 
 class Moved(NamedTuple):
-    """Entries of one attribute of a row that come or go: their partition, their places in it, and their ordering."""
+    """Entries of one attribute of a row that are written or deleted."""
 
-    partition: str
-    name: str
-    ordering: str
-    places: frozenset[str]
+    partition: str  # the partition key of the entries
+    name: str  # of the attribute
+    ordering: str  # how the entries are ordered; "" if the code at hand does not say
+    places: frozenset[str]  # the sort keys of the entries that move
 
     def joined(self, other: "Moved") -> "Moved":
-        """Both, which are of one partition; an ordering that is known goes before one that is not."""
+        """Both, of one partition. A known ordering takes precedence over an unknown one."""
         return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places)
 
 
@@ -60,32 +60,20 @@ NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class AddRow(NamedTuple):
-    """Adds to numbers of a row, and to its count of contributors; creates the row. Several merge into one.
-
-    ``moved`` are entries below the row that the same transaction writes or deletes; ``stamp``, unique to the step, is
-    then set on the row, so that what was made of the entries before is not written after it.
-
-    ``unversioned``: only to a row that no guarded put has written. A sum behind a tombstone would be hidden, and gone
-    with it; the next put would overwrite it.
-
-    ``least``: only to a row that counts so many contributors. Those who take back or amend what they added must be
-    among them: a row that somebody removed is not made again of differences. None: to any row, and to none.
-
-    ``values`` and ``removed`` are plain attributes that are set and removed besides, of a row that others add to.
-    """
+    """Adds to numbers of a row and to its count of contributors; creates the row. Several additions merge into one."""
 
     key: RowKey
     amounts: Mapping[str, Number]
-    contributors: int
-    unversioned: bool = False
-    stamp: str = ""
-    moved: tuple[Moved, ...] = ()
-    least: int | None = None
-    values: Mapping[str, Any] = NO_VALUES
-    removed: tuple[str, ...] = ()
+    contributors: int  # added to the row's count
+    unversioned: bool = False  # refused if a guarded put wrote the row: its tombstone would hide the sum
+    stamp: str = ""  # unique to the step; set if entries move, so that nothing made of older entries is written later
+    moved: tuple[Moved, ...] = ()  # entries below the row that the same transaction writes or deletes
+    least: int | None = None  # refused unless the row counts so many contributors; None: there may be no row
+    values: Mapping[str, Any] = NO_VALUES  # plain attributes to set beside the amounts
+    removed: tuple[str, ...] = ()  # plain attributes to remove
 
     def merged(self, other: "AddRow") -> "AddRow":
-        """Both additions as one. Raises ``decimal.Inexact`` where the sum would need more than 38 digits."""
+        """Both additions as one. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
@@ -109,7 +97,7 @@ class AddRow(NamedTuple):
 
 
 def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, ...]:
-    """Both, those of one partition as one."""
+    """Both, with the entries of one partition joined."""
     if not one or not other:
         return one or other
     found = {each.partition: each for each in one}
@@ -121,69 +109,57 @@ def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, 
 
 @dataclass(frozen=True, slots=True)
 class GuardedPut:
-    """Writes a row with its source version, only over an older version. Without attributes: a tombstone.
+    """Writes a row with the version of its source, only over an older version.
 
-    A row that counts contributors without a version is one that is added to, and is refused too.
-    With an ``owner``: only over a row of the same owner, because versions of different items do not compare.
+    Refused too if the row counts contributors and has no version: then handlers add to the row.
     """
 
     key: RowKey
-    attributes: Mapping[str, Any] | None
+    attributes: Mapping[str, Any] | None  # None: a tombstone
     version: str
-    owner: str | None = None
+    owner: str | None = None  # if given: refused over another owner's row; versions of different items do not compare
 
 
 RowWrite = PutRow | DeleteRow | AddRow | GuardedPut
 
 
 class LedgerPart(NamedTuple):
-    """One handler's part of a ledger item: its new version and contribution, and what it is expected to hold.
+    """One handler's part of a ledger item.
 
-    ``expected`` is the stored contribution that the effects were computed from, compared where the whole
-    ``LedgerWrite`` has no ``revision``: the part must then be absent or of an older version, hold that
-    contribution, bear no fence, and nothing that it left may be unfinished: who does not read it would not finish it.
-
-    ``left``: the rows and entries that it held and holds no more, as text; None where it leaves none. Whoever finishes
-    these rows then takes the text away (``LeftBehind``); until that is done no step may overwrite it unread.
+    In an optimistic write the stored part must be absent or of an older version, hold ``expected``, bear no fence, and
+    have nothing left behind: a step that does not read what was left behind would not finish it.
     """
 
     handler: str
     version: str
     contribution: str
-    expected: str
-    left: str | None = None
+    expected: str  # the stored contribution that the effects were computed from
+    left: str | None = None  # rows and entries that the step leaves behind, to be finished after the commit; None: none
 
 
 class LedgerWrite(NamedTuple):
-    """Moves the ledger item of one source item on; the guard of all effects of that item's handlers.
-
-    ``revision``: None for the optimistic form (each part's ``expected`` is compared); else the item must still have the
-    revision that was read, 0 meaning that there is none. ``live`` changes the number of handlers with something stored.
-    ``expires``: the time to live is set, on the condition that ``live_expected`` (when given) is what is stored.
-    ``fence``: the parts are marked as repaired, so that every optimistic write that was planned before is refused; the
-    next write of a part takes the mark away.
-    """
+    """Advances the ledger item of one source item: the guard of all effects of that item's handlers."""
 
     key: StateKey
     parts: tuple[LedgerPart, ...]
-    revision: int | None
-    live: int
-    expires: bool
-    live_expected: int | None = None
-    fence: bool = False
+    revision: int | None  # that was read and must still be stored, 0: no item; None: optimistic, the parts are compared
+    live: int  # added to the number of handlers that have something stored
+    expires: bool  # sets the time to live; otherwise removes it
+    live_expected: int | None = None  # if given: the stored number of such handlers
+    fence: bool = False  # marks the parts as repaired, so that optimistic writes planned before are refused
 
 
 class LeftBehind(NamedTuple):
-    """What one handler's steps through a ledger item left behind, as text: known to be finished."""
+    """Rows and entries that one handler's steps left behind, to be finished after the commit."""
 
-    key: StateKey
+    key: StateKey  # of the ledger item
     handler: str
-    text: str
+    text: str  # as the ledger item holds it
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Marks an event as done by a handler; refused when it is. Expires."""
+    """Marks a change as done by a handler. Refused if the mark is there; the mark expires."""
 
     key: StateKey
 
@@ -198,64 +174,59 @@ class PutState:
 
 @dataclass(frozen=True, slots=True)
 class DeleteState:
-    """Removes such an item."""
+    """Removes the item that ``PutState`` wrote."""
 
     key: StateKey
 
 
 @dataclass(frozen=True, slots=True)
 class RecomputedRow:
-    """Writes what a row makes of its entries, only while the row has the stamp under which they were read."""
+    """Writes what a row makes of its entries."""
 
     key: RowKey
-    stamp: str
+    stamp: str  # of the row when its entries were read; refused if entries moved since
     values: Mapping[str, Any]
     removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SwapState:
-    """Writes a state item with revision + 1 where it has this revision (0: is not there), and lets it expire."""
+    """Writes a state item with the next revision, and lets it expire."""
 
     key: StateKey
     attributes: Mapping[str, Any]
-    revision: int
+    revision: int  # that must be stored; 0: no item
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSource:
-    """Writes attributes of a source item that is there, only while it has what was read of it.
-
-    ``expected`` and ``absent`` are what was read, of the attributes that are written or removed. A store that makes the
-    stream record itself goes by its own version of the item.
-    """
+    """Writes attributes of a source item. Refused if the item is gone, or one of these attributes changed."""
 
     key: RowKey
-    expected: Mapping[str, Any]
-    absent: tuple[str, ...]
+    expected: Mapping[str, Any]  # the attributes as they were read
+    absent: tuple[str, ...]  # attributes that were not there
     values: Mapping[str, Any]
     removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AbsentSource:
-    """Writes nothing, and refuses where there is such a source item."""
+    """Writes nothing. Refused if the source item is there."""
 
     key: RowKey
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteSource:
-    """Removes a source item as it was read, none that changed since.
+    """Removes a source item. Refused if the item changed since it was read.
 
-    ``image`` holds its attribute values. ``version`` and ``at`` (epoch seconds) are those of the change that it follows
-    from: a store that makes the stream record of the removal itself goes by them.
+    ``version`` and ``at`` go into the stream record of the removal, where the store itself makes that record.
     """
 
     key: RowKey
-    image: Mapping[str, Any]
-    version: str
-    at: float = 0
+    image: Mapping[str, Any]  # the item as it was read, as DynamoDB attribute values
+    version: str  # of the change that the removal follows from
+    at: float = 0  # epoch seconds of that change
 
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
@@ -265,10 +236,10 @@ GuardedWrite = StateWrite | RowWrite | RecomputedRow | SourceWrite
 
 
 class Reason(NamedTuple):
-    """Why one write of a refused transaction was refused; ``item`` is what was found, None when there was nothing."""
+    """Why one write of a transaction was refused."""
 
     code: str
-    item: Mapping[str, Any] | None = None
+    item: Mapping[str, Any] | None = None  # the item that was found; None if there was none, or none was returned
     message: str = ""
 
 
@@ -281,9 +252,9 @@ permanent."""
 
 
 class Refused(NamedTuple):
-    """A transaction that changed nothing: one reason per write, in order, None for a write that did not refuse."""
+    """A transaction that was refused, and changed nothing."""
 
-    reasons: tuple[Reason | None, ...]
+    reasons: tuple[Reason | None, ...]  # of each write, in order; None for a write that was not refused
 
 
 def _least(one: int | None, other: int | None) -> int | None:
