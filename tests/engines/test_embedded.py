@@ -140,7 +140,7 @@ def test_file_that_another_process_writes_to_is_an_error_that_names_it(monkeypat
 def test_file_on_a_full_disk_is_an_error_and_keeps_what_it_had(opened):
     engine = opened()
     engine.transact([COUNTED], 0)
-    engine._connection.execute("PRAGMA max_page_count = 10")
+    engine._file.execute("PRAGMA max_page_count = 10")
     with pytest.raises(EngineError, match=r"\(database or disk is full\): make room on its disk"):
         engine.transact([COUNTED, PutRow(("shop", "3", None), {"text": "x" * 100_000})], 0)
     assert [item["a"]["N"] for item in engine.items(SHOP)] == ["1"]

@@ -1,45 +1,40 @@
 """The stream of derived rows that a state holds: its records, and the place up to which they were read."""
 
-import sqlite3
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from streamfold.engines import OwnRecord
 from streamfold.engines.own_records import lambda_form
-from streamfold.engines.state_file import loaded
+from streamfold.engines.state_file import StateFile
 from streamfold.records.values import to_json
 
 
 class DerivedStream:
     """The own stream of an embedded engine. What writes belongs into a transaction of the connection."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str | Path | None = None) -> None:
-        self._connection = connection
-        self._path = path
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
 
     def add(self, change: dict[str, Any]) -> None:
-        self._connection.execute("INSERT INTO stream (record) VALUES (?)", (to_json(change),))
+        self._file.execute("INSERT INTO stream (record) VALUES (?)", (to_json(change),))
 
     def pending(self, limit: int) -> list[OwnRecord]:
         """The first records that nobody has processed."""
-        rows = self._connection.execute(
+        rows = self._file.rows(
             "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) "
             "ORDER BY sequence LIMIT ?",
             (limit,),
         )
-        return [lambda_form(sequence, loaded(self._path, text)) for sequence, text in rows]
+        return [lambda_form(sequence, self._file.item(text)) for sequence, text in rows]
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
         """Stores the place up to which records were read, and drops what is done; the rest is for ``retry``.
 
         Only what was processed here is dropped: another process may have put records back in the meantime.
         """
-        self._connection.executemany("DELETE FROM stream WHERE sequence = ?", ((each,) for each in done))
-        self._connection.execute("UPDATE cursor SET sequence = ?", (sequence,))
+        self._file.executemany("DELETE FROM stream WHERE sequence = ?", ((each,) for each in done))
+        self._file.execute("UPDATE cursor SET sequence = ?", (sequence,))
 
     def retry(self) -> None:
         """Makes the records that failed pending again."""
-        self._connection.execute(
-            "UPDATE cursor SET sequence = coalesce((SELECT min(sequence) - 1 FROM stream), sequence)"
-        )
+        self._file.execute("UPDATE cursor SET sequence = coalesce((SELECT min(sequence) - 1 FROM stream), sequence)")

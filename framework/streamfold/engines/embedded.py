@@ -4,9 +4,7 @@ It plays the application's tables, their streams (of derived rows only) and the 
 records that come of them are written in one SQLite transaction, so chains run in a local replay as they do on AWS.
 """
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -36,7 +34,7 @@ from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
-from streamfold.engines.state_file import UNREADABLE, connect, loaded, trouble
+from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError, HandlerError
 from streamfold.keys.key import KeyValue
 from streamfold.keys.table import STATE, Table
@@ -86,25 +84,23 @@ class EmbeddedEngine:
         self.tables = {table.name: table for table in (*known, STATE)}
         self.path = path
         self.actions_max = actions_max
-        self._connection = connect(path)
-        self._stream = DerivedStream(self._connection, path)
-        finalize(self, self._connection.close)  # Python 3.13 warns of a connection that nobody closed
+        self._file = StateFile(path)
+        self._stream = DerivedStream(self._file)
+        finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:
-        self._connection.close()
+        self._file.close()
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        if refused := refused_as_a_whole(writes, self.actions_max):
-            return refused
-        return self._transact(writes, expires_at)
+        return refused_as_a_whole(writes, self.actions_max) or self._transact(writes, expires_at)
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        with self._transaction():  # a row that is refused has written nothing
+        with self._file.transaction():  # a row that is refused has written nothing
             return [row.key for row in rows if self._row(row.key) is None and self._try(row, 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = []
-        with self._transaction():
+        with self._file.transaction():
             for key in rows:
                 row = self._row(key)
                 if is_empty(row):
@@ -113,7 +109,7 @@ class EmbeddedEngine:
         return removed
 
     def forget(self, finished: Finished) -> None:
-        with self._transaction():
+        with self._file.transaction():
             for key, texts in finished.items():
                 if (item := without_left(texts, self._state(key))) is not None:
                     self._put_state(key, item)
@@ -135,11 +131,11 @@ class EmbeddedEngine:
         order = "DESC" if wanted.descending else "ASC"
         where = "pk = ? AND sk > ? AND sk < ?"
         query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
-        return [(place, loaded(self.path, text)["s"]) for place, text in rows]
+        rows = self._file.rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
+        return [(place, self._file.item(text)["s"]) for place, text in rows]
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        with self._transaction():
+        with self._file.transaction():
             fits = revision_holds(revision, self._state(key))
             if fits:
                 self._put_state(key, {**attributes, "r": revision + 1})
@@ -160,7 +156,7 @@ class EmbeddedEngine:
     def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
-        return (loaded(self.path, text) for (text,) in self._rows(query, (table.name, *values)))
+        return (self._file.item(text) for (text,) in self._file.rows(query, (table.name, *values)))
 
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         """The source items of a table, or of one partition of it: those that were put as such, without derived rows."""
@@ -170,7 +166,7 @@ class EmbeddedEngine:
         """The items of a table whose partition key begins with this text."""
         query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
         values = (table.name, prefix, prefix + HIGHEST)
-        return (loaded(self.path, text) for (text,) in self._rows(query, values))
+        return (self._file.item(text) for (text,) in self._file.rows(query, values))
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         query = (
@@ -178,19 +174,19 @@ class EmbeddedEngine:
             "ORDER BY sk LIMIT ?"
         )
         bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
-        rows = self._rows(query, (table.name, sortable(partition), *bounds, limit + 1))
-        return page_of(table, [loaded(self.path, text) for (text,) in rows], limit)
+        rows = self._file.rows(query, (table.name, sortable(partition), *bounds, limit + 1))
+        return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
     def state_items(self) -> Iterator[StoredItem]:
-        rows = self._rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
-        return (encode({"pk": pk, "sk": sk, **loaded(self.path, text)})["M"] for pk, sk, text in rows)
+        rows = self._file.rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
+        return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
 
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         """Puts source images (None: removed) where nothing newer is stored. They make no stream records."""
-        with self._transaction():
-            self._connection.executemany(
+        with self._file.transaction():
+            self._file.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
                 "version = excluded.version WHERE version < excluded.version",
                 (
@@ -200,52 +196,21 @@ class EmbeddedEngine:
             )
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        try:
-            return self._stream.pending(limit)
-        except UNREADABLE as error:
-            raise trouble(self.path, "read", error) from None
+        return self._stream.pending(limit)
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        with self._transaction():
+        with self._file.transaction():
             self._stream.advance(sequence, done)
 
     def retry(self) -> None:
-        with self._transaction():
+        with self._file.transaction():
             self._stream.retry()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Commits what is done inside, unless that raises or rolls back itself."""
-        execute = self._connection.execute
-        try:
-            execute("BEGIN IMMEDIATE")
-            yield
-            if self._connection.in_transaction:
-                execute("COMMIT")
-        except UNREADABLE as error:
-            raise trouble(self.path, "written", error) from None
-        finally:
-            if self._connection.in_transaction:
-                with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
-                    execute("ROLLBACK")
-
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        try:
-            yield from self._connection.execute(query, values)
-        except UNREADABLE as error:
-            raise trouble(self.path, "read", error) from None
-
-    def _one(self, query: str, values: Sequence[Any]) -> Any:
-        try:
-            return self._connection.execute(query, values).fetchone()
-        except UNREADABLE as error:
-            raise trouble(self.path, "read", error) from None
-
     def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        with self._transaction():
+        with self._file.transaction():
             reasons = tuple(self._try(write, expires_at) for write in writes)
             if any(reasons):
-                self._connection.execute("ROLLBACK")
+                self._file.execute("ROLLBACK")
                 return Refused(reasons)
         return None
 
@@ -271,11 +236,11 @@ class EmbeddedEngine:
         if refusal is not None or isinstance(write, AbsentSource):
             return refusal
         place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
-        text, version = self._one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
+        text, version = self._file.one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
         keys = key_attributes(self.tables[write.key[0]], write.key)
-        change, after = carried_out(write, keys, loaded(self.path, text), version or "")
+        change, after = carried_out(write, keys, self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
-        self._connection.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
+        self._file.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
         if self._is_wanted(write.key):
             self._stream.add(change)
         return None
@@ -291,23 +256,23 @@ class EmbeddedEngine:
     def _keeps_sources(self, table: str) -> bool:
         """Whether a source image of the table was ever put; only those have a version."""
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
-        return self._one(query, (table,)) is not None
+        return self._file.one(query, (table,)) is not None
 
     def _row(self, key: RowKey) -> Attributes | None:
-        found = self._one(
+        found = self._file.one(
             "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?", (key[0], sortable(key[1]), sortable(key[2]))
         )
-        return loaded(self.path, found[0]) if found and found[0] else None
+        return self._file.item(found[0]) if found and found[0] else None
 
     def _store(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> Reason | None:
         place = (key[0], sortable(key[1]), sortable(key[2]))
         if after is None:
-            self._connection.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
+            self._file.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
         else:
             text = to_json(after)
             if (why := key_too_long(key) or item_too_large(key, after, len(text))) is not None:
                 return why
-            self._connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
+            self._file.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
         if self._is_wanted(key):
             change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
             if change is not None:
@@ -315,15 +280,15 @@ class EmbeddedEngine:
         return None
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
-        found = self._one("SELECT item FROM state WHERE pk = ? AND sk = ?", key)
-        return loaded(self.path, found[0]) if found else None
+        found = self._file.one("SELECT item FROM state WHERE pk = ? AND sk = ?", key)
+        return self._file.item(found[0]) if found else None
 
     def _put_state(self, key: StateKey, item: Mapping[str, Any] | None) -> Reason | None:
         if item is None:
-            self._connection.execute("DELETE FROM state WHERE pk = ? AND sk = ?", key)
+            self._file.execute("DELETE FROM state WHERE pk = ? AND sk = ?", key)
             return None
         text = to_json(item)
         if (why := key_too_long(key) or item_too_large(key, item, len(text))) is not None:
             return why
-        self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
+        self._file.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
         return None

@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -35,6 +37,55 @@ WHY = {
 """What a code says of a file that was a state when it was opened; of all others it is damaged."""
 
 
+class StateFile:
+    """An open state. Raises ``EngineError`` where it cannot be read or written, ``SettingsError`` for another file."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.path = path
+        connection = connect(path)
+        self.execute, self.executemany = connection.execute, connection.executemany
+        self.close = connection.close
+        self._connection = connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits what is done inside, unless that raises or rolls back itself."""
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            yield
+            if self._connection.in_transaction:
+                self.execute("COMMIT")
+        except UNREADABLE as error:
+            raise trouble(self.path, "written", error) from None
+        finally:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
+                    self.execute("ROLLBACK")
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            yield from self.execute(query, values)
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
+
+    def one(self, query: str, values: Sequence[Any]) -> Any:
+        """The first row, or None."""
+        try:
+            return self.execute(query, values).fetchone()
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
+
+    def item(self, text: Any) -> dict[str, Any]:
+        """The item of a stored text. Raises ``EngineError`` if the file was damaged."""
+        try:
+            item = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            item = None
+        if type(item) is dict:
+            return item
+        raise EngineError(f"State file {self.path} holds what is no item: {DAMAGED}.")
+
+
 def connect(path: str | Path | None) -> sqlite3.Connection:
     """Opens a state, new or known. Raises ``SettingsError`` for a file that is none."""
     try:
@@ -56,17 +107,6 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
 def trouble(path: str | Path | None, what: str, error: Exception) -> EngineError:
     """Why an open state cannot be read or written."""
     return EngineError(f"State file {path} cannot be {what} ({error}): {WHY.get(_code(error), f'{DAMAGED}.')}")
-
-
-def loaded(path: str | Path | None, text: Any) -> dict[str, Any]:
-    """The item of a stored text. Raises ``EngineError`` where the file was damaged."""
-    try:
-        item = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        item = None
-    if type(item) is dict:
-        return item
-    raise EngineError(f"State file {path} holds what is no item: {DAMAGED}.")
 
 
 def is_busy(error: Exception) -> bool:
