@@ -4,7 +4,7 @@ It plays the application's tables, their streams (of derived rows only) and the 
 records that come of them are written in one SQLite transaction, so chains run in a local replay as they do on AWS.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -12,11 +12,8 @@ from weakref import finalize
 from streamfold.engines import (
     OWN_VERSION,
     Declared,
-    Entries,
     Finished,
     OwnRecord,
-    Page,
-    StoredItem,
     Wanted,
     declared,
 )
@@ -31,17 +28,17 @@ from streamfold.engines.applied import (
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.derived_stream import DerivedStream
+from streamfold.engines.embedded_reads import StateReads
 from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import change_of
-from streamfold.engines.sources import carried_out, page_of, source_refusal
+from streamfold.engines.sources import carried_out, source_refusal
 from streamfold.engines.state_file import StateFile
-from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.key import KeyValue
+from streamfold.errors import HandlerError
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, encode, to_json
+from streamfold.records.values import to_json
 from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,
@@ -60,10 +57,8 @@ from streamfold.writes.guarded import (
     SwapState,
 )
 
-HIGHEST = "\U0010ffff"
 
-
-class EmbeddedEngine:
+class EmbeddedEngine(StateReads):
     """SQLite behind the engine protocol.
 
     ``tables`` is the application, ``EmbeddedEngine(app)``, or its tables; ``path`` is the file of the state, None for
@@ -84,7 +79,7 @@ class EmbeddedEngine:
         self.tables = {table.name: table for table in (*known, STATE)}
         self.path = path
         self.actions_max = actions_max
-        self._file = StateFile(path)
+        super().__init__(StateFile(path))
         self._stream = DerivedStream(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
@@ -114,72 +109,12 @@ class EmbeddedEngine:
                 if (item := without_left(texts, self._state(key))) is not None:
                     self._put_state(key, item)
 
-    def read_state(
-        self,
-        keys: Iterable[StateKey],
-        *,
-        consistent: bool = False,  # noqa: ARG002 - it always is
-    ) -> dict[StateKey, dict[str, Any]]:
-        found = ((key, self._state(key)) for key in keys)
-        return {key: item for key, item in found if item is not None}
-
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        found = ((key, self._row(key)) for key in keys)
-        return {key: decode({"M": row}) for key, row in found if row is not None}
-
-    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        order = "DESC" if wanted.descending else "ASC"
-        where = "pk = ? AND sk > ? AND sk < ?"
-        query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._file.rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
-        return [(place, self._file.item(text)["s"]) for place, text in rows]
-
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         with self._file.transaction():
             fits = revision_holds(revision, self._state(key))
             if fits:
                 self._put_state(key, {**attributes, "r": revision + 1})
         return fits
-
-    def read_source(self, item: ItemKey) -> StoredItem | None:
-        row = self._row(item)
-        if row is None and not self._keeps_sources(item[0]):
-            raise EngineError(
-                f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
-                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE."
-            )
-        return row
-
-    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        return self._items(table, partition)
-
-    def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
-        where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
-        query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
-        return (self._file.item(text) for (text,) in self._file.rows(query, (table.name, *values)))
-
-    def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        """The source items of a table, or of one partition of it: those that were put as such, without derived rows."""
-        return self._items(table, partition, "AND version IS NOT NULL")
-
-    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
-        """The items of a table whose partition key begins with this text."""
-        query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
-        values = (table.name, prefix, prefix + HIGHEST)
-        return (self._file.item(text) for (text,) in self._file.rows(query, values))
-
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        query = (
-            "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk >= ? AND sk < ? AND sk > ? AND item IS NOT NULL "
-            "ORDER BY sk LIMIT ?"
-        )
-        bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
-        rows = self._file.rows(query, (table.name, sortable(partition), *bounds, limit + 1))
-        return page_of(table, [self._file.item(text) for (text,) in rows], limit)
-
-    def state_items(self) -> Iterator[StoredItem]:
-        rows = self._file.rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
-        return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
 
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
@@ -253,17 +188,6 @@ class EmbeddedEngine:
     def _is_wanted(self, key: RowKey) -> bool:
         return self.wanted is not None and self.wanted(key)
 
-    def _keeps_sources(self, table: str) -> bool:
-        """Whether a source image of the table was ever put; only those have a version."""
-        query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
-        return self._file.one(query, (table,)) is not None
-
-    def _row(self, key: RowKey) -> Attributes | None:
-        found = self._file.one(
-            "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?", (key[0], sortable(key[1]), sortable(key[2]))
-        )
-        return self._file.item(found[0]) if found and found[0] else None
-
     def _store(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> Reason | None:
         place = (key[0], sortable(key[1]), sortable(key[2]))
         if after is None:
@@ -278,10 +202,6 @@ class EmbeddedEngine:
             if change is not None:
                 self._stream.add(change)
         return None
-
-    def _state(self, key: StateKey) -> dict[str, Any] | None:
-        found = self._file.one("SELECT item FROM state WHERE pk = ? AND sk = ?", key)
-        return self._file.item(found[0]) if found else None
 
     def _put_state(self, key: StateKey, item: Mapping[str, Any] | None) -> Reason | None:
         if item is None:
