@@ -1,4 +1,4 @@
-"""What is told of a record that could not be processed."""
+"""The report of a record that could not be processed."""
 
 from traceback import walk_tb
 from typing import NamedTuple
@@ -9,23 +9,19 @@ from streamfold.routes.route import Route
 ITEM_LENGTH_MAX = 400
 """Letters of an item's key in a message; a key may have 3,072 bytes."""
 CAUSES_MAX = 3
-"""An error that could not be parked, made of what a handler yielded in vain, made of what Python said of it."""
+"""Of an error: that a record could not be parked, from that of a handler's effect, from Python's own error."""
 
 
 class Failure(NamedTuple):
-    """A record that could not be processed: its sequence number, item, the handler if it was one, and the error.
+    """A record that could not be processed."""
 
-    ``held`` tells a record that was not attempted because an earlier change of the same item failed, ``declared_at``
-    where the handler stands, ``file:line``, and ``raised_at``, likewise, the line of its file that raised, if one did.
-    """
-
-    sequence: str | None
+    sequence: str | None  # the record's sequence number
     item: str
-    handler: str | None
+    handler: str | None  # None if no handler was at fault
     error: Exception
-    held: bool = False
-    declared_at: str | None = None
-    raised_at: str | None = None
+    held: bool = False  # not attempted, because an earlier change of the same item failed
+    declared_at: str | None = None  # where the handler is declared, ``file:line``
+    raised_at: str | None = None  # the line of the handler's file that raised, ``file:line``, if one did
 
     @property
     def what(self) -> str:
@@ -34,13 +30,13 @@ class Failure(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What the error says without content of the item, for a log: nothing where that is all of it."""
+        """The error's text without content of the item, for a log; empty if all of the text is such content."""
         said = public(reason(self.error))
         return "" if said == NOT_TOLD else shortened(said)
 
     @property
     def at(self) -> str | None:
-        """The place in the user's code, ``file:line``: of the line that raised or else of the handler."""
+        """The place in the user's code, ``file:line``: the line that raised, or else the handler."""
         return self.raised_at or self.declared_at
 
     def __str__(self) -> str:
@@ -50,7 +46,7 @@ class Failure(NamedTuple):
 
 
 def raised_at(route: Route, error: BaseException | None) -> str | None:
-    """The line of the handler's file at which an error, or what it was made of, was raised deepest while it ran."""
+    """The deepest line of the handler's file at which an error, or one of its causes, was raised."""
     code = getattr(route.function, "__code__", None)
     for _ in range(CAUSES_MAX):
         if error is None or code is None:

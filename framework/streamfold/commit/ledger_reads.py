@@ -1,4 +1,4 @@
-"""Reading a ledger item whole, with the contributions that are kept in items of their own."""
+"""Reads a ledger item with its large contributions, which are kept in items of their own."""
 
 from collections.abc import Collection
 
@@ -9,13 +9,13 @@ from streamfold.ledger.state_keys import part_key
 from streamfold.writes.guarded import StateKey
 
 READS_MAX = 3
-"""Times that a ledger item and the items of its large contributions are read until they fit each other."""
+"""Times that a ledger item and its large contributions are read until they match each other."""
 
 
 def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
-    """A ledger item with those contributions of these handlers that are kept in items of their own.
+    """A ledger item with the large contributions of these handlers.
 
-    Raises ``EngineUnavailable`` when one changes as often as it is read: the records come again.
+    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records come again.
     """
     for _ in range(READS_MAX):
         whole = _with_large_parts(engine, key, found, handlers)
@@ -26,7 +26,7 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
 
 
 def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
-    """The ledger item with its large parts, None where one is not the one that the ledger item speaks of."""
+    """The ledger item with its large parts; None if the digest of one of them does not match."""
     large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
     if not large:
         return found

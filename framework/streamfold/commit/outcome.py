@@ -1,4 +1,4 @@
-"""What became of a plan: what failed and why, what was already done, and how many rows each handler changed."""
+"""What became of a plan: which changes failed, which were done already, and how many rows each handler changed."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class Tallies:
-    """Rows of one handler: ``unchanged`` counts items whose rows stayed as they were."""
+    """The rows of one handler."""
 
     written: int = 0
     removed: int = 0
-    unchanged: int = 0
+    unchanged: int = 0  # items whose rows stayed as they were
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ class Outcome:
     failed: list[Failed] = field(default_factory=list)
     tallies: dict[str, Tallies] = field(default_factory=dict)  # by handler
     done: list[Change] = field(default_factory=list)  # changes that the state already had
-    fresh: list[Change] = field(default_factory=list)
-    counts: Counts = field(default_factory=dict)  # of what kinds have words for, by word and handler
+    fresh: list[Change] = field(default_factory=list)  # changes that the batch itself committed
+    counts: Counts = field(default_factory=dict)  # by a kind's word (``Derivation.says``) and handler
 
     def tally(self, handler: str) -> Tallies:
         """The rows of a handler, to be counted up."""

@@ -1,7 +1,7 @@
 """The plan of a batch: units of work, each behind its guard, merged per row and cut into transactions.
 
-A plan is a value: it can be printed, compared and carried out by ``commit``. A *unit* is what succeeds or fails as one:
-the step of one source item through the ledger, or one change's effects behind a claim.
+A plan is a value: it can be printed, compared, and carried out by ``Committer``. A *unit* succeeds or fails as one: the
+step of one source item through the ledger, or the effects of one change behind a claim.
 """
 
 from collections import Counter
@@ -35,33 +35,28 @@ WrittenKey = RowKey | StateKey
 
 
 class Unit(NamedTuple):
-    """What succeeds or fails as one. ``changes`` are reported if it fails, ``routes`` say for which handlers.
-
-    ``steps`` of a ledger unit allow it to be planned again from what the ledger holds; a claim unit has none.
-    ``partial``: the unit is one page of a step with more effects than fit, and is to be planned again after it.
-    ``added``: rows that others add to, so that they are not put whole, though their targets are.
-    """
+    """A guard and the writes behind it, which succeed or fail as one."""
 
     item: ItemKey
     guard: LedgerWrite | Claim
     effects: tuple[UnitWrite, ...]
-    routes: tuple[Route, ...]
-    changes: tuple[Change, ...]
+    routes: tuple[Route, ...]  # the handlers that are reported if the unit fails
+    changes: tuple[Change, ...]  # the changes that are reported then
     tallies: tuple[Tally, ...]
-    steps: tuple[Step, ...] = ()
-    partial: bool = False
-    added: AbstractSet[RowKey] = NO_ROWS
+    steps: tuple[Step, ...] = ()  # of a ledger unit, to plan it again from what the ledger holds; a claim has none
+    partial: bool = False  # one page of a step with more effects than fit: the next page is planned after it
+    added: AbstractSet[RowKey] = NO_ROWS  # rows of whole targets which others add to, so that this unit adds too
 
 
 class Chunk(NamedTuple):
-    """One transaction: the guards of its units first, in their order, then the writes of rows, merged."""
+    """The units of one transaction."""
 
     units: tuple[Unit, ...]
-    writes: tuple[GuardedWrite, ...]
+    writes: tuple[GuardedWrite, ...]  # the guards of the units, in their order; then the writes of rows, merged
 
 
 class KeyedPut(NamedTuple):
-    """A row whose key contains the change: written without condition, as often as it comes."""
+    """A row whose key contains the change. It is inserted without a guard: a redelivery inserts the same row."""
 
     route: Route
     change: Change
@@ -79,11 +74,11 @@ class Deferred(Protocol):
 
 
 class Plan(NamedTuple):
-    """The writes of a batch: transactions in order, and keyed puts; and what its kinds do after these."""
+    """All that a batch will write."""
 
-    chunks: tuple[Chunk, ...]
-    puts: tuple[KeyedPut, ...]
-    deferred: tuple[Deferred, ...] = ()
+    chunks: tuple[Chunk, ...]  # transactions, in order
+    puts: tuple[KeyedPut, ...]  # written after the transactions
+    deferred: tuple[Deferred, ...] = ()  # what kinds do after the commit
 
 
 def ledger_unit(
@@ -95,7 +90,10 @@ def ledger_unit(
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
 ) -> Unit | None:
-    """The unit of an item's ledger step, from what was found or, where nothing was read, optimistic; None if done."""
+    """The unit of an item's ledger step; None if the ledger has it already.
+
+    It is planned from ``found``. With None the ledger was not read: the unit is optimistic.
+    """
     transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added, retired)
     return None if transition is None else _unit(item, transition, changes, added)
 
@@ -106,7 +104,7 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
 
 
 def again(unit: Unit, found: LedgerItem, retired: Collection[str] = ()) -> Unit | None:
-    """A ledger unit planned again from what the ledger holds; None when all of it is done."""
+    """A ledger unit planned again from what the ledger holds; None if the ledger has all of it."""
     assert isinstance(unit.guard, LedgerWrite)
     return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added, retired)
 
@@ -117,7 +115,7 @@ def by_handler(unit: Unit) -> list[Unit]:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    # A step from an unknown image is tried as the item's first: a ledger that knows more refuses it, and says what.
+    # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
     steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
     planned = (optimistic(guard.key, unit.item, (step,), unit.added) for step in steps)
     return [_unit(unit.item, transition, unit.changes, unit.added) for transition in planned]
@@ -139,12 +137,12 @@ def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...], ad
 
 
 def exceeds_transaction(unit: Unit) -> bool:
-    """Whether a unit alone has more writes, or is larger, than one transaction takes."""
+    """Whether a unit alone has more writes than one transaction takes, or is larger."""
     return len(unit.effects) >= ACTIONS_MAX or too_large((unit.guard, *unit.effects))
 
 
 def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
-    """A unit without the row-guarded effects that were refused as older than what is stored."""
+    """A unit without the effects on rows that are as new already."""
     places = set(stale)
     left = tuple(effect for effect in unit.effects if effect.key not in places)
     if len(left) == len(unit.effects):
@@ -154,9 +152,9 @@ def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
 
 
 def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
-    """Effects that take back or amend what was added to a row which does not have it: somebody removed that row.
+    """Effects without an addition that amends or takes back what was added to a row, if somebody removed that row.
 
-    The ledger goes on without the row. One that is ``there``, made again by others, is told that entries moved.
+    ``there``: others made the row again. It then gets the step's stamp, because entries below it move.
     """
     left: list[UnitWrite] = []
     for effect in effects:
@@ -170,8 +168,8 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
-    A unit that alone needs more than ``actions`` has a chunk of its own, up to ``ACTIONS_MAX``; one that needs more
-    than that or is too large is split by handler, and so is one whose handlers' writes of a row cannot be one.
+    A unit with more than ``actions`` writes has a chunk of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into
+    one unit per handler. So is a unit in which two handlers write the same row and the writes cannot be merged.
     """
     whole = [part for unit in units for part in (by_handler(unit) if exceeds_transaction(unit) else [unit])]
     chunks: list[Chunk] = []
@@ -195,7 +193,7 @@ def _alone(unit: Unit) -> Chunk:
 
 
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
-    """Ledger units by the rows that they share, the most shared first, then claims in the order of their changes."""
+    """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes."""
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[WrittenKey] = Counter(
         effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
@@ -206,7 +204,7 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _anchor(unit: Unit, shared: Mapping[WrittenKey, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
-    """Where a unit stands: beside those that share its hottest row, among them beside those that share the next."""
+    """The sort key of a unit: its shared rows, the most shared first, so that units of one row come together."""
     rows = sorted((shared[effect.key] for effect in unit.effects if effect.key in shared), reverse=True)
     return (0, [(-count, name) for count, name in rows]) if rows else (1, [])
 
@@ -222,7 +220,7 @@ class _ChunkBuilder:
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
-        """Takes the unit, or leaves the chunk as it was and says no; the first is taken whatever its size."""
+        """Takes the unit and returns True; or returns False and changes nothing. The first unit may have any size."""
         size, new = estimated_bytes(unit.guard), 0
         for effect in unit.effects:
             size += estimated_bytes(effect)
@@ -240,7 +238,7 @@ class _ChunkBuilder:
         return True
 
     def _is_of_another_shard(self, unit: Unit) -> bool:
-        """A chunk keeps to one shard of a spread row: chunks of batches beside it then seldom meet it."""
+        """Whether a unit writes another shard of a spread row. With one shard a chunk, batches seldom conflict."""
         if not any(route.kind.spread(route) for route in unit.routes):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)

@@ -1,8 +1,8 @@
-"""Brings rows up to date with the entries below them, after the commit that moved entries.
+"""Recomputes rows from the entries below them, after the commit that moved entries.
 
-A row's stamp changes in every transaction that moves entries below it. The row is read first, then its entries, and
-what is made of them is written on the condition that the stamp is still the one that was read: what another process
-moves in between refuses the write, and the row is recomputed again. So a row is right once every process that moved
+A row's stamp changes in every transaction that moves entries below it. The row is read first, then its entries. The
+new values are written on the condition that the stamp is still the one that was read. If another process moves entries
+in between, the write is refused, and the row is recomputed again. So a row is right once every process that moved
 entries has recomputed it. A process that died before recomputes the row when its record comes again.
 
 If every moved entry sorts beyond the row's cut-off, the row cannot change: entries are not read, the row not written.
@@ -33,11 +33,11 @@ MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
 
 
 class Shows(NamedTuple):
-    """What a row shows of some entries, and the last place that counts for it, "" where all do; where each entry is."""
+    """The entries that count for a row."""
 
-    contents: tuple[str, ...]
-    edge: str
-    places: tuple[str, ...] = ()
+    contents: tuple[str, ...]  # their values, as texts, in the order in which they count
+    edge: str  # the cut-off: the place of the last one; "" if all entries count
+    places: tuple[str, ...] = ()  # the place of each
 
 
 def recompute(
@@ -58,9 +58,9 @@ def recompute(
 
 
 def _round(engine: Engine, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]) -> MovedByRow:
-    """Tries each row once; returns those that others moved meanwhile. ``failed`` takes those that no try will help.
+    """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
 
-    Where the store is throttled, the rows behind wait for the next round too.
+    ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
     """
     rows = read_rows(engine, touched, failed)
     again: dict[RowKey, tuple[Moved, ...]] = {}
@@ -76,7 +76,7 @@ def _round(engine: Engine, touched: MovedByRow, failed: dict[RowKey, Exception],
 
 
 def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved], written: set[RowKey]) -> bool:
-    """Whether the row shows what its entries say; False where another process moved them meanwhile."""
+    """Whether the row now is what its entries make of it; False if another process moved entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Mov
 
 
 def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
-    """What moved, ordered as the row's attribute is where the code at hand does not say; None where neither does."""
+    """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
     if moved.ordering:
         return moved
     ordering, _, _ = str(row.get(EDGE + moved.name, "")).partition(" ")
@@ -106,7 +106,7 @@ def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
 
 
 def _concerns(row: RowValues, moved: Moved) -> bool:
-    """Whether something moved among the entries that count, as far as the row tells."""
+    """Whether an entry that counts may have moved, as far as the row's cut-off tells."""
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
         return True
@@ -127,7 +127,10 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
 
 
 def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
-    """The entries that count, of one more, where equal values are read in the other order than they count in."""
+    """The entries that count, if equal values are stored in the opposite of the order in which they count.
+
+    ``found`` has one entry more than count, which tells whether there is a tie at the cut-off.
+    """
     form, shown, beyond = FORMS[ordering.form], found[: ordering.most], found[ordering.most :]
     if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
         shown = [entry for entry in shown if order_of(entry[0]) != tied]
@@ -137,7 +140,7 @@ def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[E
 
 
 def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
-    """The entries that count where each value does so once: page by page, past the rest of the last value."""
+    """The entries that count if each value counts once: page by page, skipping the rest of a page's last value."""
     found: dict[str, str] = {}
     after = ""
     while page := engine.read_entries(Entries(partition, PAGE_ENTRIES, after)):
@@ -158,7 +161,7 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
 
 
 def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
-    """Notes what the row is to have of one attribute's entries, and what it is to lose."""
+    """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
     edge, names = EDGE + moved.name, [moved.name]
     if moved.name == PLAIN_ENTRY:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]

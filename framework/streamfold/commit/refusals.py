@@ -1,4 +1,4 @@
-"""What a refused row says: whether the write is merely old, or one that the row will never take."""
+"""Why a row refused a write: because the row is as new already, or because it will never take the write."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -14,32 +14,32 @@ LARGEST_SHOWN = 3
 
 
 def is_stale(write: GuardedWrite, reason: Reason) -> bool:
-    """Whether a write was refused only because the row is as new: a row-guarded one, over a row of its own."""
+    """Whether a guarded put was refused only because the row, its own, is as new."""
     return isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason)
 
 
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
-    """Whether a whole row was refused because others add to it: it counts contributors, and bears no owner."""
+    """Whether a whole row was refused because others add to the row: it counts contributors and has no owner."""
     return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
 
 
 def counts_contributors(reason: Reason) -> bool:
-    """Whether what refused a write is a row that counts its contributors."""
+    """Whether the row that refused a write counts its contributors."""
     return reason.item is not None and CONTRIBUTORS in reason.item
 
 
 def _own(write: GuardedPut, reason: Reason) -> bool:
-    """Whether what refused a row-guarded write is known to be the row's version, not another owner."""
+    """Whether the version of the row refused a guarded put, and not another owner."""
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
 def _is_added_to(reason: Reason) -> bool:
-    """Whether the row that refused counts additions, and bears no version of a put."""
+    """Whether handlers add to the row that refused: it counts contributors and has no version."""
     return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
 
 
 def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerError:
-    """Why a row will not take a handler's write, however often that is tried."""
+    """The error of a write that the row will never take."""
     if isinstance(write, AddRow):
         wants, was = "adds to", "put or deleted"
     elif isinstance(write, GuardedPut) and _is_added_to(reason):
@@ -53,7 +53,7 @@ def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerErr
 
 
 def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
-    """Why a row will not take a write: ``RowTaken`` while it is another item's, which may still give it up."""
+    """The error of a row that another item has: ``RowTaken``, because that item may still give the row up."""
     owner = "another item" if reason.item is None else reason.item.get(OWNER)
     kind = HandlerError if owner is None else RowTaken
     owner = owner or "the application itself"
@@ -64,9 +64,9 @@ def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
 
 
 def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerError:
-    """Why a row will not show what its entries say: it would be ``after``, which is too large, or what the store says.
+    """The error of a row that cannot be recomputed: it would be ``after``, and is too large or refused by the store.
 
-    As whatever is refused for good it goes by the policy of the handlers: what they contributed is kept.
+    What the handlers contributed is kept. Their policy decides about the records.
     """
     sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
     if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""A transaction of its own, sent until the store takes it or says why not, and what a refusal means."""
+"""Sends one transaction of its own until the store takes or refuses it, and says what a refusal means."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | None:
-    """Sends writes as one transaction, again after a conflict; returns what a condition refused.
+    """Sends writes as one transaction, and again after a conflict; returns the refusal if a condition failed.
 
-    Raises ``Contended`` after too many conflicts, ``TableThrottled`` if the last was a throttled table, and
-    ``HandlerError`` where the store will never take the writes.
+    Raises ``Contended`` after ``SENDS_MAX`` conflicts, ``TableThrottled`` if the table was throttled at the last, and
+    ``HandlerError`` if the store will never take the writes.
     """
     throttled = False
     for number in range(SENDS_MAX):
@@ -37,7 +37,7 @@ def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | 
 
 
 def check_passing(refused: Refused) -> None:
-    """Raises ``HandlerError`` for a write that the store will never take."""
+    """Raises ``HandlerError`` if the store will never take one of the writes."""
     for reason in refused.reasons:
         if reason is not None and reason.code not in CONFLICT:
             raise HandlerError(f"The store refused the write with {reason.code}: {told(reason.message)}")
@@ -49,7 +49,7 @@ def is_throttled(refused: Refused) -> bool:
 
 
 def may_pass(reason: Reason) -> bool:
-    """Whether another try may help, because others moved something. Raises ``TableThrottled`` for a throttled table."""
+    """Whether another try may help. Raises ``TableThrottled`` for a throttled table."""
     if reason.code in THROTTLED:
         raise TableThrottled
     return reason.code == CONDITION or reason.code in CONFLICT
@@ -73,7 +73,7 @@ def by_table(
 
 
 def read_rows(engine: Engine, keys: Iterable[RowKey], failed: dict[RowKey, Exception]) -> dict[RowKey, dict[str, Any]]:
-    """The rows of keys. ``failed`` takes those whose table cannot be read."""
+    """The rows of keys. ``failed`` takes the keys whose table cannot be read."""
     rows: dict[RowKey, dict[str, Any]] = {}
     for some, found in by_table([*keys], engine.read_rows):
         if isinstance(found, EngineError):

@@ -1,8 +1,13 @@
-"""What becomes of a record that a handler could not process: it is reported and comes again, or it is parked.
+"""Decides about a record that a handler could not process: it is reported and comes again, or it is parked.
 
-A store that is unwell, missing or forbidden, a setting that is wrong, a record that is held and one that was not begun
-say nothing about the record: these always come again. Everything else goes by the handler's policy; ``Unprocessable``
-is parked at once. A row that is still another item's is tried again at least: that item's record may give it up.
+| the error                                                        | the record                                        |
+| ---------------------------------------------------------------- | ------------------------------------------------- |
+| the store is unavailable, missing or forbidden; a wrong setting  | comes again: the error says nothing of the record |
+| an earlier change of the item failed, or there was no time       | comes again                                       |
+| ``Unprocessable``, or the handler is switched off                | is parked at once                                 |
+| the row is another item's                                        | comes again twice at least; that item may give    |
+|                                                                  | the row up                                        |
+| any other                                                        | as the handler's policy says                      |
 """
 
 from collections import Counter
@@ -36,8 +41,8 @@ from streamfold.routes.route import Route
 from streamfold.run import Run
 
 TAKEN = Policy("park", attempts_max=3)
-"""When a record is parked whose handler parks at once, and whose row is still another item's: that item's record, of
-another shard, may be on its way, and a delivery takes longer than that needs."""
+"""The policy for a row that is another item's, if the handler parks at once: that item's record may be on its way in
+another shard, and arrives before the third delivery."""
 NO_PLACE = (
     "there is no parking place: set STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
     "or replay --park FILE)."
@@ -47,17 +52,14 @@ FailureMark = tuple[str, int]
 
 
 class Triage:
-    """Decides for the failures of one batch, each record and handler once.
-
-    ``parked`` counts by handler, ``first`` says which record of it was parked first, and why.
-    """
+    """Decides for the failures of one batch, once for each record and handler."""
 
     def __init__(self, application: str, engine: Engine, run: Run) -> None:
         self.application = application
         self.engine = engine
         self.run = run
-        self.parked: Counter[str] = Counter()
-        self.first: dict[str, str] = {}
+        self.parked: Counter[str] = Counter()  # records by handler
+        self.first: dict[str, str] = {}  # by handler: which record was parked first, and why
         self._throttled: TableThrottled | None = None
         self._decided: dict[FailureMark, Failed | None] = {}
 
@@ -92,7 +94,7 @@ class Triage:
         return oldest is not None and self._age_seconds(change) > oldest
 
     def _attempts(self, change: Change, route: Route, policy: Policy) -> int | None:
-        """Notes an attempt and returns how many there were; None where the policy does not count them.
+        """Counts an attempt and returns how many there were; None if the policy does not count them.
 
         Lambda's event carries no count (API Reference, DynamoDB event): the revision of a state item is one.
         """
@@ -147,7 +149,7 @@ class Triage:
 
 
 def says_nothing_of_the_record(error: Exception) -> bool:
-    """Whether an error is that of the store, of a setting or of another record: it is never a reason to park."""
+    """Whether an error is of the store, of a setting or of another record: it is never a reason to park."""
     return isinstance(error, EngineUnavailable | Held) or is_fatal(error)
 
 
@@ -159,7 +161,7 @@ def _unparked(error: Exception, why: str) -> ParkingError:
 
 
 def explained(route: Route, error: Exception) -> Exception:
-    """What a handler raised, as it is reported."""
+    """The error to report for what a handler raised."""
     if isinstance(error, RecordError) and not isinstance(error, ImageError):
         unprocessable = Unprocessable(f"The record is malformed: {reason(error)}")
         unprocessable.__cause__ = error

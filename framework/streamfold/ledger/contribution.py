@@ -1,4 +1,4 @@
-"""What one source item contributes through one handler: its stored text, and the writes from one to another."""
+"""What one source item contributes through one handler, as stored text, and the writes between two contributions."""
 
 import json
 from collections.abc import Container, Iterable, Mapping
@@ -28,22 +28,17 @@ from streamfold.writes.guarded import (
 
 
 class RowPart(NamedTuple):
-    """What one item contributes to one row: amounts to add, and for rows put whole their attributes and digest.
+    """What one item contributes to one row."""
 
-    ``ordered``: its entries below the row, by attribute. ``names``: the plain attributes, also where only the stored
-    form of the contribution is known: whoever takes them back removes them.
-    """
-
-    amounts: dict[str, Number]
-    plain: dict[str, Any] | None
-    digest: str
-    ordered: HeldByName = NOTHING
-    names: tuple[str, ...] = ()
+    amounts: dict[str, Number]  # to add
+    plain: dict[str, Any] | None  # attributes of a row that is put whole; None in the stored form
+    digest: str  # of the plain attributes
+    ordered: HeldByName = NOTHING  # entries below the row, by attribute
+    names: tuple[str, ...] = ()  # of the plain attributes, kept in the stored form so that they can be removed
 
 
 LEFT_STAMP_LETTERS = 8
-"""Letters of the step's stamp before what it left: whoever forgets late what another step left forgets nothing of it.
-"""
+"""Letters of the step's stamp before what it left behind, so that a late ``forget`` does not match a newer step's."""
 
 Contribution = dict[RowKey, RowPart]
 """All that one item contributes through one handler, by row."""
@@ -136,8 +131,8 @@ def difference(
 ) -> list[RowWrite]:
     """The writes that lead the rows from one contribution to another.
 
-    ``added`` are rows that somebody else adds to, another version of the code or another handler: these are added to
-    as well, though their targets are put whole.
+    ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
+    here too.
     """
     writes: list[RowWrite] = []
     for key, part in after.items():
@@ -158,14 +153,14 @@ def difference(
 
 
 def _differs(previous: RowPart, part: RowPart) -> bool:
-    """Whether a row is to be written; the digest of a part with plain attributes tells all of it."""
+    """Whether a row has to be written. The digest of a part with plain attributes covers all of the part."""
     if part.plain is not None:
         return previous.digest != part.digest
     return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
 
 
 def has_entries(*contributions: Contribution) -> bool:
-    """Whether something is ordered in one of them."""
+    """Whether one of the contributions has entries."""
     return any(part.ordered for rows in contributions for part in rows.values())
 
 
@@ -175,7 +170,7 @@ def sets_plain(rows: Iterable[RowWrite]) -> bool:
 
 
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes of rows, where entries move below one with the step's stamp and what moves."""
+    """The writes of rows. If entries move below a row, its write gets the step's stamp and those entries."""
     found: list[RowWrite] = []
     for write in rows:
         row = write
@@ -193,7 +188,10 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
 def moved_by(
     application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
 ) -> dict[RowKey, tuple[Moved, ...]]:
-    """All that an item may have moved below the rows of a contribution; those that it has ``held`` decide the form."""
+    """The entries that an item may have moved below the rows of a contribution.
+
+    ``held``: the item contributes the rows now, and decides how their entries are ordered.
+    """
     mark = Mark(application, route.name, item, "")
     found = {
         key: moved(mark, key, NOTHING, part.ordered) if held else moved(mark, key, part.ordered, NOTHING)
@@ -204,10 +202,9 @@ def moved_by(
 
 
 def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
-    """The text of the rows and entries that a step takes away; None where it takes none.
+    """The text of the rows and entries that a step leaves behind; None if there are none.
 
-    ``known`` is what the ledger keeps of those that earlier steps took away, and that are not known to be finished: it
-    is joined.
+    ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
     """
     left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
     for key, part in before.items():
@@ -221,7 +218,7 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
 
 
 def left_rows(text: str) -> Contribution:
-    """The rows and entries that steps took away, of what the ledger keeps of them behind the stamp of the last."""
+    """The rows and entries that steps left behind, from the ledger's text, which begins with the last step's stamp."""
     return stored_rows(text[LEFT_STAMP_LETTERS:])
 
 
@@ -238,7 +235,7 @@ def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
 
 
 def _is_whole(route: Route, key: RowKey) -> bool:
-    """Whether the target of a row is still one that is put whole; a target given up was."""
+    """Whether the target of a row is put whole, as it was if the target was given up."""
     target = _target_of(route, key)
     return target is None or target.whole
 
@@ -249,17 +246,17 @@ def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPa
 
 
 def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
-    """Who puts a row whole: the handler, and of a contested row the source item, of whatever table that is."""
+    """The owner of a row that is put whole: the handler; of a contested row, with the source item."""
     return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.contested else "")
 
 
 def source_of(item: ItemKey) -> str:
-    """What tells an item from all others, those of other tables too."""
+    """A name that no other item has, of any table."""
     return f"{item[0]}|{item_name(item)}"
 
 
 def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
-    """The addition that leads a row from one part of it to another; None where there is none."""
+    """The addition that leads a row from one part to another; None is no part."""
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
@@ -274,9 +271,9 @@ def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
 
 
 def _removed(was: RowPart, now: RowPart, plain: Mapping[str, Any]) -> tuple[str, ...]:
-    """The plain attributes that went, and of ordered attributes that are plain now what a row says of their entries."""
+    """The plain attributes that are gone, and the cut-offs and places of attributes that are plain now."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
-    # Also of attributes that were not ordered: a row that the item left, and nobody recomputed, still says so.
+    # Also of attributes that were not ordered: a row that the item left may have them until it is recomputed.
     for name in plain:
         gone += [EDGE + name, PLACES + name]
     if plain and PLAIN_ENTRY in was.ordered:

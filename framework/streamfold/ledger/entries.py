@@ -1,8 +1,8 @@
-"""Entries: what a source holds below a row for an aggregate without an inverse, and where each of them is kept.
+"""Entries: the values of a source below a row, for an aggregate without an inverse such as ``Max`` or ``Top``.
 
-An entry is a state item: its partition is one attribute of one row, its sort key the text of the value that orders it
-and the source's key. The ledger's transaction writes and deletes it; the ledger keeps its place, and a digest of what
-the place does not tell.
+An entry is a state item. Its partition key names one attribute of one row. Its sort key, the *place*, is the text that
+orders the value, and the source's key. The ledger's transaction writes and deletes entries. The ledger item holds
+their places, and a digest of each value that its place does not tell.
 """
 
 import json
@@ -21,25 +21,24 @@ from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, Stat
 ENTRIES_MAX = 48
 """Entries of one source below one row: all of them may move in one transaction, as many deletions as puts."""
 SOURCE_BYTES_MAX = 500
-"""Bytes of a source's key in a sort key of 1,024, beside the value; of a longer one the beginning and a digest."""
+"""Bytes of a source's key in a sort key of 1,024 bytes. A longer key is cut and ends in a digest."""
 BEHIND = "#"
-"""Stands behind the value in a place; every letter of a value is greater."""
+"""Follows the value in a place; every letter of a value is greater."""
 BETWEEN, SPELLED = " ", {code: f"!{chr(code + ord('0'))}" for code in range(ord("!") + 1)}
-"""What stands between the parts of a source's key sorts before every letter of a part: letters up to ``!`` are spelled
-with one, in their own order. So ``c1`` comes before ``c107``, whatever follows either.
-"""
+"""The separator of a source's key parts sorts before every letter of a part, so that ``c1`` comes before ``c107``
+whatever follows either. Letters up to ``!`` are spelled with a ``!`` and keep their order."""
 BEYOND = "$"
-"""A value's text with this sorts behind all of its places, and before those of the next value."""
+"""A value's text with this letter sorts after all places of the value, and before those of the next value."""
 Placed = TypeVar("Placed", bound=tuple[Any, ...])
-"""Something behind its place, ``(place, value)``."""
+"""A tuple that begins with a place: ``(place, value)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is kept of a value: its text, which the ledger does not hold, and a digest where the order tells not all."""
+    """What is kept of a value."""
 
-    digest: str
-    content: str | None = field(default=None, compare=False)
+    digest: str  # "" if the text that orders the value tells all of it
+    content: str | None = field(default=None, compare=False)  # the value as text; the ledger does not hold it
 
 
 class HeldEntries(NamedTuple):
@@ -50,7 +49,7 @@ class HeldEntries(NamedTuple):
 
 
 PLAIN_ENTRY = ""
-"""Stands for the name of an attribute where entries hold all plain attributes of a row."""
+"""The attribute's name if entries hold all plain attributes of a row."""
 
 HeldByName = Mapping[str, HeldEntries]
 NOTHING: HeldByName = MappingProxyType({})
@@ -66,7 +65,7 @@ class Mark(NamedTuple):
 
 
 def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
-    """The one entry of a yielded value; ``spread``: of a row that is spread over shards."""
+    """The one entry of a yielded value. ``spread``: the row is spread over shards."""
     content = value.content
     told = FORMS[value.ordering.form].by_value
     ordering = value.ordering.spread() if spread else value.ordering
@@ -74,7 +73,7 @@ def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
 
 
 def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
-    """The entries of two rows of one key from one source; None where they do not fit each other."""
+    """The entries of two rows of one key from one source; None if they contradict each other."""
     if one.ordering != other.ordering:
         return None
     if any(one.entries[order] != entry for order, entry in other.entries.items() if order in one.entries):
@@ -91,12 +90,12 @@ def alone(found: HeldEntries) -> Any:
 
 
 def made(ordering: Ordering, contents: Sequence[str]) -> Any:
-    """The value of an attribute, from the texts of the entries that count, in their order."""
+    """The value of an attribute, made of the texts of the entries that count, in order."""
     return FORMS[ordering.form].made([decode(json.loads(content)) for content in contents])
 
 
 def in_order(form: Form, placed: Iterable[Placed]) -> list[Placed]:
-    """What has a place below a row, in the order in which it counts."""
+    """Entries in the order in which they count."""
     by_source = sorted(placed, key=lambda each: each[0].partition(BEHIND)[2], reverse=form.largest_key)
     return sorted(by_source, key=lambda each: order_of(each[0]), reverse=form.descending)
 
@@ -116,7 +115,7 @@ def partition(application: str, handler: str, name: str, row: RowKey) -> str:
 
 
 def source_text(item: ItemKey) -> str:
-    """The text by which sources of equal values are told apart, and sorted: by table, partition key and sort key."""
+    """The text that distinguishes and sorts sources of equal values: by table, partition key and sort key."""
     parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))
     text = BETWEEN.join(part.translate(SPELLED) for part in parts)
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
@@ -125,10 +124,10 @@ def source_text(item: ItemKey) -> str:
 
 
 def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
-    """The places of a row that come, go or change between what a source held there and what it holds.
+    """The entries below a row that are written or deleted between what a source held there and what it holds now.
 
-    How they are ordered is told by what it holds now, and left open where it holds nothing. What left a row does not
-    decide its form, whatever code is at hand: others are in the row, and may be of newer code.
+    The new entries say how they are ordered. If a source only leaves, the ordering stays open: other sources are still
+    in the row, and may have come with newer code.
     """
     found = []
     for name in sorted({*before, *after}):
@@ -141,9 +140,9 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
 
 
 def taken(before: HeldByName, after: HeldByName) -> HeldByName:
-    """Of the entries that are held no more, or hold something else, that of each attribute which counts first.
+    """The first entry of each attribute that is gone or has changed, in the order in which entries count.
 
-    If any of them was shown, that one was.
+    If one of the entries that are gone counted for the row, the first one did.
     """
     found: dict[str, HeldEntries] = {}
     for name, old in before.items():
@@ -155,7 +154,7 @@ def taken(before: HeldByName, after: HeldByName) -> HeldByName:
 
 
 def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
-    """The entries of both, by attribute; the second says how they are ordered."""
+    """The entries of both, by attribute, ordered as in the second."""
     found = {**one, **other}
     for name in one.keys() & other.keys():
         found[name] = HeldEntries(other[name].ordering, {**one[name].entries, **other[name].entries})

@@ -1,7 +1,7 @@
-"""What an attribute of a row may be made of, and which of these go together.
+"""The form of an attribute of a row, and which forms go together.
 
-A state knows the form of each attribute, because what is stored was made so. Values of any type go together: they are
-ordered across types (``ordered.order_text``), so that no record says of which type the next ones are.
+The state remembers whether each attribute is summed, ordered or plain, so that a new process refuses a conflicting
+form. Values of all types go together, because they are ordered across types (``ordered.order_text``).
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from streamfold.routes.ordered import Ordered
 
 PLAIN, SUM, AVERAGE = "plain", "Sum", "Average"
 ADDED = (SUM, AVERAGE)
-"""Kinds whose amounts are added up, by several handlers too."""
+"""Forms whose amounts are added up, by several handlers too."""
 ORDERED, SET, LIST = "ordered", "set", "list"
-"""Kinds that a state knows of what is ordered: a row of any form is made of its entries anew, so that one may follow
-another, but a set never becomes a list, nor a list a set: readers of the row take the one or the other."""
+"""Forms that a state knows of ordered attributes. One may follow another, because the row is recomputed from its
+entries. But a set never becomes a list, nor a list a set: readers of the row expect the one or the other."""
 COLLECTED = {"set": "Collect(into=set)", "list": "Collect(into=list)"}
 RETIRED = "retired"
-"""Stands for the kind of what a retired handler left in rows: nobody may add to it."""
+"""The form of what a retired handler left in rows: nobody may add to it."""
 
 
 def form_of(value: Any) -> str:
-    """What a yielded value makes of its attribute, as precisely as a process tells kinds apart."""
+    """The form that a yielded value gives its attribute, as precisely as one process tells forms apart."""
     if isinstance(value, Ordered):
         return COLLECTED.get(value.ordering.form) or (value.ordering.form if type(value) is Ordered else _name(value))
     if isinstance(value, Aggregate):
@@ -34,21 +34,21 @@ def form_of(value: Any) -> str:
 
 
 def known(kind: str) -> str:
-    """What a state knows of a kind."""
+    """The form as a state remembers it."""
     if kind in (PLAIN, *ADDED, ORDERED, SET, LIST):
         return kind
     return next((form for form, name in COLLECTED.items() if name == kind), ORDERED)
 
 
 def in_words(kind: str) -> str:
-    """A kind, for a message."""
+    """A form, for a message."""
     return "Max, Top or the like" if kind == ORDERED else COLLECTED.get(kind, kind)
 
 
 def follows(before: str, now: str) -> bool:
-    """Whether a handler may yield an attribute so, of which a state or this process knows that it was made so before.
+    """Whether a handler may yield an attribute in the form ``now``, if its form was ``before``.
 
-    ``before`` is a state's word or this process's own; two of this process differ where they are not the same.
+    ``before`` is from the state, or from this process. Within one process the form may not change at all.
     """
     if before != known(before):  # seen by this process: one code yields one kind
         return before == now
@@ -56,12 +56,12 @@ def follows(before: str, now: str) -> bool:
 
 
 def shares(other: str, now: str) -> bool:
-    """Whether a handler may yield an attribute so that another handler yields."""
+    """Whether a handler may yield an attribute that another handler yields in the form ``other``."""
     return now in ADDED and other == now
 
 
 def joined(before: str, now: str) -> str:
-    """What a state knows of an attribute that was made in these ways: that it is a set or a list, once it was one."""
+    """The form that a state remembers after both: a set or a list stays one."""
     return before if known(now) == ORDERED else known(now)
 
 
@@ -75,30 +75,30 @@ def _name(value: Any) -> str:
 
 
 FormsByHandler = dict[str, dict[str, str]]
-"""What attributes of one target are made of, by handler and name."""
+"""The forms of one target's attributes, by handler and name."""
 SeenForms = Mapping[tuple[Key, str], str]
-"""What attributes were yielded as, by target and name."""
+"""The forms in which attributes were yielded, by target and name."""
 
 
 class Contributed(NamedTuple):
-    """What an item contributes through one handler, and the forms of the attributes that it was made of."""
+    """What an item contributes through one handler."""
 
     rows: Contribution
-    seen: SeenForms
+    seen: SeenForms  # the forms of the yielded attributes
 
 
 @dataclass(slots=True)
 class Forms:
-    """What a process knows of the forms of attributes, by target: what its handlers gave, and what a state says."""
+    """What a process knows of the forms of attributes, from its handlers and from the state."""
 
     by_target: dict[Key, FormsByHandler] = field(default_factory=dict)
 
     def of(self, target: Key) -> FormsByHandler:
-        """What is known of a target, to be read and amended."""
+        """The forms of a target, which the caller may change."""
         return self.by_target.setdefault(target, {})
 
     def learn(self, handler: str, seen: SeenForms) -> None:
-        """Notes what a handler yielded once all of it was accepted."""
+        """Remembers the forms that a handler yielded, once all of its effects were accepted."""
         for (target, name), form in seen.items():
             self.of(target).setdefault(handler, {})[name] = form
 

@@ -53,22 +53,19 @@ PAGE_ROWS = 98
 
 
 class StoredPart(NamedTuple):
-    """What a ledger item holds of one handler: version and contribution text, or its digest.
-
-    ``left``: the text of rows and entries that its steps took away, and that may not be finished.
-    """
+    """What a ledger item holds of one handler."""
 
     version: str
-    text: str
-    left: str = ""
+    text: str  # of the contribution, or the digest of a large one
+    left: str = ""  # rows and entries that its steps left behind, and that may be unfinished
 
 
 class LedgerItem(NamedTuple):
-    """A ledger item as read; ``revision`` 0 when there is none."""
+    """A ledger item as read."""
 
-    revision: int
-    live: int
-    parts: Mapping[str, StoredPart]
+    revision: int  # 0 if there is no item
+    live: int  # handlers with something stored
+    parts: Mapping[str, StoredPart]  # by handler
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
@@ -83,14 +80,11 @@ class LedgerItem(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One handler's step from what it contributed to what it contributes now.
-
-    ``before`` is what the old image says it contributed, None when that is not known and the ledger must be read.
-    """
+    """One handler's step from what an item contributed to what the item contributes now."""
 
     route: Route
     version: str
-    before: Contribution | None
+    before: Contribution | None  # by the old image; None if that is unknown, so that the ledger must be read
     after: Contribution
 
 
@@ -108,17 +102,17 @@ class Tally(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """The guarded step of one source item: its ledger write and the writes that follow from it."""
+    """The guarded step of one source item."""
 
     guard: LedgerWrite
-    effects: tuple[RowWrite | PutState | DeleteState, ...]
-    steps: tuple[Step, ...]
+    effects: tuple[RowWrite | PutState | DeleteState, ...]  # the writes that follow from the ledger write
+    steps: tuple[Step, ...]  # of the handlers that are not done yet
     tallies: tuple[Tally, ...]
-    partial: bool = False
+    partial: bool = False  # one page of a step with more rows than one transaction takes
 
 
 def kept_text(text: str) -> str:
-    """What stands in the ledger item for a contribution's text."""
+    """The text of a contribution as the ledger item holds it: a digest if it is large."""
     if len(text) * 4 <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
         return text
     return REFERENCE + sha256(text.encode()).hexdigest()
@@ -132,9 +126,9 @@ def elsewhere(stored: StoredPart | None) -> bool:
 def optimistic(
     key: StateKey, item: ItemKey, steps: tuple[Step, ...], added: AbstractSet[RowKey] = NO_ROWS
 ) -> Transition:
-    """The step on the assumption that the ledger holds what the old image says; every ``before`` must be known.
+    """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
 
-    ``added`` are rows that others add to (see ``difference``).
+    ``added``: rows that others add to (see ``difference``).
     """
     application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
@@ -172,10 +166,10 @@ def replanned(
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
 ) -> Transition | None:
-    """The step from what the ledger really holds; None when every handler's part is already as new.
+    """The step from what the ledger really holds; None if every handler's part is as new already.
 
-    Parts of ``retired`` handlers go with the last other one: nobody else would, and the item could never expire.
-    Contributions kept elsewhere must be filled in by the caller (``LedgerItem.parts`` with the text itself).
+    The parts of ``retired`` handlers are removed with the last other part: otherwise the item could never expire.
+    The caller must have filled in large contributions (``commit.ledger_reads``).
     """
     left = tuple(step for step in steps if not _done(step, found))
     return _from_found(key, item, left, found, added, retired=retired) if left else None
@@ -184,10 +178,10 @@ def replanned(
 def repaired(
     key: StateKey, item: ItemKey, step: Step, found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
 ) -> Transition:
-    """One handler's step from what the ledger really holds to what its source says.
+    """One handler's step from what the ledger really holds to what its source item says now.
 
-    It is written also when nothing differs, and with a fence: an optimistic write that was planned earlier and lands
-    later is then refused. The version never falls.
+    It is written even if nothing differs, with a fence: an optimistic write that was planned before is then refused.
+    The version never falls.
     """
     stored = found.parts.get(step.route.name)
     version = max(step.version, stored.version) if stored else step.version
@@ -240,7 +234,7 @@ def _application(key: StateKey) -> str:
 
 
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
-    """The mark of a step: its stamp is a digest of what no other step of this ledger item shares with it."""
+    """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
     stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
     return Mark(_application(key), step.route.name, item, stamp)
 
@@ -266,14 +260,14 @@ def _done(step: Step, found: LedgerItem) -> bool:
 
 
 def held_after(step: Step, found: LedgerItem) -> Contribution:
-    """What the ledger holds once a step is done: what is stored, where that is of a newer change."""
+    """What the ledger holds after a step: the stored contribution, if that is of a newer change."""
     return stored_rows(found.parts[step.route.name].text) if _done(step, found) else step.after
 
 
 def _kept(
     key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
 ) -> tuple[str, list[PutState | DeleteState]]:
-    """What stands in the ledger item, and the writes of the item that holds a large contribution."""
+    """The text for the ledger item, and the writes of the item that holds a large contribution."""
     text = stored_text(after)
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
