@@ -32,15 +32,15 @@ __all__ = [
 ]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
-"""Around what a text tells of an item. Unicode keeps both for such use (section 23.7, noncharacters)."""
+"""Marks around item content in a text. Unicode reserves both for such use (section 23.7, noncharacters)."""
 TOLD = re.compile(f"{OPENED}([^{CLOSED}]*){CLOSED}")
 NOT_TOLD = "..."
-"""Stands in a log for what a text tells of an item."""
+"""Replaces item content in a log."""
 PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
-"""Letters of one value that a message echoes; a value may be as large as an item, and nested 32 levels."""
+"""Letters of one value that a message quotes; a value may be as large as an item, and nested 32 levels."""
 TEXT_LENGTH_MAX = 2000
-"""Letters of an error's text that are passed on, its handler's own included."""
+"""Letters of an error's text that are passed on, of a handler's own error too."""
 
 _short = Repr()
 _short.maxlevel = 4
@@ -48,12 +48,12 @@ _short.maxstring = _short.maxother = _short.maxlong = VALUE_LENGTH_MAX
 
 
 def shown(value: object) -> str:
-    """A value for a message: as Python writes it, with the middle of what is long left out. It is ``told``."""
+    """A value for a message: as ``repr`` writes it, shortened in the middle, and marked as item content."""
     return told(shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX))
 
 
 def told(text: object) -> str:
-    """What a message says of an item: values, keys, names of its attributes. It is marked, and no log holds it."""
+    """Marks item content in a message: values, keys, names of attributes. Logs leave it out."""
     content = str(text)
     if OPENED in content or CLOSED in content:
         content = content.replace(OPENED, "").replace(CLOSED, "")
@@ -61,24 +61,24 @@ def told(text: object) -> str:
 
 
 def plain(text: str) -> str:
-    """A message with all that it tells, for whoever has the items anyway: commands, parking places."""
+    """A message with its item content, for readers who have the items anyway: commands, parking places."""
     return TOLD.sub(r"\1", text)
 
 
 def public(text: str) -> str:
-    """A message without what it tells of an item, for a log."""
+    """A message without its item content, for a log."""
     return TOLD.sub(NOT_TOLD, text)
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, marked: of one that is not raised by streamfold itself all is told."""
+    """The text of an error, marked. If streamfold did not raise the error, all of the text counts as item content."""
     if isinstance(error, StreamfoldError) and _is_own(error):
         return error.marked
     return told(shortened(str(error)))
 
 
 def shortened(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
-    """A text with its middle left out where it is longer than that."""
+    """A text, without its middle if it is too long."""
     if len(text) <= length_max:
         return text
     head = length_max * 2 // 3
@@ -90,7 +90,7 @@ class StreamfoldError(Exception):
 
     @property
     def marked(self) -> str:
-        """The text with what it tells of an item marked."""
+        """The text, with item content marked."""
         return super().__str__()
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class SettingsError(StreamfoldError):
 
 
 class ManifestError(StreamfoldError):
-    """Raised when a handler vanished from, or changed its meaning over, a state that knows it."""
+    """Raised when a handler that the state knows is gone, or has changed its meaning."""
 
 
 class RecordError(StreamfoldError):
@@ -118,7 +118,7 @@ class ImageError(RecordError):
 
 
 class KeyValueError(StreamfoldError, ValueError):
-    """Raised when values cannot be composed to a key, with the value and the template."""
+    """Raised when values cannot be composed to a key. The message has the value and the template."""
 
 
 class HandlerError(StreamfoldError):
@@ -138,25 +138,23 @@ class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the it
 
 
 class RowTaken(HandlerError):  # noqa: N818 - says what the row is
-    """Raised when the row that a handler wants is still another item's."""
+    """Raised when the row that a handler writes still belongs to another item."""
 
 
 class Unprocessable(StreamfoldError):  # noqa: N818 - says what the record is
-    """Raised by a handler for a record that it will never process: the record is parked at once, and nothing of it
-    tried again.
-    """
+    """Raised by a handler for a record that it will never process: the record is parked at once, without a retry."""
 
 
 class SwitchedOff(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
-    """Why a record is parked that its handler was never called for."""
+    """The reason of a record that is parked because its handler is switched off; the handler is never called."""
 
 
 class ParkingError(StreamfoldError):
-    """Raised when a record is to be parked and the parking place, if there is one, did not take it."""
+    """Raised when a record has to be parked, and there is no parking place or it did not take the record."""
 
 
 class PlaceError(StreamfoldError):
-    """Raised when failed records are to be redriven, and the place that holds them cannot be read."""
+    """Raised when a place of failed records cannot be read for a redrive."""
 
 
 class EngineError(StreamfoldError):
@@ -164,7 +162,7 @@ class EngineError(StreamfoldError):
 
 
 def damaged(what: str) -> EngineError:
-    """What is said of a state that holds what nobody wrote there."""
+    """The error of a state that holds what streamfold never wrote."""
     return EngineError(
         f"{what} cannot be read: the state is damaged. For a local state, replay --fresh starts anew. On DynamoDB the "
         "rows are made anew over an empty state: docs/operations.md says how."
@@ -172,11 +170,11 @@ def damaged(what: str) -> EngineError:
 
 
 class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
-    """Raised when a call timed out or failed inside the service: it may or may not have taken effect."""
+    """Raised when a call timed out or failed inside the service. It may or may not have taken effect."""
 
 
 class EngineUnreachable(EngineUnavailable):
-    """Raised when no connection could be made: a blip in a function, and a wrong endpoint at a terminal."""
+    """Raised when no connection could be made: likely a short outage in a function, a wrong endpoint in a command."""
 
 
 class NotStarted(EngineUnavailable):  # an outcome, not a mistake
@@ -184,7 +182,7 @@ class NotStarted(EngineUnavailable):  # an outcome, not a mistake
 
 
 class TableThrottled(EngineUnavailable):
-    """Raised when a table was throttled at every try: what goes to the same table next would be, too."""
+    """Raised when a table was throttled at every try. The next call to the same table would be throttled too."""
 
     def __init__(self, text: str = "The store is throttled; the record comes again.") -> None:
         super().__init__(text)
@@ -195,17 +193,17 @@ class Contended(EngineUnavailable):
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether an error is no record's fault and does not pass by itself: something is missing, forbidden or wrong."""
+    """Whether an error is not the fault of a record and does not pass by itself: something is missing or forbidden."""
     return isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable)
 
 
 def is_of_table(error: BaseException | None) -> TypeGuard[EngineError]:
-    """Whether what goes to the same table next would most likely meet the same error."""
+    """Whether the next call to the same table would most likely meet the same error."""
     return isinstance(error, EngineError) and not isinstance(error, Contended | NotStarted)
 
 
 def _is_own(error: StreamfoldError) -> bool:
-    """Whether streamfold made an error: a handler may raise one of these classes, with a text of its own."""
+    """Whether streamfold raised an error: a handler may raise one of these classes too, with a text of its own."""
     if not _of_package(type(error).__module__):
         return False
     trace = error.__traceback__

@@ -1,6 +1,6 @@
-"""What processing needs of its surroundings, passed in so that tests can play it, and the one way to wait.
+"""What processing needs from its surroundings, passed in so that tests can replace it; and the one way to wait.
 
-Behind a deadline nothing is begun; tries have pauses between them that end before it.
+After the deadline nothing is begun. Pauses between tries end before it.
 """
 
 import random
@@ -17,7 +17,7 @@ SECONDS_A_DAY = 24 * 60 * 60
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 TRIES_MAX = 8
-"""Tries beside others that are in the way, or on a busy table; then the records come again."""
+"""Tries if others change the same items, or a table is busy; then the records come again."""
 PAUSE_SECONDS_MAX = 0.05
 """The longest first pause, doubled each time: 6.35 seconds in all."""
 THROTTLE_FACTOR = 4
@@ -27,15 +27,10 @@ TIME_OVER = "The invocation's time is nearly over; the record comes again."
 
 @dataclass(slots=True, kw_only=True)
 class Deadline:
-    """How long work may go on. By default it has no end.
+    """How long work may go on. By default there is no end."""
 
-    seconds_left: the time until the invocation ends.
-    stop_seconds: what the last call may take; with less time than that, nothing is begun.
-    pause: sleeps for so many seconds.
-    """
-
-    seconds_left: Callable[[], float] = lambda: float("inf")
-    stop_seconds: float = 0
+    seconds_left: Callable[[], float] = lambda: float("inf")  # until the invocation ends
+    stop_seconds: float = 0  # the time that the last call may take; with less time left, nothing is begun
     pause: Callable[[float], None] = time.sleep
 
     def enough_time(self) -> bool:
@@ -43,29 +38,27 @@ class Deadline:
         return self.seconds_left() > self.stop_seconds
 
     def begin(self) -> None:
-        """Raises ``NotStarted`` where nothing new may be begun."""
+        """Raises ``NotStarted`` if nothing new may be begun."""
         if not self.enough_time():
             raise NotStarted(TIME_OVER)
 
     def wait(self, seconds: float) -> None:
-        """Pauses. Raises ``NotStarted`` at once where nothing new could be begun after the pause."""
+        """Pauses. Raises ``NotStarted`` at once if nothing new could be begun after the pause."""
         if self.seconds_left() - seconds <= self.stop_seconds:
             raise NotStarted(TIME_OVER)
         self.pause(seconds)
 
     def back_off(self, number: int, *, throttled: bool = False) -> None:
-        """Pauses after so many earlier pauses. Raises ``NotStarted`` as ``wait`` does.
+        """Pauses after ``number`` earlier pauses. Raises ``NotStarted`` as ``wait`` does.
 
-        A pause is drawn between nothing and its longest (full jitter), so that those who were refused together do not
-        come back together.
+        The pause is random between 0 and its longest (full jitter), so that processes which were refused together do
+        not come back together.
         """
         longest = PAUSE_SECONDS_MAX * (1 << number) * (THROTTLE_FACTOR if throttled else 1)
         self.wait(random.random() * longest)  # noqa: S311 - jitter
 
     def tries(self, tries_max: int = TRIES_MAX) -> Iterator[int]:
-        """The numbers of tries from 0 on, with a pause before each but the first. Raises ``NotStarted`` as ``wait``
-        does.
-        """
+        """Counts tries from 0, with a pause before each but the first. Raises ``NotStarted`` as ``wait`` does."""
         for number in range(tries_max):
             if number:
                 self.back_off(number - 1)
@@ -81,38 +74,38 @@ class ParkingPlace(Protocol):
 
 
 Learned = WeakKeyDictionary[Any, Any]
-"""What is known of a state, by engine and application (``batch.knowledge``)."""
+"""What is known of states, by engine and application (``batch.knowledge``)."""
 
 
 @dataclass(slots=True)
 class Run(Deadline):
-    """One run over records: its settings, clock and deadline, and what it has learnt of the state."""
+    """One run over records: settings, clock, deadline, and what was learnt of the state."""
 
     settings: Settings
     clock: Callable[[], float] = time.time
-    warn: Callable[[str], None] = lambda _: None  # is told of what is odd but not wrong, each thing once
-    warned: set[object] = field(default_factory=set)
-    learned: Learned = field(default_factory=WeakKeyDictionary)  # of states: lives as long as the process
-    context: Any = None  # of Lambda
-    actions: int | None = None  # instead of the setting ``chunk_actions``, for a store without DynamoDB's limit
+    warn: Callable[[str], None] = lambda _: None  # takes messages about what is odd but not wrong
+    warned: set[object] = field(default_factory=set)  # subjects that were warned about, each once
+    learned: Learned = field(default_factory=WeakKeyDictionary)  # shared by the runs of a process
+    context: Any = None  # Lambda's context
+    actions: int | None = None  # replaces the setting ``chunk_actions``, for a store without DynamoDB's limit
     parking: ParkingPlace | None = None  # takes records that are given up
-    handlers: frozenset[str] | None = None  # only these run, for a redrive: their records have a place, none is parked
-    outside: bool | None = None  # effects outside of the store are made: all (True), those in local folders, or none
-    opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by what names them
+    handlers: frozenset[str] | None = None  # run only these, for a redrive; nothing is parked, the records are already
+    outside: bool | None = None  # effects outside of the store: all (True), only in local folders (None), or none
+    opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
-    postponed: list[Any] | None = None  # takes what kinds finish last, for the end of a replay
+    postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
 
     def __post_init__(self) -> None:
         self.stop_seconds = self.settings.stop_seconds
 
     @property
     def chunk_actions(self) -> int:
-        """Writes in one transaction."""
+        """The most writes that are planned for one transaction."""
         return self.actions or self.settings.chunk_actions
 
     @property
     def expires_at(self) -> int:
-        """The time to live of what is written now."""
+        """The time to live of state items that are written now, in epoch seconds."""
         return int(self.clock()) + self.settings.retention_days * SECONDS_A_DAY
 
     def warn_once(self, subject: object, text: str) -> None:

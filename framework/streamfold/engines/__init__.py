@@ -31,11 +31,11 @@ StoredItem = Mapping[str, Any]
 
 
 Finished = Mapping[StateKey, Mapping[str, str]]
-"""What steps left behind and is finished: of ledger items, by handler, the text that they hold of it."""
+"""What steps left behind and is finished now: by ledger item and handler, the text that the item holds."""
 
 
 Wanted = Callable[[RowKey], bool]
-"""Says which rows' changes an engine's own stream keeps."""
+"""Whether an engine's own stream keeps the changes of a row."""
 
 
 class Declared(Protocol):
@@ -48,60 +48,57 @@ class Declared(Protocol):
 
 
 def declared(tables: Declared | Iterable[Table], wanted: Wanted | None) -> tuple[Iterable[Table], Wanted | None]:
-    """The tables of an engine, and which rows its own stream keeps: those that a handler of the application reads."""
+    """The tables of an engine, and the rows that its own stream keeps: by default those that a handler reads."""
     if isinstance(tables, Iterable):
         return tables, wanted
     return tables.tables.values(), wanted or tables.chains
 
 
 class Entries(NamedTuple):
-    """The first ``most`` entries of a partition behind a place, or the last ones, largest first.
-
-    ``before``, beside ``after``, is a place that all of them lie before.
-    """
+    """Which entries of a partition to read."""
 
     partition: str
-    most: int
-    after: str = ""
-    descending: bool = False
-    before: str = ""
+    most: int  # how many
+    after: str = ""  # only places greater than this
+    descending: bool = False  # the largest places first
+    before: str = ""  # only places less than this; with ``after``
 
 
 class Page(NamedTuple):
-    """Items of a partition, and the sort key from which the next page goes on; None behind the last."""
+    """Some items of a partition."""
 
     items: Sequence[StoredItem]
-    after: KeyValue | None
+    after: KeyValue | None  # the sort key after which the next page begins; None for the last page
 
 
 class Engine(Protocol):
     """A store.
 
-    Every method may raise ``EngineError`` (the store is missing or not reachable) and ``EngineUnavailable`` (the
-    outcome is unknown; doing the same again is safe, because guards decide).
+    Every method may raise ``EngineError`` (the store is missing or forbidden) and ``EngineUnavailable`` (the outcome
+    is unknown; doing the same again is safe, because the guards decide).
     """
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        """Carries out all of the writes, or none: then says why. ``expires_at`` (epoch seconds) stamps what expires."""
+        """Carries out all of the writes, or none and says why. ``expires_at``: epoch seconds, of writes that expire."""
         ...
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        """Puts rows one by one where none is, of one key the first; returns the keys of those that are not there then.
+        """Inserts rows one by one, the first of each key; returns the keys of rows that are not there afterwards.
 
-        A row that is there stays as it is.
+        A row that is there already stays as it is.
         """
         ...
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        """Removes those of the rows whose count of contributors is 0, and returns them."""
+        """Removes the rows whose count of contributors is 0, and returns their keys."""
         ...
 
     def forget(self, finished: Finished) -> None:
-        """Takes away what ledger items say was left behind, where an item still says just that."""
+        """Removes from ledger items what was left behind, if an item still holds exactly that text."""
         ...
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
-        """The state items that exist, as plain values; eventually consistent if nothing else is asked for."""
+        """The state items that exist, as plain values; eventually consistent by default."""
         ...
 
     def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
@@ -109,24 +106,25 @@ class Engine(Protocol):
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent, as many as there are up to ``most``: places and texts of values."""
+        """Entries below a row, strongly consistent: their places and the texts of their values."""
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        """Writes a state item with revision + 1 where it has this revision (0: is not there); says whether it did."""
+        """Writes a state item with the next revision if it has this one (0: no item); returns whether it did."""
         ...
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
-        """A source item as it is now, strongly consistent; None where there is none.
+        """A source item as it is now, strongly consistent; None if there is none.
 
-        Raises ``EngineError`` where that cannot be told: the table is missing, may not be read, or was never kept here.
+        Raises ``EngineError`` if the table is missing, may not be read, or was never kept in this store.
         """
         ...
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         """Some items of a partition in the order of their sort keys, strongly consistent.
 
-        Those whose sort key, text, begins so (``""``: all), and comes after ``after`` (None: from the first).
+        begins: only items whose sort key, a text, begins so; "" for all.
+        after: only items with a greater sort key; None for all.
         """
         ...
 
@@ -142,13 +140,13 @@ class Engine(Protocol):
 
 
 OWN_VERSION = "version"
-"""What a record of an own stream says of itself where it is of a source item, that a cascade removed."""
+"""The attribute of an own stream's record that holds the version, if a cascade removed or updated a source item."""
 
 
 class OwnRecord(NamedTuple):
-    """A record of an engine's own stream of derived rows, with its place in it."""
+    """A record of an engine's own stream of derived rows."""
 
-    sequence: int
+    sequence: int  # its place in the stream
     record: dict[str, Any]
 
 
@@ -157,11 +155,11 @@ class OwnStream(Protocol):
     """An engine that keeps the stream records of its own derived rows, so that chains run without AWS."""
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        """The first records that nobody has processed."""
+        """The first records that were not processed yet."""
         ...
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        """Stores the place up to which records were read, and drops those that are done; the rest is for ``retry``."""
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
         ...
 
     def retry(self) -> None:
