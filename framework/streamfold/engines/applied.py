@@ -1,6 +1,6 @@
-"""What one guarded write leaves of an item, or why it is refused: for engines that look at stored items themselves.
+"""The item after a guarded write, or why the write is refused: for engines that compare stored items themselves.
 
-Rows come and go as DynamoDB attribute values, state items as plain values. What was found is never changed in place.
+Rows are DynamoDB attribute values, state items plain values. The items that were found are never changed in place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,9 +49,9 @@ StateItem = dict[str, Any]
 
 
 def refused_as_a_whole(writes: Sequence[GuardedWrite], actions_max: int) -> Refused | None:
-    """Refuses what no transaction may be: too many writes, two of one item, or over 4 MB.
+    """Refuses a transaction with too many writes, with two writes of one item, or over 4 MB.
 
-    A store with more than DynamoDB's number of writes in a transaction knows no limit of bytes either.
+    A store that allows more writes than DynamoDB has no limit of bytes either.
     """
     if len(writes) > actions_max or len({write.key for write in writes}) < len(writes):
         why = f"a transaction takes {actions_max} writes at most, and one of each item: found {len(writes)}"
@@ -63,7 +63,7 @@ def refused_as_a_whole(writes: Sequence[GuardedWrite], actions_max: int) -> Refu
 
 
 def item_too_large(key: RowKey | StateKey, item: Mapping[str, Any], text_letters: int) -> Reason | None:
-    """Refuses an item over DynamoDB's size; a text of it is longer than itself in all but the bytes of its letters."""
+    """Refuses an item over DynamoDB's size. ``text_letters``: the length of its text, a quick bound."""
     if text_letters * LETTER_BYTES_MAX <= ITEM_BYTES_MAX:
         return None
     size = item_bytes(encode(item)["M"] if isinstance(key, StateKey) else item)
@@ -73,7 +73,7 @@ def item_too_large(key: RowKey | StateKey, item: Mapping[str, Any], text_letters
 
 
 def letters(item: Mapping[str, Any]) -> int:
-    """About the length of an item's text, quick for texts and numbers; never less than ``item_too_large`` needs."""
+    """About the length of an item's text, never less than ``item_too_large`` needs; quick for texts and numbers."""
     total = 0
     for name, value in item.items():
         content = value.get("S") or value.get("N") if isinstance(value, dict) else value
@@ -82,7 +82,7 @@ def letters(item: Mapping[str, Any]) -> int:
 
 
 def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:
-    """The state item after a write; None where there is none then."""
+    """The state item after a write; None if the write removes it."""
     match write:
         case LedgerWrite():
             return _ledger(write, before, expires_at)
@@ -98,7 +98,7 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
 
 
 def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateItem | None:
-    """A ledger item without what it says was left behind, by handler; None where it says something else."""
+    """A ledger item without these texts of what was left behind, by handler; None if it holds other texts."""
     names = {handler + ".u": text for handler, text in texts.items()}
     if before is None or any(before.get(name) != text for name, text in names.items()):
         return None
@@ -108,7 +108,7 @@ def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateIte
 def row_after(
     write: RowWrite | RecomputedRow, before: Attributes | None, table: Table, expires_at: int
 ) -> Attributes | Reason | None:
-    """The row after a write; None where there is none then. Raises ``HandlerError`` for what cannot be stored."""
+    """The row after a write; None if the write removes it. Raises ``HandlerError`` for values that cannot be stored."""
     match write:
         case AddRow():
             return _add(write, before, table)
@@ -120,7 +120,7 @@ def row_after(
 
 
 def is_empty(row: Attributes | None) -> bool:
-    """Whether a row is there and nothing contributes to it."""
+    """Whether a row is there with a count of 0 contributors."""
     return row is not None and row.get(CONTRIBUTORS) == NOTHING
 
 

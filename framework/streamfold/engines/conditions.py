@@ -1,4 +1,4 @@
-"""The conditions of guarded writes, for engines that look at stored items themselves."""
+"""The conditions of guarded writes, for engines that compare stored items themselves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,12 +39,12 @@ def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
 
 
 def recomputes(write: RecomputedRow, row: Mapping[str, Any] | None) -> bool:
-    """The condition of what a row makes of its entries."""
+    """The condition of a recomputed row."""
     return row is not None and row.get(STAMP) == {"S": write.stamp}
 
 
 def recomputed(write: RecomputedRow, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row, in DynamoDB's attribute values, with what it makes of its entries."""
+    """The row after it is recomputed, as DynamoDB attribute values."""
     left = {name: value for name, value in row.items() if name not in write.removed}
     return {**left, **encode(write.values)["M"]}
 

@@ -10,7 +10,7 @@ from streamfold.records.values import to_json
 
 
 class DerivedStream:
-    """The own stream of an embedded engine. What writes belongs into a transaction of the connection."""
+    """The own stream of an embedded engine. The caller opens the transaction for each write."""
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
@@ -19,7 +19,7 @@ class DerivedStream:
         self._file.execute("INSERT INTO stream (record) VALUES (?)", (to_json(change),))
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        """The first records that nobody has processed."""
+        """The first records that were not processed yet."""
         rows = self._file.rows(
             "SELECT sequence, record FROM stream WHERE sequence > (SELECT sequence FROM cursor) "
             "ORDER BY sequence LIMIT ?",
@@ -28,9 +28,9 @@ class DerivedStream:
         return [lambda_form(sequence, self._file.item(text)) for sequence, text in rows]
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        """Stores the place up to which records were read, and drops what is done; the rest is for ``retry``.
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest.
 
-        Only what was processed here is dropped: another process may have put records back in the meantime.
+        Only records that were processed here are dropped: another process may have put records back meanwhile.
         """
         self._file.executemany("DELETE FROM stream WHERE sequence = ?", ((each,) for each in done))
         self._file.execute("UPDATE cursor SET sequence = ?", (sequence,))

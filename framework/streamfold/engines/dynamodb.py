@@ -87,7 +87,7 @@ class DynamoEngine(Reads):
         return unstorable + [key for key in statements if key not in answers or not self._is_there(answers[key])]
 
     def _is_there(self, answer: Answered) -> bool:
-        """Whether a row is there after its insertion, that or an earlier one. Raises where no row would be."""
+        """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""
         why = code(answer)
         if why in (*BUSY, *UNSTORABLE):
             return False
@@ -96,7 +96,7 @@ class DynamoEngine(Reads):
         return True
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        """A row that is not there is no error, but is not returned either (Developer Guide, ql-reference.delete)."""
+        """A row that is not there makes no error, and is not returned (Developer Guide, ql-reference.delete)."""
         statements = {key: removal(self.requests, key) for key in rows}
         answers = self._execute(statements)
         for answer in answers.values():
@@ -107,9 +107,9 @@ class DynamoEngine(Reads):
         return [key for key, answer in answers.items() if "Item" in answer]
 
     def _execute(self, statements: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """What was answered last to each statement; nothing to those that were not sent, or not for certain.
+        """The last answer to each statement; none to statements that were not sent, or not for certain.
 
-        A busy row is tried again; once one stays so, what follows is tried once, so that pauses do not add up.
+        A busy row is tried again. Once a row stays busy, the rest is tried once, so that pauses do not add up.
         """
         answers: dict[RowKey, Answered] = {}
         tries_max = TRIES_MAX
@@ -128,7 +128,7 @@ class DynamoEngine(Reads):
         return answers
 
     def _answers(self, statements: list[Statement]) -> list[Answered]:
-        """A call that is refused as a whole says not which statement is to blame: one by one only that one fails."""
+        """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
         try:
             answers: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)["Responses"]
             return answers

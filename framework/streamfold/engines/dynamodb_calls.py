@@ -128,7 +128,7 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
 
 
 def said(code: str, message: str) -> str:
-    """What a refusal says: whom it forbids what is no content of an item, and all else may be."""
+    """The message of a refusal, marked as item content unless it says what is forbidden to whom."""
     return message if code in FORBIDDEN else told(message)
 
 

@@ -1,7 +1,7 @@
 """The embedded engine: SQLite from the standard library, in memory or in a file that survives a kill of the process.
 
-It plays the application's tables, their streams (of derived rows only) and the state table. Rows, state and the stream
-records that come of them are written in one SQLite transaction, so chains run in a local replay as they do on AWS.
+It stands for the application's tables, their streams (of derived rows only) and the state table. Rows, state and
+stream records are written in one SQLite transaction, so that chains run in a local replay as they do on AWS.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -61,10 +61,10 @@ from streamfold.writes.guarded import (
 class EmbeddedEngine(StateReads):
     """SQLite behind the engine protocol.
 
-    ``tables`` is the application, ``EmbeddedEngine(app)``, or its tables; ``path`` is the file of the state, None for
-    one in memory. ``wanted`` says which rows' changes the own stream keeps, by default those that a handler of the
-    application reads; with tables alone, none. ``actions_max`` is DynamoDB's limit of writes in a transaction, and
-    brings its limit of 4 MB; a local replay that need not rehearse them may have larger ones.
+    tables: the application, ``EmbeddedEngine(app)``, or its tables.
+    path: the file of the state; None for a state in memory.
+    wanted: the rows whose changes the own stream keeps, by default those that a handler of the application reads.
+    actions_max: the most writes in a transaction. DynamoDB's limit brings its limit of 4 MB too; a larger one does not.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class EmbeddedEngine(StateReads):
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
-        """Puts source images (None: removed) where nothing newer is stored. They make no stream records."""
+        """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         with self._file.transaction():
             self._file.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
@@ -181,7 +181,7 @@ class EmbeddedEngine(StateReads):
         return None
 
     def _depends(self, write: RowWrite | RecomputedRow) -> bool:
-        """Whether what was stored matters to a write, or to the record of it."""
+        """Whether a write, or its stream record, depends on the stored row."""
         whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
         return not whole or self._is_wanted(write.key)
 

@@ -63,7 +63,7 @@ class StateReads:
         return (self._file.item(text) for (text,) in self._file.rows(query, values))
 
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        """The source items of a table, or of one partition of it: those that were put as such, without derived rows."""
+        """The source items of a table, or of one partition of it, without derived rows."""
         return self._items(table, partition, "AND version IS NOT NULL")
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:

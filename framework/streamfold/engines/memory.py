@@ -1,7 +1,7 @@
 """The engine of a replay that keeps nothing, and of proofs: plain dictionaries, gone with the process.
 
-It plays what the embedded engine plays, with the same conditions (``streamfold.engines.applied``) and under the same
-contract tests, in less time: nothing is written as text and read back.
+It does what the embedded engine does, with the same conditions (``streamfold.engines.applied``) and under the same
+contract tests. It is faster, because nothing is written as text and read back.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -65,10 +65,8 @@ FoundItems = dict[PlaceKey, dict[str, Any] | None]
 class MemoryEngine:
     """Dictionaries of rows (as DynamoDB attribute values) and of state items (as plain values).
 
-    ``tables`` and ``wanted`` are those of ``EmbeddedEngine``. ``actions_max`` is DynamoDB's limit of writes in a
-    transaction, and brings its limit of 4 MB; a local replay that need not rehearse them may have larger ones.
-    ``touched``, when it is a set, collects the keys that were written, so that invariants can be looked at after every
-    call without reading everything. Stored values are never changed in place.
+    ``tables``, ``wanted`` and ``actions_max`` are those of ``EmbeddedEngine``. Stored values are never changed in
+    place.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class MemoryEngine:
         self.actions_max = actions_max
         self.rows: dict[RowKey, Attributes] = {}
         self.state: dict[StateKey, dict[str, Any]] = {}
-        self.touched: set[PlaceKey] | None = None
+        self.touched: set[PlaceKey] | None = None  # if a set: collects the keys that were written, for invariants
         self.source_tables: set[str] = set()
         self._places: dict[str, list[str]] = {}
         self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
@@ -161,7 +159,7 @@ class MemoryEngine:
         return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
 
     def put_sources(self, images: Iterable[tuple[ItemKey, StoredItem | None, str]]) -> None:
-        """Puts source images (None: removed) where nothing newer is stored. They make no stream records."""
+        """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         for key, image, version in images:
             known = self._sources.get(key)
             if known is None or known[0] < version:
@@ -206,7 +204,7 @@ class MemoryEngine:
         return None
 
     def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
-        """Notes what a write leaves in ``done``, or says why it is refused."""
+        """Adds the item after a write to ``done``, or returns why the write is refused."""
         if isinstance(write, SourceWrite):
             return source_refusal(write, self._sources.get(write.key, NONE)[1] or self.rows.get(write.key))
         try:
@@ -248,7 +246,7 @@ class MemoryEngine:
             self.touched.update(done)
 
     def _apply_state(self, key: StateKey, after: dict[str, Any] | None) -> None:
-        """Keeps the places of every partition in their order, because entries are read in it."""
+        """Keeps the places of each partition sorted, because entries are read in order."""
         if after is None:
             if self.state.pop(key, None) is not None:
                 places = self._places[key.pk]

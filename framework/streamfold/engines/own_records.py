@@ -1,5 +1,5 @@
-"""The records of an engine's own stream: of derived rows, so that chains run without AWS, and of children of which a
-cascade removed the parent.
+"""The records of an engine's own stream: of derived rows, so that chains run without AWS, and of source items that
+streamfold itself removed or updated.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ STREAM_LABEL = "embedded"
 def change_of(
     table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None
 ) -> dict[str, Any] | None:
-    """What an own stream keeps of a write; None where it changed nothing, of which a stream has no record."""
+    """The change for the own stream of a write; None if the write changed nothing, as in a real stream."""
     if before == after or (before and after and same({"M": before}, {"M": after})):
         return None
     event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
@@ -24,7 +24,7 @@ def change_of(
 
 
 def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
-    """A change as the record that Lambda would bring."""
+    """A change as the record that Lambda would deliver."""
     body = {name: part for name, part in change.items() if name in ("Keys", "OldImage", "NewImage")}
     record = {
         "eventID": f"{STREAM_LABEL}-{sequence}",
@@ -58,12 +58,12 @@ class OwnRecords:
         self._changes[self._last] = change
 
     def pending(self, limit: int) -> list[OwnRecord]:
-        """The first records that nobody has processed."""
+        """The first records that were not processed yet."""
         begin = bisect_right(self._sequences, self._position)
         return [lambda_form(each, self._changes[each]) for each in self._sequences[begin : begin + limit]]
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        """Notes the place up to which records were read, and drops what is done; the rest is for ``retry``."""
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
         for each in done:
             self._changes.pop(each, None)
         if done:

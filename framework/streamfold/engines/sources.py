@@ -1,8 +1,7 @@
-"""Source items in the stores of local replays and proofs, where a cascade finds and removes them, and attributes are
-derived onto them.
+"""Source items in the stores of local replays and proofs: cascades remove them, and attributes are derived onto them.
 
-On AWS such a write is a record of the table's stream. These stores make that record themselves, in their own stream;
-its version lies between the item's last and its next one, because the numbers of a real stream are not theirs.
+On AWS each such write makes a record of the table's stream. These stores make the record themselves, in their own
+stream. Its version lies between the item's last one and its next one, because the real stream's numbers are unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ UPDATE_DIGITS = 8
 
 
 def source_refusal(write: SourceWrite, found: StoredItem | None) -> Reason | None:
-    """Why a write of a source item is refused over what was found."""
+    """Why a write of a source item is refused, by the item that was found; None if it is not."""
     if isinstance(write, AbsentSource):
         return None if found is None else Reason(CONDITION)
     if found is not None and (_as_read(write, found) if isinstance(write, UpdateSource) else _is_image(write, found)):
@@ -39,7 +38,7 @@ def _as_read(write: UpdateSource, found: StoredItem) -> bool:
 def carried_out(
     write: DeleteSource | UpdateSource, keys: StoredItem, found: StoredItem, stored_version: str
 ) -> tuple[dict[str, Any], StoredItem | None]:
-    """What the own stream keeps of a write, its version among it, and the source item after it."""
+    """The change for the own stream, with its version, and the source item after the write."""
     if isinstance(write, DeleteSource):
         return removal_of(write, keys, stored_version), None
     after = {name: value for name, value in found.items() if name not in write.removed} | encode(write.values)["M"]
@@ -49,7 +48,7 @@ def carried_out(
 def _update_of(
     write: UpdateSource, keys: StoredItem, before: StoredItem, after: StoredItem, stored_version: str
 ) -> dict[str, Any]:
-    """The version is behind those of earlier updates."""
+    """The version sorts after those of earlier updates."""
     version, _, number = stored_version.partition(BY_OURSELVES)
     following = f"{version}{BY_OURSELVES}{int(number[:UPDATE_DIGITS] or 0) + 1:0{UPDATE_DIGITS}d}"
     change = {"table": write.key[0], "eventName": "MODIFY", "Keys": keys, "OldImage": before, "NewImage": after}
@@ -57,9 +56,9 @@ def _update_of(
 
 
 def removal_of(write: DeleteSource, keys: StoredItem, stored_version: str) -> dict[str, Any]:
-    """What the own stream keeps of a removal, its version and time among it.
+    """The change for the own stream of a removal, with its version and time.
 
-    It follows the item's last change and the one that led to it, and is older than the next record of either.
+    The version sorts after the item's last change and the change that led to the removal, and before the next of both.
     """
     version = max(write.version, stored_version) + BY_OURSELVES
     change = {"table": write.key[0], "eventName": "REMOVE", "Keys": keys, "OldImage": write.image}
@@ -67,6 +66,6 @@ def removal_of(write: DeleteSource, keys: StoredItem, stored_version: str) -> di
 
 
 def page_of(table: Table, found: Sequence[Mapping[str, Any]], limit: int) -> Page:
-    """A page of what was found with room for one item more than that."""
+    """A page of the items that were found with a limit of one more."""
     more = len(found) > limit and table.sort is not None
     return Page(found[:limit], decode(found[limit - 1][str(table.sort)]) if more else None)

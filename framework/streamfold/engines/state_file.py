@@ -20,12 +20,12 @@ CREATE TABLE IF NOT EXISTS stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, r
 CREATE TABLE IF NOT EXISTS cursor (sequence INTEGER);
 INSERT INTO cursor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM cursor);
 """
-"""Of processes that open a new file at once, one makes the tables; the others wait for it, and find them."""
+"""If several processes open a new file at once, one makes the tables, and the others wait and find them."""
 LOCK_SECONDS_MAX = 10
 SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading raises; of a damaged file SQLite's own message may be no text."""
+"""What reading raises. SQLite's message about a damaged file may not even be text."""
 DAMAGED = "it is damaged. replay --fresh starts anew, or name another with --state"
 WHY = {
     sqlite3.SQLITE_BUSY: "does another process use it?",
@@ -34,7 +34,7 @@ WHY = {
     sqlite3.SQLITE_IOERR: "is its disk well?",
     sqlite3.SQLITE_CANTOPEN: "is its folder there, and may it be written?",
 }
-"""What a code says of a file that was a state when it was opened; of all others it is damaged."""
+"""What a code means for a file that was a state when it was opened; any other code means that it is damaged."""
 
 
 class StateFile:
@@ -87,7 +87,7 @@ class StateFile:
 
 
 def connect(path: str | Path | None) -> sqlite3.Connection:
-    """Opens a state, new or known. Raises ``SettingsError`` for a file that is none."""
+    """Opens a state, new or known. Raises ``SettingsError`` for a file that is no state."""
     try:
         connection = sqlite3.connect(path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None)
         try:
@@ -120,7 +120,7 @@ def _code(error: Exception) -> int:
 
 
 def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
-    """Makes the tables where there are none. Raises ``SettingsError`` for the file of another program."""
+    """Makes the tables if there are none. Raises ``SettingsError`` for the file of another program."""
     both = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
     identity, tables = connection.execute(both).fetchone()
     if identity != APPLICATION_ID and tables:
@@ -133,8 +133,10 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switches a file to its write-ahead log. Beside others that do so too SQLite gives up at once, without waiting
-    ``LOCK_SECONDS_MAX`` (SQLite, "Register A Callback To Handle SQLITE_BUSY Errors": it would be a deadlock).
+    """Switches a file to its write-ahead log.
+
+    If another process does so at the same time, SQLite gives up at once, without waiting ``LOCK_SECONDS_MAX`` (SQLite,
+    "Register A Callback To Handle SQLITE_BUSY Errors": it would be a deadlock).
     """
     for left in reversed(range(SWITCHES_MAX)):
         try:

@@ -10,9 +10,9 @@ from streamfold.writes.guarded import CONFLICT, PutRow, RowKey, StateKey
 STATEMENTS_MAX = 25
 """Statements of one call (API Reference, BatchExecuteStatement)."""
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
-"""Codes of a statement that is worth another try."""
+"""Codes after which another try may help."""
 UNSTORABLE = ("ValidationError", "ValidationException", "ItemCollectionSizeLimitExceeded")
-"""Codes of a statement whose row the store will never take (API Reference, BatchStatementError)."""
+"""Codes of a row that the store will never take (API Reference, BatchStatementError)."""
 DUPLICATE = "DuplicateItem"
 """The code of an ``INSERT`` whose row is there."""
 
@@ -21,7 +21,7 @@ Answered = Mapping[str, Any]
 
 
 def insertion(requests: Requests, row: PutRow) -> Statement:
-    """Writes a row where none is. Raises ``HandlerError`` for what cannot be stored."""
+    """Inserts a row if none is there. Raises ``HandlerError`` for values that cannot be stored."""
     item = requests.item(row)
     attributes = ", ".join(_text(name) + ": ?" for name in item)
     return {
@@ -31,7 +31,7 @@ def insertion(requests: Requests, row: PutRow) -> Statement:
 
 
 def removal(requests: Requests, key: RowKey) -> Statement:
-    """Removes a row whose count of contributors is 0, and asks for what was there."""
+    """Removes a row whose count of contributors is 0, and returns the row."""
     attributes = requests.key(key)
     where = " AND ".join(_name(name) + " = ?" for name in [*attributes, CONTRIBUTORS])
     return {
@@ -41,7 +41,7 @@ def removal(requests: Requests, key: RowKey) -> Statement:
 
 
 def forgetting(requests: Requests, key: StateKey, texts: Mapping[str, str]) -> Statement:
-    """Takes away what a ledger item says was left behind, by handler, while it says just that."""
+    """Removes what was left behind from a ledger item, by handler, if the item still holds exactly these texts."""
     names = [_name(handler + ".u") for handler in texts]
     removes = " ".join(f"REMOVE {name}" for name in names)
     where = " AND ".join(f"{name} = ?" for name in ('"pk"', '"sk"', *names))
@@ -52,7 +52,7 @@ def forgetting(requests: Requests, key: StateKey, texts: Mapping[str, str]) -> S
 
 
 def code(answer: Answered) -> str | None:
-    """The code of a statement's error; None for one that was carried out."""
+    """The code of a statement's error; None if it was carried out."""
     found: str | None = answer.get("Error", {}).get("Code")
     return found
 

@@ -1,4 +1,4 @@
-"""An engine that begins no call once the invocation's time is nearly over: what is left is reported and comes again."""
+"""An engine that begins no call when the invocation's time is nearly over; what is left comes again."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, Sta
 
 
 class Timed:
-    """An engine whose calls raise ``NotStarted`` where there is no time for them.
+    """An engine whose calls raise ``NotStarted`` if there is no time for them.
 
-    ``NotStarted`` is an ``EngineUnavailable``: whoever expects a call to fail expects this too, so that no stage behind
-    the commit can forget to look at the time, and none loses what the stages before it did.
+    ``NotStarted`` is an ``EngineUnavailable``, which every stage after the commit handles anyway. So no stage can
+    forget to ask the deadline, and none loses what the stages before it did.
     """
 
     def __init__(self, engine: Engine, deadline: Deadline) -> None:
