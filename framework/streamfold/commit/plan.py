@@ -122,18 +122,9 @@ def by_handler(unit: Unit) -> list[Unit]:
 
 
 def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey]) -> Unit:
-    routes = tuple(step.route for step in transition.steps)
-    return Unit(
-        item,
-        transition.guard,
-        transition.effects,
-        routes,
-        changes,
-        transition.tallies,
-        transition.steps,
-        transition.partial,
-        added,
-    )
+    guard, effects, steps, tallies, partial = transition
+    routes = tuple(step.route for step in steps)
+    return Unit(item, guard, effects, routes, changes, tallies, steps, partial, added)
 
 
 def exceeds_transaction(unit: Unit) -> bool:

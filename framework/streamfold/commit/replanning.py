@@ -22,16 +22,7 @@ from streamfold.commit.unfinished import NamedRows
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
-from streamfold.writes.guarded import (
-    CONDITION,
-    AddRow,
-    GuardedWrite,
-    LedgerWrite,
-    Reason,
-    Refused,
-    RowKey,
-    StateKey,
-)
+from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler

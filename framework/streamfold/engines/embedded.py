@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.engines import (
-    OWN_VERSION,
-    Declared,
-    Finished,
-    OwnRecord,
-    Wanted,
-    declared,
-)
+from streamfold.engines import OWN_VERSION, Declared, Finished, OwnRecord, Wanted, declared
 from streamfold.engines.applied import (
     Attributes,
     is_empty,

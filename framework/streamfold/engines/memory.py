@@ -9,17 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from streamfold.engines import (
-    OWN_VERSION,
-    Declared,
-    Entries,
-    Finished,
-    OwnRecord,
-    Page,
-    StoredItem,
-    Wanted,
-    declared,
-)
+from streamfold.engines import OWN_VERSION, Declared, Entries, Finished, OwnRecord, Page, StoredItem, Wanted, declared
 from streamfold.engines.applied import (
     Attributes,
     is_empty,
