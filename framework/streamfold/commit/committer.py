@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.progress import Progress, Triage
+from streamfold.commit.progress import Progress, Triages
 from streamfold.commit.replanning import Named, Replanner, writes_any
 from streamfold.commit.sending import SENDS_MAX, is_throttled
 from streamfold.commit.unfinished import Unfinished
@@ -64,7 +64,7 @@ class Committer:
         run: Run,
         named: Named,
         unfinished: Unfinished,
-        triage: Triage = lambda failed: failed,
+        triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
     ) -> None:
         self.engine = engine

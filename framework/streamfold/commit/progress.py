@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
     from streamfold.writes.guarded import RowKey, StateKey
 
-Triage = Callable[[Failed], Failed | None]
+Triages = Callable[[Failed], Failed | None]
 """Decides about a failure: returns it if it is to be reported, None if its record is parked."""
 
 
 class Progress:
     """The outcome of a plan while it is carried out."""
 
-    def __init__(self, unfinished: Unfinished, triage: Triage) -> None:
+    def __init__(self, unfinished: Unfinished, triage: Triages) -> None:
         self.outcome = Outcome()
         self.unfinished = unfinished
         self.triage = triage

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.refusals import not_shown
 from streamfold.commit.sending import may_pass, read_rows
+from streamfold.commit.unfinished import MovedByRow
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
@@ -29,7 +30,6 @@ PAGE_ENTRIES = 100
 RowValues = Mapping[str, Any]
 EntryRead = tuple[str, str]
 """The place of an entry and the text of its value."""
-MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
 
 
 class Shows(NamedTuple):
