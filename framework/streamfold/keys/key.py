@@ -117,7 +117,7 @@ class Key:
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """
 
-    __slots__ = ("_twice", "_wants_check", "declared_at", "fields", "partition", "sort", "table", "types")
+    __slots__ = ("_hash", "_twice", "_wants_check", "declared_at", "fields", "partition", "sort", "table", "types")
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
@@ -128,6 +128,7 @@ class Key:
             raise DeclarationError(_sort_message(partition, sort, self.table))
         self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
         self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
+        self._hash = hash(self._identity())  # asked for with every row that a handler yields
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
             if self.types[field.name].spec != field.spec:
@@ -269,7 +270,7 @@ class Key:
         return isinstance(other, Key) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return self._hash
 
     def __repr__(self) -> str:
         table = "" if self.table == MAIN else f", table={self.table.name!r}"

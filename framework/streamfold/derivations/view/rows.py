@@ -52,9 +52,11 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
 
 def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
     """Notes what all attributes of a row are made of."""
+    seen_before = making.forms.of(target.key).get(making.route.name, {})
     for name, value in values.items():
         for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
-            note(making, target, attribute, value)
+            if making.seen or seen_before.get(attribute) != form_of(value):
+                note(making, target, attribute, value)
 
 
 def _divided(
