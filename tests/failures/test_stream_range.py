@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.stream_range import fetch
-from streamfold.replay.stream import EMPTY_PAGES_MAX
+from streamfold.replay.shards import EMPTY_PAGES_MAX
 from streamfold.testing import Clock, RecordsTrimmed, TableTwin, TwinError
 
 CREATED = "ApproximateCreationDateTime"

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.stream_range import Fetched, NumberedRecords, fetched, gone, shard_gone
 from streamfold.records.kinesis import SOURCE
-from streamfold.replay.stream import NOT_FOUND, Client, StreamRecord, error_code
+from streamfold.replay.shards import NOT_FOUND, Client, StreamRecord, error_code
 
 KEEPS = "a stream of Kinesis keeps them for 24 hours, unless its retention period was raised"
 """Developer Guide of Kinesis Data Streams, kinesis-extended-retention."""

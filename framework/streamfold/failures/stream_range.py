@@ -7,7 +7,7 @@ from typing import NamedTuple
 from botocore.exceptions import ClientError
 
 from streamfold.failures.documents import StreamRange
-from streamfold.replay.stream import (
+from streamfold.replay.shards import (
     EMPTY_PAGES_MAX,
     NOT_FOUND,
     TRIMMED,
