@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from operator import ge
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
@@ -41,7 +41,8 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
             work = found[change.item] = _routed(application, change.item, run)
         work.changes.append(change)
     for work in found.values():
-        _order(work)
+        if len(work.changes) > 1:
+            _order(work)
         _count(work, report)
     return found
 
@@ -85,11 +86,10 @@ def _sort_in(work: ItemWork, listener: Listener, fields: Fields, run: Run) -> No
 def _order(work: ItemWork) -> None:
     """Orders an item's changes by version, each once, in whatever order they came."""
     changes = work.changes
-    if len(changes) > 1:
-        identities = [change.identity_text for change in changes]  # each begins with the version
-        if any(one >= other for one, other in pairwise(identities)):
-            ordered = sorted(dict(zip(identities, changes, strict=True)).items())
-            work.changes[:] = [change for _, change in ordered]
+    identities = [change.identity_text for change in changes]  # each begins with the version
+    if any(map(ge, identities, identities[1:])):
+        ordered = sorted(dict(zip(identities, changes, strict=True)).items())
+        work.changes[:] = [change for _, change in ordered]
 
 
 def _count(work: ItemWork, report: Report) -> None:

@@ -178,5 +178,6 @@ def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Co
     if not image:
         return {}
     made = contributing(route).contribution(route, image, fields, forms)
-    forms.learn(route.name, made.seen)
+    if made.seen:
+        forms.learn(route.name, made.seen)
     return made.rows
