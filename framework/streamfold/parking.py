@@ -1,7 +1,7 @@
-"""The parking place: where records go that a handler cannot process, with their contents, until they are redriven.
+"""The parking place: keeps records that a handler cannot process until they are redriven.
 
-A place is an S3 prefix, an SQS queue or, locally, a JSON Lines file. One document a record and handler; parking the
-same twice does no harm: in S3 it overwrites, elsewhere it leaves a second document of the same record.
+A parking place is an S3 prefix, an SQS queue or, locally, a JSON Lines file. It gets one document per record and
+handler. Parking a record twice does no harm: in S3 the document is overwritten, elsewhere there are two of them.
 """
 
 import os
@@ -21,9 +21,9 @@ TEXTS = ("application", "handler", "table", "item", "version", "error_type", "er
 MESSAGE_BYTES_MAX = 1024 * 1024
 """Size of an SQS message: 1 MiB (SQS API Reference, SendMessage). A queue may be set to less."""
 ERROR_LETTERS_MAX = 2000
-"""An error's text is cut: what a handler raises may hold a whole item, and the record holds it already."""
+"""Longer error texts are cut: an error may quote a whole item, and the document holds the record anyway."""
 NOT_IN_MESSAGES = ("\ufffe", "\uffff")
-"""Characters that JSON leaves as they are and SQS refuses (SQS API Reference, SendMessage)."""
+"""Characters that JSON does not escape and SQS refuses (SQS API Reference, SendMessage)."""
 FIFO = ".fifo"
 
 Clients = Callable[[str], Any]
@@ -31,27 +31,22 @@ Clients = Callable[[str], Any]
 
 
 class Parked(NamedTuple):
-    """A record that is put aside for one handler.
-
-    ``item`` is the item's key as one text, ``version`` what tells the change from all others of it (two that came
-    through Kinesis may be of one microsecond), ``attempts`` None where they were not counted, ``at`` the time of
-    parking (ISO text, UTC), ``record`` the stream record as it was delivered.
-    """
+    """A record that is parked for one handler."""
 
     application: str
     handler: str
     table: str
-    item: str
-    version: str
+    item: str  # the item's key as one text
+    version: str  # identifies the change among all changes of its item
     error_type: str
     error: str
-    attempts: int | None
-    at: str
-    record: Mapping[str, Any]
+    attempts: int | None  # None: not counted
+    at: str  # the time of parking, ISO text in UTC
+    record: Mapping[str, Any]  # the stream record as delivered
 
     @property
     def name(self) -> str:
-        """A name that is the same whenever this record is parked for this handler, and never another's."""
+        """A name that only this record and handler have, the same whenever the record is parked."""
         digest = sha256(f"{self.table}#{self.item}".encode(errors="replace")).hexdigest()[:16]
         return f"{self.application}/{self.handler}/{self.version.replace('/', '_')}-{digest}.json"
 
@@ -61,7 +56,7 @@ class Parked(NamedTuple):
         text = to_json(document)
         try:
             text.encode()
-        except UnicodeEncodeError:  # half a surrogate pair, which may be why the handler failed
+        except UnicodeEncodeError:  # half a surrogate pair: perhaps why the handler failed
             return CANONICAL.encode(document)
         return text
 
@@ -91,7 +86,7 @@ class Parking(Protocol):
 
 
 class FileParking:
-    """A JSON Lines file: each record is on disk before it is taken for parked."""
+    """A JSON Lines file. A record counts as parked once it is on disk."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
@@ -149,7 +144,7 @@ class SqsParking:
 
 
 def open_parking(place: str, clients: Clients | None = None) -> Parking:
-    """The parking place of a setting. Raises ``SettingsError`` for text that names none."""
+    """Opens the parking place that a setting names. Raises ``SettingsError`` for text that names none."""
     make = clients or make_client
     if place.startswith("s3://"):
         bucket, prefix = s3_place(place)

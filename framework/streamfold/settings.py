@@ -10,12 +10,12 @@ from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, STOP_SECONDS
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
 EMBEDDED = "embedded:"
-"""Before the file of a local state."""
+"""Begins a value of ``engine``; the path of the local state's file follows."""
 EPOCH_MAX = 99
 RETENTION_DAYS_MIN = 30
-"""Longer than a record can come back: the day that a stream keeps it, and 28 in the failure bucket (template.yaml)."""
+"""Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
 KEY_BYTES_MIN = 32
-"""Length of the audit key: a shorter one than the hash's output weakens the digests (RFC 2104, section 3)."""
+"""Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -25,7 +25,7 @@ def _setting(default: Any, text: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What may differ between deployments of one application. ``origins`` says where each value came from."""
+    """The values that may differ between deployments of one application; ``origins`` tells where each came from."""
 
     tables: Mapping[str, str] = field(
         default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}

@@ -1,6 +1,4 @@
-"""Chains without AWS: an engine's own stream of derived rows, and of children that a cascade removed, processed to its
-end.
-"""
+"""Chains without AWS: processes an engine's own stream of derived rows, and of children that a cascade removed."""
 
 from dataclasses import replace
 
@@ -17,13 +15,13 @@ BATCH_RECORDS_MAX = 1000
 
 
 def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
-    """Processes what the engine's own stream holds until it holds no more.
+    """Processes the engine's own stream until it is empty. It ends, because declared chains have no cycle.
 
-    Ends because declared chains have no cycle. A kill in between is safe: the place in the stream is stored after the
-    batch, and what comes twice changes nothing. Records that failed are kept, and come again after ``engine.retry``.
+    A kill in between is safe: the position in the stream is stored after each batch, and a record that comes twice
+    changes nothing. Failed records are kept and come again after ``engine.retry``.
     """
     report = Report()
-    # The engine names tables as the application does, whatever their real names are elsewhere.
+    # Records of the engine bear logical table names, whatever real names the settings give.
     origins = Origins(app.tables, replace(run.settings, tables={name: name for name in app.tables}), run.warn)
     while pending := engine.pending(BATCH_RECORDS_MAX):
         changes = [with_own_version(origins.change(record.record)) for record in pending]
@@ -36,9 +34,9 @@ def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
 
 
 def with_own_version(change: Change) -> Change:
-    """A change of the own stream; that of a source item, which a cascade removed, bears its version.
+    """Gives a change of the own stream the version of its source item, if the record holds one.
 
-    The item has a history of its own, in which the numbers of this stream are no place.
+    A source item that a cascade removed has versions of its own; this stream's numbers do not compare with them.
     """
     change.version_text = change.record.get(OWN_VERSION, change.version_text)
     return change

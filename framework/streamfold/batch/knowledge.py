@@ -1,4 +1,4 @@
-"""What a process knows of a state: kept in its run, so that declarations remember nothing."""
+"""What a process knows about a state. The run keeps it, so that declarations remember nothing."""
 
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -12,21 +12,21 @@ from streamfold.run import Run
 
 @dataclass(slots=True)
 class StoredForms:
-    """The state's item of a target: forms by handler and name, as of a revision."""
+    """The state item of a target's forms."""
 
-    forms: FormsByHandler = field(default_factory=dict)
-    revision: int = 0
+    forms: FormsByHandler = field(default_factory=dict)  # by handler and attribute
+    revision: int = 0  # of the item as read; the guard of the next write
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What a process knows a state to hold of an application."""
+    """What a process knows about one application's state."""
 
-    forms: Forms = field(default_factory=Forms)  # of attributes, those that the process itself saw among them
-    targets: dict[str, StoredForms] = field(default_factory=dict)  # as the state has them
-    noted: int = 0  # how many attributes the process itself had seen when it last noted them
-    sources: dict[str, Seen] = field(default_factory=dict)  # tables as far as they were seen
-    revision: int | None = None  # of the manifest; None before it was read
+    forms: Forms = field(default_factory=Forms)  # of all attributes: stored ones, and those that this process saw
+    targets: dict[str, StoredForms] = field(default_factory=dict)  # stored forms by target
+    noted: int = 0  # number of known attributes when the forms were last stored
+    sources: dict[str, Seen] = field(default_factory=dict)  # source tables that records have come from
+    revision: int | None = None  # of the manifest; None: not read yet
 
 
 def knowledge(run: Run, application: Application, engine: Engine) -> Knowledge:

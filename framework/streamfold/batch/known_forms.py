@@ -1,8 +1,8 @@
-"""What a state knows of the attributes of its rows: of which handlers they are, and how they are made.
+"""The stored forms of attributes: whether each attribute is summed, ordered or plain, and which handler makes it.
 
-Stored rows and contributions were made so. A process that starts anew, with other code or with other records first,
-then refuses what does not go with them, one handler's record at a time; by itself it knows only what it saw.
-There is one state item for each target, so that no handler takes the place of those of another.
+A new process, with other code or other records first, refuses a form that conflicts with the stored rows. Only the
+record at hand then fails. Each target has a state item of its own, so that handlers of one target cannot use up the
+space of another's.
 """
 
 import json
@@ -21,8 +21,8 @@ from streamfold.writes.guarded import StateKey
 
 NAMES_MAX = 500
 NAMES_BYTES_MAX = 32 * 1024
-"""Attributes of a handler and target that are remembered, and their bytes as stored: a handler that makes up names as
-it goes may have more. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
+"""Stored attributes per handler and target, and their bytes. A handler that generates attribute names may have more;
+the rest is not stored. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
 
 
 def stored_forms(item: Mapping[str, Any]) -> StoredForms:
@@ -34,14 +34,14 @@ def stored_forms(item: Mapping[str, Any]) -> StoredForms:
 
 
 def forms_keys(app: Application) -> list[StateKey]:
-    """The keys of the state's items of an application's targets."""
+    """The keys of the state items that hold the forms of an application's targets."""
     return [forms_key(app.name, place) for place in _by_place(app)]
 
 
 def learn(
     knows: Knowledge, read: Mapping[StateKey, Mapping[str, Any]], app: Application, retired: Collection[str]
 ) -> None:
-    """Takes what the state's items say; ``retired`` are handlers that wrote them."""
+    """Takes over the forms of the state items ``read``; those of ``retired`` handlers are marked as retired."""
     for place, target in _by_place(app).items():
         stored = knows.targets[place] = stored_forms(read.get(forms_key(app.name, place), {}))
         mine = knows.forms.of(target.key)
@@ -50,10 +50,10 @@ def learn(
 
 
 def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> bool:
-    """Notes in the state what is new, before it holds anything made so.
+    """Stores new forms, before the batch stores rows that are made so.
 
-    Returns whether all goes with what others have noted meanwhile; what does not, its handler is now told. What the
-    store does not take now is noted with a later batch.
+    Returns False if another process has stored a conflicting form meanwhile: the batch has to be planned again, and
+    the handler is then refused. If the store is unavailable, the forms are stored with a later batch.
     """
     if len(knows.forms) == knows.noted:
         return True
@@ -78,7 +78,7 @@ def _keep(
     shown: FormsByHandler,
     deadline: Deadline,
 ) -> bool:
-    """Notes what is found of a target; whether something clashes with what others noted, of which ``shown`` is told."""
+    """Stores the forms found for a target; returns whether one clashes with a stored form, and corrects ``shown``."""
     for _ in deadline.tries():
         kinds, clashing = _merged(stored.forms, found)
         if kinds == stored.forms or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
@@ -94,7 +94,7 @@ def _keep(
 
 
 def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:
-    """What is stored with what is found, and what clashes: a handler, a name, and the handler that had it so before."""
+    """The stored forms with those found, and the clashes: handler, attribute, and the handler that had it before."""
     kinds = {handler: dict(names) for handler, names in stored.items()}
     clashing = []
     for handler, names in found.items():
@@ -111,7 +111,7 @@ def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandl
 
 
 def _clash(kinds: FormsByHandler, handler: str, name: str, kind: str) -> str | None:
-    """The handler, maybe the same, with which an attribute does not go together."""
+    """The handler, perhaps the same one, whose stored form of an attribute conflicts with ``kind``."""
     mine = kinds[handler]
     if name in mine:
         return None if follows(mine[name], kind) else handler

@@ -18,14 +18,14 @@ RoutedFields = tuple[Route, Fields]
 
 @dataclass(slots=True)
 class ItemWork:
-    """The changes of one item in a batch, oldest first, and who hears of it."""
+    """The changes of one item in a batch, and the routes that listen to it."""
 
     item: ItemKey
-    ledger: dict[str, list[RoutedFields]] = field(default_factory=dict)  # what contributes, by group
-    others: list[tuple[Route, str, Fields]] = field(default_factory=list)  # other kinds, with the item's role
-    heard: list[tuple[Route, str, Fields]] = field(default_factory=list)  # those whose handlers are not called
-    off: list[Route] = field(default_factory=list)  # those that are switched off
-    changes: list[Change] = field(default_factory=list)
+    ledger: dict[str, list[RoutedFields]] = field(default_factory=dict)  # routes that contribute, by group
+    others: list[tuple[Route, str, Fields]] = field(default_factory=list)  # routes of other kinds, with the item's role
+    heard: list[tuple[Route, str, Fields]] = field(default_factory=list)  # routes whose handlers are not called
+    off: list[Route] = field(default_factory=list)  # routes whose handlers are switched off
+    changes: list[Change] = field(default_factory=list)  # oldest first, each once
 
     def works(self, routed: Iterable[tuple[Route, str, Fields]]) -> list[Work]:
         """The work of each route."""
@@ -48,7 +48,7 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
 
 
 def _routed(application: Application, item: ItemKey, run: Run) -> ItemWork:
-    """Who hears of an item: found once for all of its changes in the batch."""
+    """The routes that listen to an item: found once for all of its changes in the batch."""
     work, found = ItemWork(item), application.found(item)
     seen: set[tuple[str, str]] = set()
     for entry, fields in found:
@@ -57,7 +57,7 @@ def _routed(application: Application, item: ItemKey, run: Run) -> ItemWork:
                 seen.add((each.route.name, each.role))
                 _sort_in(work, each, fields, run)
     if (work.others or work.off) and application.derived(item):
-        # Derived rows come back through the stream; what cannot read them does not hear of them.
+        # Derived rows come back through the stream. Only kinds that can read them get them.
         work.others = [each for each in work.others if each[0].kind.reads_derived]
         work.off = [route for route in work.off if route.kind.reads_derived]
     _warn_of_near_misses(application, item, found, run)
@@ -84,7 +84,7 @@ def _sort_in(work: ItemWork, listener: Listener, fields: Fields, run: Run) -> No
 
 
 def _order(work: ItemWork) -> None:
-    """Orders an item's changes by version, each once, in whatever order they came."""
+    """Sorts an item's changes by version and drops repeated ones."""
     changes = work.changes
     identities = [change.identity_text for change in changes]  # each begins with the version
     if any(map(ge, identities, identities[1:])):
@@ -115,6 +115,6 @@ def _warn_of_near_misses(application: Application, item: ItemKey, found: FoundEn
 
 
 def _prefix(item: Sequence[object], delimiter: str) -> str:
-    """The first segments of a key, for counting what no route wants: ``CUSTOMER#``, ``ORDER# / ITEM#``."""
+    """The first segments of a key, to count records that no route reads: ``CUSTOMER#``, ``ORDER# / ITEM#``."""
     parts = [str(part).partition(delimiter) for part in item[1:] if part is not None]
     return " / ".join(head + mark for head, mark, _ in parts if mark) or f"keys without {delimiter}"

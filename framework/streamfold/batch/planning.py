@@ -1,4 +1,4 @@
-"""One batch on its way from changes to a plan: routed, ordered per item, derived and planned."""
+"""Planning of a batch: its changes are routed, ordered per item and derived."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ from streamfold.run import Run
 
 
 class Batch:
-    """One batch on its way from changes to a plan. Without a ``triage`` (a dry run) every failure is reported."""
+    """A batch, from changes to a plan. Without a ``triage`` (a dry run) every failure is reported."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Batch:
 
     @property
     def heard(self) -> list[Work]:
-        """The items of which routes hear whose handlers are not called for them."""
+        """The work of routes that listen to an item without their handlers being called."""
         return [work for item in self.work.values() for work in item.works(item.heard)]
 
     def fails(self, change: Change, route: Route, error: Exception) -> bool:
-        """Whether a failure is reported; a record that is parked is not, and holds no other.
+        """Whether a failure is reported. A parked record is not reported and holds back no later one.
 
-        Raises what is no record's fault: nothing of the batch is written yet.
+        Raises an error that is no record's fault; nothing of the batch is written yet.
         """
         if is_fatal(error):
             raise error

@@ -69,7 +69,7 @@ def process_changes(
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
 
-    ``sources`` are the tables as far as they were seen; the state's manifest holds them to it.
+    sources: the tables that records came from, which are checked against the manifest.
     """
     try:
         known = check_application(app, engine, run, sources)
@@ -92,9 +92,9 @@ def process_changes(
 
 
 def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finishing, *, last: bool = False) -> Outcome:
-    """What the kinds do after the commit, each in its turn: first those that contribute.
+    """The kinds' work after the commit, kind by kind: first the kinds that contribute.
 
-    ``last``: what a replay postpones is finished too.
+    last: work that a replay postpones is done too.
     """
     outcome, unfinished = Outcome(), finishing.unfinished
     waiting: dict[Derivation, list[Deferred]] = {}
@@ -118,7 +118,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
 
 
 def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
-    """Carries out what kinds finish last, at the end of a replay."""
+    """Does the postponed work at the end of a replay."""
     postponed, run.postponed = run.postponed or [], []
     triage = Triage(app.name, engine, run)
     with localcontext(EXACT):
@@ -151,9 +151,9 @@ def check_application(
     *,
     write: bool = True,
 ) -> Knowledge:
-    """Checks that the application fits the settings and the state and, with ``write``, notes it in the state.
+    """Checks the application against the settings and the state's manifest. With ``write`` the manifest is updated.
 
-    Returns what the state is known to hold. Raises ``SettingsError`` and ``ManifestError``.
+    Returns what is known about the state. Raises ``SettingsError`` and ``ManifestError``.
     """
     _check_handlers(app, run.settings)
     known = knowledge(run, app, engine)
@@ -161,7 +161,7 @@ def check_application(
 
 
 def _check_handlers(app: Application, settings: Settings) -> None:
-    """A group that no handler is of would acknowledge every record unprocessed; a wrong name would switch off none."""
+    """Refuses a group without handlers, which would skip every record, and unknown names of handlers to switch off."""
     names, group = {route.name for route in app.routes}, settings.group
     for name in settings.handlers_off:
         if name not in names:
@@ -172,7 +172,7 @@ def _check_handlers(app: Application, settings: Settings) -> None:
 
 
 def plan_changes(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> tuple[Plan, Report]:
-    """What would be written for a batch, without writing it (``replay --dry-run``)."""
+    """Plans a batch without writing it (``replay --dry-run``)."""
     _check_handlers(app, run.settings)
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, run, knowledge(run, app, engine))

@@ -1,4 +1,4 @@
-"""What became of a batch: failures, counts, and rows per handler."""
+"""The report of a batch: failures, counts, and rows per handler."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from streamfold.commit.outcome import Counts, Failed, Held, Tallies, add_counts,
 
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
-"""Key prefixes without a route that are counted apart."""
+"""Key prefixes without a route that are counted separately; the rest are counted together."""
 
 
 @dataclass(slots=True)
@@ -17,18 +17,18 @@ class Report:
     """What became of a batch."""
 
     failures: list[Failure] = field(default_factory=list)
-    records: Counter[str] = field(default_factory=Counter)  # by handler, as all that follows
-    failed: Counter[str] = field(default_factory=Counter)
-    tallies: dict[str, Tallies] = field(default_factory=dict)
-    parked: Counter[str] = field(default_factory=Counter)  # records that were put aside
-    first_parked: dict[str, str] = field(default_factory=dict)  # the first of them, and why
-    off: Counter[str] = field(default_factory=Counter)  # records that were skipped, because a handler is switched off
-    counts: Counts = field(default_factory=dict)  # of what kinds have words for, by word and handler
-    unrouted: Counter[str] = field(default_factory=Counter)  # records that no route wants, by key prefix
-    known: int = 0  # records that the state already held
+    records: Counter[str] = field(default_factory=Counter)  # records delivered, by handler
+    failed: Counter[str] = field(default_factory=Counter)  # records that failed, by handler
+    tallies: dict[str, Tallies] = field(default_factory=dict)  # rows written and removed, by handler
+    parked: Counter[str] = field(default_factory=Counter)  # records parked, by handler
+    first_parked: dict[str, str] = field(default_factory=dict)  # the first parked record and its error, by handler
+    off: Counter[str] = field(default_factory=Counter)  # records skipped for a handler that is switched off
+    counts: Counts = field(default_factory=dict)  # what a kind counts itself, by word and handler
+    unrouted: Counter[str] = field(default_factory=Counter)  # records that no route reads, by key prefix
+    known: int = 0  # records that had taken effect before
 
     def count(self, word: str, handler: str) -> None:
-        """Counts under a word of a kind."""
+        """Adds one to a count that a kind declares in ``says``."""
         add_counts(self.counts, {word: Counter([handler])})
 
 

@@ -1,4 +1,4 @@
-"""The steps of what contributes: from the oldest old to the newest new image of each item, through the ledger."""
+"""Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Unread = tuple[ItemWork, str, tuple[Step, ...]]
 
 @dataclass(slots=True)
 class Steps:
-    """Plans the steps of a batch, and tells again what an item may have left unfinished."""
+    """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
 
     application: Application
     engine: Engine
@@ -54,7 +54,7 @@ class Steps:
         return units + self._read(unread)
 
     def named(self, unit: Unit, found: LedgerItem) -> NamedRows:
-        """The rows that an item's images and its ledger item name, and that a crash may have left unfinished."""
+        """The rows that an item's images and its ledger item name: a crash may have left them unfinished."""
         return self._unfinished(unit.item, unit.steps, found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
@@ -62,7 +62,7 @@ class Steps:
         return tuple(step for step in steps if step is not None)
 
     def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
-        """From the oldest old to the newest new image on which the handler works; the records of others fail."""
+        """The step to the newest new image that the handler accepts. Records whose images it refuses fail."""
         after: Contribution | None = None
         version = ""
         for change in reversed(work.changes):
@@ -89,7 +89,7 @@ class Steps:
         )
 
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
-        """What an image contributes, or None where the handler does not work on it."""
+        """What an image contributes, or None if the handler raises on it."""
         try:
             return contribution(route, image, fields, self.forms)
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
@@ -102,7 +102,7 @@ class Steps:
         return [unit] if unit else []
 
     def _read(self, unread: Sequence[Unread]) -> list[Unit]:
-        """Units of items whose old image is not known: one read of their ledger items for the batch."""
+        """Units of items whose old image is unknown: their ledger items are read together, once for the batch."""
         if not unread:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
@@ -140,11 +140,13 @@ class Steps:
             named.rows.difference_update(held)
             named.hold(self.application.name, step.route, item, held)
         for name in self.application.retired & found.parts.keys():
-            named.rows.update(left_rows(found.parts[name].left))  # what its last step left empty is nobody's to keep
+            named.rows.update(
+                left_rows(found.parts[name].left)
+            )  # rows emptied by its last step: no other handler removes them
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> NamedRows:
-        """What the images of an item's changes name, found once however often the item is planned again."""
+        """The rows that the images of an item's changes name: found once, however often the item is planned again."""
         known = self._named.get((route.name, item))
         if known is None:
             known = self._named[route.name, item] = NamedRows()
@@ -156,7 +158,7 @@ class Steps:
 
 
 def images(changes: Sequence[Change]) -> Iterator[Image]:
-    """The images of an item's changes; what a change found as the one before left it is given once."""
+    """The images of an item's changes. An old image that equals the new image before it is left out."""
     last = None
     for change in changes:
         if change.has_old and change.old.raw != last:

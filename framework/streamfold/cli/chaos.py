@@ -86,10 +86,17 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in (
         click.option(
-            "--faults", metavar="LIST", help="Only these faults with --chaos, comma separated; list names them all."
+            "--faults",
+            metavar="LIST",
+            help="With --chaos, use only these faults (comma-separated). 'list' prints all names.",
         ),
         click.option(
-            "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S", help="Seed of the first run."
+            "--seed",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            metavar="S",
+            help="With --chaos, the seed of the first run.",
         ),
         click.option(
             "--runs",
@@ -97,13 +104,13 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default=RUNS,
             show_default=True,
             metavar="N",
-            help="Runs with --chaos; run k has the seed S + k.",
+            help="With --chaos, the number of runs. Run k has the seed S + k.",
         ),
         click.option(
             "--chaos",
             is_flag=True,
-            help="Run the records under faults, in memory, and compare with their clean replay: nothing is written, no "
-            "external handler is called. All records are kept in memory, 100000 at most.",
+            help="Replay the records in memory with injected faults and compare the rows with those of a clean replay. "
+            "Nothing is written and no external handler is called. At most 100000 records.",
         ),
     ):
         either = option(either)

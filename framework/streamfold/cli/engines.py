@@ -55,19 +55,19 @@ def store_options(command: F) -> F:
             "tables",
             multiple=True,
             metavar="NAME=REAL",
-            help="The real name of a table (default: main); may be repeated.",
+            help="The real name of a table; REAL alone names the table main. May be repeated.",
         ),
         click.option(
             "--endpoint-url",
             metavar="URL",
-            help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given.",
+            help="The endpoint of DynamoDB, for example of DynamoDB Local. Default: AWS.",
         ),
         click.option(
             "--engine",
             type=click.Choice(["embedded", "dynamodb"]),
             default="embedded",
             show_default=True,
-            help="The store: one in this process, or DynamoDB.",
+            help="The store: a local file or memory (embedded), or DynamoDB.",
         ),
     ):
         command = option(command)

@@ -16,7 +16,7 @@ from streamfold.errors import SettingsError
 @click.command("record", short_help="Record what a table's stream holds.")
 @click.option("--table", required=True, metavar="TABLE", help="The real name of the table.")
 @click.option(
-    "--endpoint-url", metavar="URL", help="Where DynamoDB answers, for example DynamoDB Local; AWS if not given."
+    "--endpoint-url", metavar="URL", help="The endpoint of DynamoDB, for example of DynamoDB Local. Default: AWS."
 )
 @click.option(
     "--out",

@@ -63,19 +63,19 @@ class OpenedRedrive(NamedTuple):
     chains: ChainEngine | None = None
 
 
-@click.command("redrive", short_help="Process records late that failed.")
+@click.command("redrive", short_help="Process failed records again.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @application_option
 @state_option
 @store_options
-@click.option("--apply", is_flag=True, help="Do it; without this option it is only said what would be done.")
-@click.option("--external", is_flag=True, help="Call external handlers too.")
+@click.option("--apply", is_flag=True, help="Write the changes. Without this option, only print what would be done.")
+@click.option("--external", is_flag=True, help="Also call external handlers.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option(
     "--json",
     "json_output",
     is_flag=True,
-    help="One JSON object a line for each record and handler, and one with the counts at the end.",
+    help="Print one JSON object a line for each record and handler, and one with the counts at the end.",
 )
 def command(
     sources: tuple[str, ...],
@@ -89,33 +89,38 @@ def command(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """Process records late that failed: parked ones, and those that Lambda gave up.
+    """Process failed records again: parked records, and batches that Lambda gave up.
 
-    SOURCE is a file or a folder, s3://BUCKET/PREFIX or one object, or the URL of an SQS queue. It holds parked records,
-    or what Lambda leaves of a failed batch: in S3 the records themselves, in a queue only their numbers; these records
-    are read from the stream again, which keeps them for 24 hours (Kinesis for as long as it is set to).
+    SOURCE is a file, a folder, s3://BUCKET/PREFIX, one S3 object, or the URL of an SQS queue. It holds parked records
+    or Lambda's documents about failed batches. In S3 such a document holds the records. In a queue it holds only their
+    sequence numbers: the command then reads the records from the stream, which keeps them for 24 hours (Kinesis: for
+    its retention period).
 
-    Views and index items are led to what their source item says now, so that an old record never sets anything back;
-    where source items cannot be read the command stops. Audit rows and "on" handlers replay the record. A parked record
-    is for the handler that it was parked for, any other for all handlers.
+    Views and index items are derived again from the source item as it is now, so an old record never overwrites newer
+    data. If source items cannot be read, the command stops. Audit rows and "on" handlers replay the record. A parked
+    record goes to the handler that it was parked for, any other record to all handlers.
 
-    Without --apply nothing is written. A message is deleted from its queue once all of it took effect; files and
-    objects are left where they are, and redriving them again changes nothing.
+    Without --apply, nothing is written. A queue message is deleted once all of it took effect. Files and objects stay;
+    redriving them twice changes nothing.
 
     \b
     Outcomes:
-      applied, unchanged   rows were written or removed; the item was looked at, and nothing differed
-      stale, known         the state holds this record's version or a newer one; it took effect before
-      unwanted             no handler reads the item, or takes this change
-      conflict             the item claims a unique row beside another, and its index parks that
-      skipped, failed      its handler is off or external; it does not take the record now either
-      gone, bad            the stream does not hold it any more; what lies there is no document
+      applied     rows were written or removed
+      unchanged   the rows already agree with the source item
+      stale       the state holds this version of the item or a newer one
+      known       the record took effect before
+      unwanted    no handler reads the item or takes this change
+      conflict    another item claims the same unique row, and the index parks conflicts
+      skipped     the handler is switched off, external or of another group
+      failed      the handler or the store failed again
+      gone        the stream no longer holds the record
+      bad         the document cannot be read
 
     \b
     Exit codes:
-      0  nothing is left over
-      1  something is in conflict, was skipped, failed, is gone or bad
-      2  it did not run, or not to its end: an option, the application, the store or a source table is wrong
+      0  every record took effect or has nothing to do
+      1  some records are in conflict, were skipped, failed, are gone or bad
+      2  the command stopped early: an option, the application, the store or a source table is wrong
 
     \b
     Examples:

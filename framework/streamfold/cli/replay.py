@@ -98,9 +98,10 @@ class OpenedReplay(NamedTuple):
 @click.option(
     "--state",
     metavar="FILE",
-    help=f"Keep the result in this file (embedded engine); in memory if not given. show reads {DEFAULT_STATE}.",
+    help=f"Keep the result in this file (embedded engine). Without it, the result stays in memory. Other commands read "
+    f"{DEFAULT_STATE} unless told otherwise.",
 )
-@click.option("--fresh", is_flag=True, help="Remove the state file first.")
+@click.option("--fresh", is_flag=True, help="Delete the state file before the replay.")
 @store_options
 @click.option(
     "--batch-size",
@@ -108,38 +109,40 @@ class OpenedReplay(NamedTuple):
     default=BATCH_RECORDS,
     show_default=True,
     metavar="N",
-    help="Records in a batch.",
+    help="Records per batch.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 @click.option(
     "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
 )
-@click.option("--external", is_flag=True, help="Call external handlers too, and write to the buckets of archives.")
+@click.option("--external", is_flag=True, help="Also call external handlers and write to the buckets of archives.")
 @click.option(
     "--park",
     metavar="PLACE",
-    help="Where records go that are given up: a file, s3://BUCKET/PREFIX or a queue's URL (default: STREAMFOLD_PARK).",
+    help="Where to park records that a handler cannot process: a file, s3://BUCKET/PREFIX or the URL of an SQS queue. "
+    "Default: STREAMFOLD_PARK.",
 )
 @click.option(
     "--put-sources",
     is_flag=True,
-    help="Put source items as well, never an older over a newer one (--engine dynamodb, loopback endpoint only).",
+    help="Also write the source items; an older version never replaces a newer one. Only with --engine dynamodb and a "
+    "loopback endpoint.",
 )
 @click.option(
-    "--create-tables", is_flag=True, help="Create missing tables (--engine dynamodb, loopback endpoint only)."
+    "--create-tables", is_flag=True, help="Create missing tables. Only with --engine dynamodb and a loopback endpoint."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option(
     "--samples",
     type=click.IntRange(0, SAMPLE_ROWS_MAX),
     metavar="N",
-    help=f"Print up to N rows of each target at the end ({SAMPLE_ROWS} if not given, none with --json).",
+    help=f"Print up to N rows of each target at the end. Default: {SAMPLE_ROWS}, and 0 with --json.",
 )
 @click.option(
     "--json",
     "json_output",
     is_flag=True,
-    help="The summary as one JSON object; with --dry-run, after one line for the plan of each batch.",
+    help="Print the summary as one JSON object. With --dry-run, first print the plan of each batch as one line.",
 )
 @chaos_options
 def command(
@@ -161,7 +164,10 @@ def command(
     samples: int | None,
     json_output: bool,
 ) -> None:
-    """Replay recorded records: Lambda events, lists or JSON Lines of records, plain or gzip, - for standard input.
+    """Replay recorded records on a local store or on DynamoDB.
+
+    FILES hold Lambda events, lists of records, or one record a line (JSON Lines), plain or gzip. The name - stands for
+    standard input.
 
     \b
     Examples:

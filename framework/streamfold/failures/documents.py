@@ -1,7 +1,8 @@
-"""What a failure leaves behind, read back: parked records, and the documents that Lambda writes to S3, SQS and SNS.
+"""Reads the documents of failures: parked records, and the documents that Lambda writes to S3, SQS and SNS.
 
-A bucket gets the event itself, as a JSON text in the JSON; a queue and a topic only tell which part of which shard the
-records are in (Lambda Developer Guide, services-dynamodb-errors and kinesis-on-failure-destination).
+Lambda writes the whole event to a bucket, as JSON text inside JSON. To a queue or topic it writes only the shard and
+the range of sequence numbers of the records (Lambda Developer Guide, services-dynamodb-errors and
+kinesis-on-failure-destination).
 """
 
 import json
@@ -26,15 +27,12 @@ Document = Mapping[str, Any]
 
 
 class StreamRange(NamedTuple):
-    """Where the records of a failed batch are: a part of a shard, from one sequence number to another, both included.
+    """The range of a shard that holds a failed batch. It includes records that the mapping filtered out."""
 
-    Records that the mapping filtered out are in it too. The stream is one of DynamoDB or of Kinesis.
-    """
-
-    stream_arn: str
+    stream_arn: str  # of DynamoDB or of Kinesis
     shard_id: str
-    first: str
-    last: str
+    first: str  # sequence number, inclusive
+    last: str  # sequence number, inclusive
 
     @property
     def is_kinesis(self) -> bool:
@@ -42,7 +40,7 @@ class StreamRange(NamedTuple):
 
 
 class DocumentForm(NamedTuple):
-    """What a document says of a failed batch: forms of a stream's ARN, a sequence number and a shard's id."""
+    """The patterns that the parts of a stream range have to match."""
 
     arn: re.Pattern[str]
     number: re.Pattern[str]
@@ -63,7 +61,7 @@ FORMS = {
         re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
     ),
 }
-"""The part of a document that tells where the records of its batch are, by the kind of stream."""
+"""The patterns of a range, by the name under which a document holds it."""
 
 
 class Delivered(NamedTuple):
@@ -73,7 +71,7 @@ class Delivered(NamedTuple):
 
 
 LeftDocument = Parked | Delivered | StreamRange
-"""What is left of a failure."""
+"""The contents of a document."""
 
 
 def documents_of(value: Any) -> list[Document]:
@@ -86,7 +84,7 @@ def documents_of(value: Any) -> list[Document]:
 
 
 def left_of(document: Document) -> LeftDocument:
-    """What a document holds. Raises ``RecordError`` with what was expected."""
+    """The contents of a document. Raises ``RecordError`` if it is no document of a failure."""
     if document.get("Type") == NOTIFICATION and "Message" in document:
         (document,) = documents_of([_parsed("Message", document["Message"])])
     if "parked" in document:

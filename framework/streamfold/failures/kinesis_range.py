@@ -1,4 +1,4 @@
-"""Reads a part of a shard of Kinesis again: what a failed batch held of which only the sequence numbers are known."""
+"""Reads a range of a Kinesis shard again, to get the records of a failed batch back from their sequence numbers."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,15 @@ from streamfold.replay.shards import NOT_FOUND, Client, StreamRecord, error_code
 KEEPS = "a stream of Kinesis keeps them for 24 hours, unless its retention period was raised"
 """Developer Guide of Kinesis Data Streams, kinesis-extended-retention."""
 INVALID = "InvalidArgumentException"
-"""What Kinesis says to a number that is none of the stream's: it was deleted, and made anew under its name."""
+"""Kinesis returns it for a sequence number of another stream: the stream was deleted and created again."""
 
 
 def fetch(kinesis: Client, part: StreamRange) -> Fetched:
     """Reads a range from its stream, in the form in which Lambda delivers its records.
 
-    ``kinesis`` is a low-level client of Kinesis in the stream's account and region. That records are gone is no error:
-    ``gone`` tells it, also where the reading begins behind the first number.
+    kinesis: a low-level client of Kinesis in the stream's account and region.
+
+    Missing records raise nothing: ``Fetched.gone`` describes them.
     """
     try:
         answer = kinesis.get_shard_iterator(
@@ -38,7 +39,7 @@ def fetch(kinesis: Client, part: StreamRange) -> Fetched:
 
 
 def _pages(kinesis: Client, part: StreamRange, iterator: str | None) -> Iterator[NumberedRecords]:
-    """The pages from an iterator on, to the end of the shard: an empty page ends it only at the tip of the stream."""
+    """The pages from an iterator to the end of the shard. An empty page ends them only at the tip of the stream."""
     while iterator is not None:
         page = kinesis.get_records(StreamARN=part.stream_arn, ShardIterator=iterator)
         yield [(int(record["SequenceNumber"]), lambda_record(record, part)) for record in page["Records"]]

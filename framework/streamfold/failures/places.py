@@ -1,7 +1,7 @@
 """The places in which failed records wait to be redriven: files and folders, S3 objects, SQS queues.
 
-A place gives its documents one by one. What becomes of a document is told to it with ``settle``: a queue then forgets
-the message, files and objects stay as they are.
+A place yields its documents one by one. ``settle`` reports that a document took effect: a queue then deletes the
+message; files and objects stay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,24 +20,21 @@ DOCUMENTS = FileForm(documents_of, EXPECTED)
 MESSAGES_MAX = 10
 """Messages of one call (SQS API Reference, ReceiveMessage, DeleteMessageBatch)."""
 WAIT_SECONDS = 2
-"""With a wait every server of a queue is asked, so no answer means that the queue is empty (SQS Developer Guide,
+"""A call that waits asks every server of the queue, so an empty answer means an empty queue (SQS Developer Guide,
 sqs-short-and-long-polling)."""
 HIDDEN_SECONDS = 900
-"""How long a received message stays hidden from other readers; those that are left are shown again at the end."""
+"""How long a received message stays hidden from other readers. ``close`` makes the unsettled ones visible again."""
 RECEIVES_MAX = 120_000
-"""Messages that may be in flight of a standard queue (SQS Developer Guide, quotas-queues): at least one a call."""
+"""Calls for one queue: each receives a message, and so many may be in flight (SQS Developer Guide, quotas-queues)."""
 
 
 class Waiting(NamedTuple):
-    """A document in its place, or what stands there instead and ``why`` it is none.
+    """A document that waits to be redriven."""
 
-    ``receipt`` is what a queue wants to hear to forget its message.
-    """
-
-    place: str
-    document: Document | None
-    why: str = ""
-    receipt: str | None = None
+    place: str  # file and line, S3 object, or message
+    document: Document | None  # None: it could not be read
+    why: str = ""  # why it could not be read
+    receipt: str | None = None  # for ``settle``; only a queue's messages have one
 
 
 class WaitingPlace(Protocol):
@@ -46,11 +43,11 @@ class WaitingPlace(Protocol):
     def __iter__(self) -> Iterator[Waiting]: ...
 
     def settle(self, receipt: str) -> None:
-        """All of a message took effect: it is not needed any more."""
+        """Deletes a message, all of which took effect."""
         ...
 
     def close(self) -> None:
-        """What was not settled is there for the next reader."""
+        """Makes the messages that were not settled visible to the next reader."""
         ...
 
 
@@ -93,7 +90,7 @@ class S3Place(Kept):
                 yield from _waiting(read_bytes(name, content, DOCUMENTS))
 
     def _keys(self) -> Iterator[str]:
-        """The keys; only the one where there is an object of just that name, which is listed first."""
+        """The keys with the prefix. If one object has exactly that key (it is listed first), only that one."""
         with _explained(f"s3://{self.bucket}/{self.prefix}", "s3:ListBucket"):
             pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
             for key in (each["Key"] for page in pages for each in page.get("Contents", ())):

@@ -1,9 +1,9 @@
-"""Processes late what failed: views and index items are led to what their source says now, the rest is replayed.
+"""Redrive: processes failed records later. Views and index items are repaired from their source, the rest is replayed.
 
-A record that comes back days later may be older than what the state holds. So for a view or an index only its version
-counts: the ledger item is read, *then* the source item, and both are brought together behind a fence (see ``repair``).
-An audit row is a function of its change, and an ``on`` handler has its claim and row guards: these replay the record's
-images. Whatever comes twice changes nothing.
+A record that comes back days later may be older than the state. For a view or an index the redrive therefore ignores
+the record's images and repairs the item (see ``repair``). An audit row depends on its change alone, and an ``on``
+handler is guarded by its claim and row guards, so both replay the record's images. A record that comes twice changes
+nothing.
 """
 
 import re
@@ -36,18 +36,18 @@ What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict",
 """What became of a record for a handler:
 
 applied     rows were written or removed
-unchanged   the item was led to its source, and nothing differed
-stale       the same, and the ledger held this record's version or a newer one already
+unchanged   the rows already agree with the source item
+stale       the same, and the ledger already held this record's version or a newer one
 known       the record took effect before
 unwanted    no handler reads the item, or takes this change
-conflict    the item was led to its source, and claims a unique row beside another, which its index parks
-skipped     its handler is switched off, external, or of another group
-failed      its handler, or the store, does not take it now either
-gone        the stream does not hold it any more
-bad         what lies there is no document
+conflict    another item claims the same unique row, and the index parks conflicts
+skipped     the handler is switched off, external, or of another group
+failed      the handler or the store failed again
+gone        the stream no longer holds the record
+bad         the document cannot be read
 """
 LEFT_OVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
-"""What leaves something to be done: the document is kept where it is."""
+"""Outcomes after which something remains to be done: the document stays where it is."""
 
 VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*(/[0-9a-f]+)?")
 
@@ -55,20 +55,17 @@ Fetch = Callable[[StreamRange], Fetched]
 
 
 class Redriven(NamedTuple):
-    """What became of one record for one handler; of a document that gives no record, only ``place`` and ``why``.
+    """What became of one record for one handler, or of a document without records."""
 
-    ``conflicts`` counts the rows of a unique index that the item claims beside another, whatever the outcome.
-    """
-
-    place: str
+    place: str  # of the document
     what: What
-    item: str | None = None
+    item: str | None = None  # None: the document holds no record
     sequence: str | None = None
     handler: str | None = None
-    written: int = 0
-    removed: int = 0
+    written: int = 0  # rows
+    removed: int = 0  # rows
     why: str | None = None
-    conflicts: int = 0
+    conflicts: int = 0  # unique rows that another item claims too, whatever the outcome
 
     @property
     def is_left_over(self) -> bool:
@@ -77,10 +74,11 @@ class Redriven(NamedTuple):
 
 @dataclass(slots=True)
 class Redrive:
-    """Redrives documents of one application on one engine; with ``dry_run`` it only says what it would do.
+    """Redrives documents of one application on one engine.
 
-    ``fetch`` reads the records of a range from their stream. ``put_sources`` keeps the images of records as source
-    items where the engine plays the application's tables (None: the tables are real).
+    fetch: reads the records of a range from their stream.
+    dry_run: only reports what a redrive would do.
+    put_sources: stores the images of records as source items, on a local state. None: the tables are real.
     """
 
     app: Application
@@ -96,8 +94,8 @@ class Redrive:
     def process(self, waiting: Waiting) -> Iterator[Redriven]:
         """Redrives the records of a document.
 
-        Raises ``EngineError`` where the store, or the source table, is missing or may not be used: nothing of the
-        record in hand is then changed. Raises ``ManifestError`` where the application does not fit the state.
+        Raises ``EngineError`` if the store or the source table is missing or access is denied: the current record then
+        changed nothing. Raises ``ManifestError`` if the application does not fit the state.
         """
         if waiting.document is None:
             yield Redriven(waiting.place, "bad", why=waiting.why)
@@ -157,7 +155,7 @@ class Redrive:
             raise unknown_handler("The parked record", parked.handler, names)
 
     def _origins_of(self, parked: Parked) -> Origins:
-        """Where a parked record came from, with the epoch in which it was parked: claims are kept under its version."""
+        """The origins of a parked record, in the epoch in which it was parked: its claims bear that epoch."""
         version = Version(parked.version)
         settings = replace(self.origins.settings, epoch=version.epoch)
         if is_local(parked):
@@ -173,7 +171,7 @@ class Redrive:
         return known
 
     def _delivered(self, place: str, record: RawRecord) -> Iterator[Redriven]:
-        """A record that was given up by the mapping, for every handler that reads its item."""
+        """A record that the mapping gave up, for every handler that reads its item."""
         try:
             change = self.origins.change(record)
         except RecordError as error:
@@ -204,7 +202,7 @@ class Redrive:
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
-        """Holds the application, and the tables seen so far, against the state."""
+        """Checks the application, and the tables seen so far, against the state."""
         if self._checked is None or self._checked != self.origins.sources:
             self._checked = dict(self.origins.sources)
             check_application(self.app, self.engine, self.run, self._checked, write=not self.dry_run)
@@ -232,7 +230,7 @@ class Redrive:
         return [_of_repair(told, repaired, parking) for repaired in found]
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
-        """Replays a record for one handler that is no ledger's."""
+        """Replays a record for one handler without a ledger."""
         run = replace(self.run, handlers=frozenset([route.name]), outside=True)
         if not self.dry_run:
             report = process_changes(self.app, [change], self.engine, run)
@@ -257,12 +255,12 @@ class Redrive:
 
 
 def is_local(parked: Parked) -> bool:
-    """Whether a record comes from the own stream of a local state, so is of a derived row there."""
+    """Whether a record comes from a local state's own stream."""
     return Version(parked.version).label == STREAM_LABEL or OWN_VERSION in parked.record
 
 
 def _of_repair(told: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
-    """``parking`` names the handlers whose conflicts are parked: what lies there stays until one is resolved."""
+    """The outcome of a repair. ``parking``: handlers that park conflicts, whose documents stay until resolved."""
     told = told._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
     if repaired.error is not None:
         return told._replace(what="failed", why=_error(repaired.error))

@@ -1,9 +1,9 @@
-"""Repair of one source item: what the handlers' ledger parts and rows hold is led to what the item says now.
+"""Repair of one source item: its ledger parts and rows are derived again from the item as it is now.
 
-The order of the reads is the guard: first the ledger item, *then* the source, both strongly consistent; the write is
-conditioned on the ledger's revision as read. What changes the item in between moves the ledger, and the write is
-refused: again from the first read. It is written also when nothing differs, with a fence, so that what was planned
-before the repair can no longer land after it.
+The ledger item is read first, *then* the source item, both strongly consistent. The write requires the ledger's
+revision to be the one read. A change of the item in between moves the ledger, so that the write is refused and the
+repair starts again with the first read. A repair writes a fence even if nothing differs, so that no write planned
+before it can succeed after it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -38,45 +38,38 @@ from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWri
 
 
 class Repaired(NamedTuple):
-    """What a repair made of one handler's part of an item.
-
-    ``written`` and ``removed`` count rows; ``known``: the ledger already stood at the version that was asked for.
-    ``error`` says why it was left as it was, ``conflicts`` which rows of a unique index the item claims beside another,
-    as its record would be told (``on_conflict="report"`` and ``"park"``); a repair parks nothing.
-    """
+    """The result of a repair for one item and handler."""
 
     item: ItemKey
     handler: str
-    written: int = 0
-    removed: int = 0
-    known: bool = False
-    error: Exception | None = None
-    conflicts: tuple[Unprocessable, ...] = ()
+    written: int = 0  # rows
+    removed: int = 0  # rows
+    known: bool = False  # the ledger already held the version that was asked for, or a newer one
+    error: Exception | None = None  # why nothing was repaired
+    conflicts: tuple[Unprocessable, ...] = ()  # unique rows that another item claims too; a repair parks nothing
 
 
 class RepairWork(NamedTuple):
-    """One handler's part of one item, as it is to be led to what the source says."""
+    """One handler's part of one item, to be repaired."""
 
     item: ItemKey
     route: Route
     fields: Fields
-    version: str
+    version: str  # the ledger is to hold at least this one afterwards
 
 
 @dataclass(slots=True)
 class OddRows:
-    """Rows that are not as a target's declaration says: ``added``, others add to them; ``gone``, somebody removed them,
-    and whether others made them again. ``left``: what the ledger item says of earlier steps.
-    """
+    """What refused writes revealed about rows that are not as their target declares."""
 
-    added: set[RowKey] = field(default_factory=set)
-    gone: dict[RowKey, bool] = field(default_factory=dict)
-    left: str = ""
+    added: set[RowKey] = field(default_factory=set)  # other handlers add to them
+    gone: dict[RowKey, bool] = field(default_factory=dict)  # removed by somebody; True: others made them again
+    left: str = ""  # what the ledger item says that earlier steps left behind
 
 
 @dataclass(slots=True)
 class Repair:
-    """Repairs items of one application on one engine; with ``dry_run`` it only says what it would do."""
+    """Repairs items of one application on one engine. With ``dry_run`` it only reports what it would do."""
 
     app: Application
     engine: Engine
@@ -97,11 +90,12 @@ class Repair:
         handlers: Collection[str] | None = None,
         changes: Sequence[Change] = (),
     ) -> list[Repaired]:
-        """Repairs what the handlers (None: all views and indexes) keep of an item.
+        """Repairs an item for handlers (None: all whose kind can be reconciled).
 
-        ``version`` is that of a record that is made good by it: the ledger's is then no older. ``changes`` are such
-        records: rows that their images name, and that stand empty since a crash, are removed. Raises ``EngineError``
-        where the source cannot be read: nothing is then retracted.
+        version: of the record that the repair stands for; the ledger's version is at least this one afterwards.
+        changes: such records. Rows that their images name, and that a crash left empty, are removed.
+
+        Raises ``EngineError`` if the source item cannot be read; nothing is then retracted.
         """
         found = []
         for each, fields in self.app.listeners(item):
@@ -115,7 +109,7 @@ class Repair:
         return found
 
     def _by_kind(self, work: Work) -> Repaired:
-        """Lets a kind without a ledger lead what an item led to to what it is now; a dry run tells one write of it."""
+        """Lets a kind without a ledger repair what it derived from an item. A dry run counts one write."""
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
         finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
@@ -174,27 +168,27 @@ class Repair:
         )
 
     def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
-        """What was repaired, finished by its kind, with what the item conflicts with."""
+        """The result, with the conflicts that the kind finds when it finishes the repair."""
         finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
         met = contributing(route).reconciled(route, done.item, after, named, finishing)
         return done._replace(conflicts=tuple(met))
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
-        """All that earlier steps and this one left behind is done."""
+        """Deletes the ledger's note of unfinished work: it is done now."""
         (part,) = transition.guard.parts
         if text := part.left or odd.left:
             self.timed.forget({transition.guard.key: {part.handler: text}})
 
     def _planned(self, work: RepairWork, named: NamedRows, odd: OddRows) -> tuple[bool, Transition]:
-        """The step to what the source says; whether the ledger stood at the version already.
+        """Whether the ledger held the version already, and the step to the source item as it is now.
 
-        ``named`` takes the rows that the ledger item names.
+        named: takes the rows that the ledger item names.
         """
         key = ledger_key(self.app.name, work.route.group, work.item)
         found = LedgerItem.of(self.timed.read_state([key], consistent=True).get(key))
         found = filled(self.timed, key, found, {work.route.name})
         named.add_stored(self.app.name, work.route, work.item, found)
-        source = self.timed.read_source(work.item)  # behind the ledger: see above
+        source = self.timed.read_source(work.item)  # after the ledger item: see the module's docstring
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.knows.forms)
         named.hold(self.app.name, work.route, work.item, after)
         stored = found.parts.get(work.route.name)
@@ -203,7 +197,7 @@ class Repair:
         return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
 
     def _decide(self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows) -> None:
-        """Returns where another round may help, after a pause if others are in the way. Raises where none does."""
+        """Returns if another try may succeed, after a pause if others are in the way. Raises otherwise."""
         failing = [
             (write, reason)
             for write, reason in zip(writes, refused.reasons, strict=True)
@@ -222,7 +216,7 @@ class Repair:
         self.run.back_off(number, throttled=is_throttled(refused))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
-        """Removes those of the rows that nothing contributes to any more; returns how many were removed."""
+        """Removes the rows that nothing contributes to any more; returns how many."""
         return len(self.timed.remove_empty(sorted(rows, key=str))) if rows else 0
 
 
@@ -239,7 +233,7 @@ def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
 
 
 def _named(application: str, work: RepairWork, changes: Iterable[Change], forms: Forms) -> NamedRows:
-    """The rows that the images of records name: an attempt that died may have left them empty or unfinished."""
+    """The rows that the images of records name: an interrupted attempt may have left them empty or unfinished."""
     named = NamedRows()
     for change in changes:
         for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):

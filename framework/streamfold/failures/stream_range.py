@@ -1,4 +1,4 @@
-"""Reads a part of a shard again, by sequence numbers: what a failed batch held of which only the numbers are known."""
+"""Reads a range of a shard again, to get the records of a failed batch back from their sequence numbers."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,33 +18,34 @@ from streamfold.replay.shards import (
 )
 
 PAGES_MAX = 10_000
-"""Pages that are read for one range. A batch has 10,000 records at most (Lambda API Reference,
-CreateEventSourceMapping); those that the mapping filtered out lie between them."""
+"""Pages read for one range. A batch has at most 10,000 records (Lambda API Reference, CreateEventSourceMapping), with
+filtered-out records between them."""
 
 KEEPS = "a stream keeps them for 24 hours"
 NumberedRecords = list[tuple[int, StreamRecord]]
-"""Records that came together, as Lambda delivers them, each with its sequence number."""
+"""The records of one page in Lambda's form, each with its sequence number."""
 
 
 class Fetched(NamedTuple):
-    """The records of a range that are left, oldest first; ``gone`` says what is missing, None when nothing is."""
+    """The records of a range."""
 
-    records: list[StreamRecord]
-    gone: str | None = None
+    records: list[StreamRecord]  # those that the stream still holds, oldest first
+    gone: str | None = None  # describes missing records; None: all are here
 
 
 def fetch(streams: Client, part: StreamRange) -> Fetched:
     """Reads a range from its stream, which keeps records for 24 hours (Developer Guide, Streams).
 
-    ``streams`` is a low-level client of DynamoDB Streams in the stream's account and region. That records are gone is
-    no error: ``gone`` tells it.
+    streams: a low-level client of DynamoDB Streams in the stream's account and region.
+
+    Missing records raise nothing: ``Fetched.gone`` describes them.
     """
     try:
         return _read(streams, part, {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": part.first})
     except ClientError as error:
         if error_code(error) not in (TRIMMED, NOT_FOUND):
             raise
-    # The oldest part alone may be gone: what is left of the shard begins at its horizon.
+    # Perhaps only the oldest records are gone: the remaining ones begin at the shard's trim horizon.
     try:
         return _read(streams, part, {"ShardIteratorType": "TRIM_HORIZON"})
     except ClientError as error:
@@ -69,7 +70,7 @@ def _pages(streams: Client, part: StreamRange, iterator: str | None) -> Iterator
 
 
 def fetched(part: StreamRange, pages: Iterable[NumberedRecords], keeps: str) -> Fetched:
-    """What is left of a range, from the pages of its shard; these are read as far as the range goes."""
+    """The records of a range, from the pages of its shard. Reading stops at the end of the range."""
     first, last = int(part.first), int(part.last)
     found: NumberedRecords = []
     for page in islice(pages, PAGES_MAX):
@@ -80,19 +81,19 @@ def fetched(part: StreamRange, pages: Iterable[NumberedRecords], keeps: str) -> 
 
 
 def _missing(found: list[int], part: StreamRange, keeps: str) -> str | None:
-    """What is missing of a range. Its first and last record were delivered: they are in it while it lasts."""
+    """Describes missing records. Lambda delivered the first and the last one, so both are there unless trimmed."""
     if {int(part.first), int(part.last)} <= set(found):
         return None
     return gone(part, f"the oldest that is left has {found[0]}" if found else "none is left", keeps)
 
 
 def gone(part: StreamRange, why: str, keeps: str) -> str:
-    """Says that records of a range are gone, and how long they are kept."""
+    """The text for missing records: which ones, why, and how long a stream keeps records."""
     return (
         f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part ({why}): {keeps}."
     )
 
 
 def shard_gone(part: StreamRange) -> str:
-    """Why nothing is left of a range where its shard, or its stream, is not there."""
+    """The reason for a range whose shard or stream does not exist."""
     return f"shard {part.shard_id} is no longer in stream {part.stream_arn}, or never was"

@@ -1,9 +1,8 @@
-"""What a row that is spread over shards shows, put together as if it had not been.
+"""Merges the shards of a spread row into the row that a view without shards would have.
 
-Numbers are added up. Of what is ordered each shard keeps what counts among its own sources, and says in attributes of
-the framework how it was made and where the entries that it shows lie below it. A place is the value that orders and the
-source's key: by their places the values of all shards stand in the one order that a single row would have them in, of
-equal ones too.
+Numbers are added up. For ordered aggregates each shard stores its own winners and their sort positions, in attributes
+of the framework. A sort position is the ordering value and the source's key, so merged shards have the order that a
+single row would have, ties included.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,9 +19,9 @@ Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
 
 
 def together(shards: Sequence[ShardRow], keys: Iterable[str], combine: Combine) -> dict[str, Any]:
-    """All attributes of a row but for its key, from its shards. ``combine`` says of some what to do with their values.
+    """All attributes of a row except its key, merged from its shards. ``combine``: functions that merge an attribute.
 
-    Raises ``TypeError`` for an attribute that the shards alone do not tell.
+    Raises ``TypeError`` for an attribute that cannot be merged without such a function.
     """
     plain = _winner(shards)
     names = dict.fromkeys(name for row in shards for name in row if not hidden(name) and name not in keys)
@@ -34,7 +33,7 @@ def together(shards: Sequence[ShardRow], keys: Iterable[str], combine: Combine) 
 
 
 def one(shards: Sequence[ShardRow], name: str) -> Any:
-    """One attribute of a row, from its shards. Raises ``TypeError`` where they do not tell it."""
+    """One attribute of a row, merged from its shards. Raises ``TypeError`` if it cannot be merged."""
     if _is_won(shards, name):
         return _winner(shards)[name]
     having = [row for row in shards if name in row]
@@ -48,7 +47,7 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
             f"Attribute {name!r} is made differently in its shards ({said}), because the view has changed: say how "
             f"they are combined, combine={{{name!r}: list}}, until the older items have changed too."
         )
-    # A shard that nothing moved in since the handler asked for more still lists fewer: what all of them have is exact.
+    # A shard without changes since the view asked for more still lists fewer: only the common number is exact.
     return _ordered(name, having, found[0].form, min(ordering.most for ordering in found))
 
 

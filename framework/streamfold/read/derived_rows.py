@@ -2,8 +2,8 @@
 
 Rows are plain items: read them with boto3, ``KEY.key`` and ``KEY.query``.
 
-A row that nothing contributes to any more, and a tombstone, are absent; they stay for a moment or until their time to
-live. ``rows`` drops them after reading; ``filtered`` lets DynamoDB do it inside a query or scan:
+Tombstones, and rows that nothing contributes to any more, count as absent, but they stay in the table for a while.
+``rows`` drops them after reading. ``filtered`` lets DynamoDB drop them inside a query or scan:
 
     table.query(**filtered(ORDER.query(order_id="1")))
 """

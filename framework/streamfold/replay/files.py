@@ -32,7 +32,7 @@ OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
 
 
 class Line(NamedTuple):
-    """A place in a recorded file."""
+    """A line of a recorded file."""
 
     file: str
     number: int
@@ -42,17 +42,17 @@ class Line(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that holds no records, and why."""
+    """A line without records, and the reason."""
 
     line: Line
     why: str
 
 
 class FileForm(NamedTuple):
-    """What the JSON values of a file are taken for: ``take`` gives the objects of one, or raises ``RecordError``."""
+    """How the JSON values of a file are read."""
 
-    take: Callable[[Any], Sequence[RawRecord]]
-    expected: str
+    take: Callable[[Any], Sequence[RawRecord]]  # the objects of one JSON value; raises ``RecordError``
+    expected: str  # for messages
 
 
 RECORDS = FileForm(records_of, EXPECTED)
@@ -71,7 +71,7 @@ def check_files(paths: Sequence[str]) -> None:
 
 
 class RecordedFiles:
-    """Reads the records of recorded files; ``position_bytes`` tells how far, of ``size_bytes`` (None when unknown)."""
+    """Reads the records of recorded files: ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far."""
 
     def __init__(self, paths: Sequence[str], form: FileForm = RECORDS) -> None:
         self.paths = paths
@@ -81,7 +81,7 @@ class RecordedFiles:
         self._raw: IO[bytes] | None = None
 
     def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-        """Every record of the files in order, with its place; a ``BadLine`` for what holds none."""
+        """Every record of the files in order, with its line; a ``BadLine`` for a line without records."""
         for path in self.paths:
             name = "standard input" if path == STANDARD_INPUT else path
             try:
@@ -98,7 +98,7 @@ class RecordedFiles:
 
 
 def _open(path: str) -> IO[bytes]:
-    """The file as plain bytes: gzip is known by how it begins, whatever the file's name."""
+    """The file as plain bytes. Gzip is recognised by its first bytes, whatever the file's name."""
     if path == STANDARD_INPUT:
         given = sys.stdin.buffer
         stream = given if isinstance(given, BufferedReader) else BufferedReader(cast("RawIOBase", given))
@@ -128,7 +128,7 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine
 
 
 def read_bytes(name: str, content: bytes, form: FileForm) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    """Reads what would be a file of this name."""
+    """Reads ``content`` as if it were a file of this name."""
     stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
     return _read(name, cast("IO[bytes]", stream), form)
 

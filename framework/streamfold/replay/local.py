@@ -1,6 +1,6 @@
-"""An application run in this process, without AWS: an event, and then what it left in the engine's own stream.
+"""Runs an application in this process, without AWS: an event, then the records of the engine's own stream.
 
-A state in a file is kept as a replay keeps it: with the source items, for cascades, redrives and ``show --source``.
+A state file also gets the source items, as in a replay: cascades, redrives and ``show --source`` read them.
 """
 
 import logging
@@ -45,10 +45,10 @@ MEMORIES: WeakKeyDictionary[Engine, Memory] = WeakKeyDictionary()
 
 
 class Ran(NamedTuple):
-    """What became of an event, and of the records that the engine's own stream held after it."""
+    """The reports of an event."""
 
-    report: Report
-    chains: Report
+    report: Report  # of the event's records
+    chains: Report  # of the records of the engine's own stream
 
     @property
     def failures(self) -> list[Failure]:
@@ -58,7 +58,7 @@ class Ran(NamedTuple):
 def process(
     app: Application, event: Any, engine: Engine, settings: Settings, *, external: bool = False
 ) -> list[Failure]:
-    """Processes an event; what is learnt of the engine's state is remembered as long as the engine is there."""
+    """Processes an event. What the run learns about the engine's state is remembered as long as the engine lives."""
     memory = MEMORIES.setdefault(engine, Memory())
     run = _run(settings)
     run.outside, run.warned, run.learned = external or None, memory.warned, memory.learned
@@ -66,11 +66,11 @@ def process(
 
 
 def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ran:
-    """Processes an event, and runs chains to their end where the engine keeps a stream of its own."""
+    """Processes an event. If the engine keeps a stream of its own, its chains are run to their end."""
     origins = Origins(app.source_tables, run.settings, run.warn)
     changes, malformed = read_changes(records_of(event), origins)
     if isinstance(engine, EmbeddedEngine) and engine.path is not None:
-        if engine.wanted is not None:  # rows come through its own stream, and not from this event too
+        if engine.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
         engine.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
     report = process_changes(app, changes, engine, run, origins.sources)
@@ -84,8 +84,8 @@ def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ra
 def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
     """Processes one invocation on the local state that the setting names, and returns the partial batch response.
 
-    What fails is logged with its reason; a record of the state's own stream that fails comes again with the next event.
-    Raises ``SettingsError`` in a Lambda function, whose files go when its environment does.
+    Failures are logged with their reasons. A failed record of the state's own stream is retried with the next event.
+    Raises ``SettingsError`` in a Lambda function, whose files disappear with its environment.
     """
     settings = Settings.from_environment(os.environ)
     if name := os.environ.get(FUNCTION_NAME):
@@ -117,7 +117,7 @@ def _run(settings: Settings) -> Run:
 
 
 def _noted(report: Report) -> Iterator[str]:
-    """What a person should know of a batch beside its failures."""
+    """Lines to log about a batch besides its failures: parked records and counts of the kinds."""
     for handler, count in report.parked.items():
         yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
     for kind in KINDS:

@@ -28,29 +28,26 @@ PutSources = Callable[[Iterable[SourceImage]], None]
 
 
 class FailedRecord(NamedTuple):
-    """A failure with the place of its record, None for one of a chain."""
+    """A failure and the line of its record."""
 
-    line: Line | None
+    line: Line | None  # None: a record of the engine's own stream
     failure: Failure
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a replay did. ``derived`` counts records of declared targets, which are not delivered.
+    """What a replay did."""
 
-    ``transactions`` and ``writes`` are those that a dry run planned.
-    """
-
-    report: Report = field(default_factory=Report)
+    report: Report = field(default_factory=Report)  # of all batches, without their failures
     records: int = 0
-    derived: int = 0
-    failures: list[FailedRecord] = field(default_factory=list)
+    derived: int = 0  # records of declared targets, which are not delivered
+    failures: list[FailedRecord] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     failure_count: int = 0
-    bad_lines: list[BadLine] = field(default_factory=list)
+    bad_lines: list[BadLine] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     bad_line_count: int = 0
-    stopped: bool = False
-    transactions: int = 0
-    writes: int = 0
+    stopped: bool = False  # at the first bad line
+    transactions: int = 0  # planned by a dry run
+    writes: int = 0  # planned by a dry run
 
     @property
     def clean(self) -> bool:
@@ -58,11 +55,11 @@ class Summary:
 
 
 class Replay:
-    """One replay: takes lines in order, gathers batches, processes them.
+    """One replay: reads lines in order, gathers batches and processes them.
 
-    ``put_sources`` keeps the newest source images somewhere (None: nowhere; there are then no children to remove).
-    ``keep_going`` goes on past bad lines. With ``dry_run`` batches are planned and not written, and it is given their
-    plans.
+    put_sources: stores the newest image of each source item. None: nothing is stored, and cascades find no children.
+    keep_going: bad lines are skipped and reported.
+    dry_run: batches are only planned, and each plan is passed to it.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class Replay:
         self._derived: dict[ItemKey, bool] = {}
 
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
-        """Replays all lines, or all before the first bad one; what came before it is applied."""
+        """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied."""
         batch: list[tuple[Line, Change]] = []
         self.run.source_items = self.put_sources is not None
         self.run.postponed = [] if self.run.source_items else None
@@ -121,7 +118,7 @@ class Replay:
                 yield read
 
     def _is_derived(self, item: ItemKey) -> bool:
-        """Whether a key is one of a declared target; the answers of a batch are remembered."""
+        """Whether a key belongs to a declared target. Answers are remembered for about a batch."""
         known = self._derived.get(item)
         if known is None:
             if len(self._derived) >= self.batch_records:
@@ -152,9 +149,9 @@ class Replay:
         self._chain()
 
     def _finish(self) -> None:
-        """Carries out what was postponed, and what follows of it, until there is nothing left.
+        """Carries out postponed work, and the work that follows from it, until nothing is left to do.
 
-        It comes behind the last record, because a recording holds what a cascade did while it was made.
+        It runs after the last record, because the recording already holds what its cascades did.
         """
         for _ in range(len(self.app.routes)):
             if not self.run.postponed:
@@ -167,9 +164,9 @@ class Replay:
             self.note(run_chains(self.app, self.engine, self.run), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
-        """Adds a batch's report to the summary; ``lines`` are the places of its records.
+        """Adds a batch's report to the summary; ``lines`` are the lines of its records.
 
-        Raises ``EngineError`` for what would fail every further record of a handler too, with that handler's name.
+        Raises ``EngineError``, with the handler's name, for an error that every further record would meet too.
         """
         for failure in report.failures:
             if is_fatal(failure.error):
@@ -187,14 +184,14 @@ class Replay:
 
 
 def _stop_if_unreachable(report: Report) -> None:
-    """Raises ``EngineUnreachable`` where that is why a record failed: every further batch would wait for as long."""
+    """Raises ``EngineUnreachable`` if a record failed with it: every further batch would wait as long."""
     for failure in report.failures:
         if isinstance(failure.error, EngineUnreachable):
             raise failure.error
 
 
 def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
-    """The newest image of every item whose new image the records carry; None where it was removed."""
+    """The newest image of each item, or None for a removed item. Records without a new image are skipped."""
     newest: dict[ItemKey, Change] = {}
     for change in changes:
         known = newest.get(change.item)
