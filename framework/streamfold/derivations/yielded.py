@@ -26,7 +26,7 @@ def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: ty
     found = []
     try:
         given = route.function(subject, **route.asked(fields))
-        for effect in each_effect(route.name, given, [kind.__name__ for kind in expected]):
+        for effect in each_effect(route.name, given, expected):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(

@@ -1,6 +1,7 @@
 """The closed set of what a handler may return or yield. Values: a test compares them with literals."""
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 from streamfold.errors import HandlerError, shown, told
@@ -97,17 +98,20 @@ class Delete(_Write):
     __slots__ = ()
 
 
-def each_effect(name: str, given: Any, names: Sequence[str] = ("Row",)) -> Iterable[Any]:
+def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterable[Any]:
     """What handler ``name`` gave, one by one: it may return an effect, a list or tuple of effects, or None, or yield.
 
-    Raises ``HandlerError`` for anything else that was returned. ``names`` are those of the effects that it may give.
+    Raises ``HandlerError`` for anything else that was returned. ``expected`` are the effects that it may give.
     """
+    if type(given) is GeneratorType:  # nearly always; a check against an abstract class costs ten times as much
+        return given
     if given is None:
         return ()
     if isinstance(given, _Write):
         return (given,)
-    if isinstance(given, list | tuple | Iterator):
+    if isinstance(given, (list, tuple, Iterator)):
         return given
+    names = [each.__name__ for each in expected or (Row,)]
     line = f"return {names[0]}(...)"
     if isinstance(given, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in given):
         line = f"return {names[0]}({', '.join(f'{told(key)}={shown(value)}' for key, value in given.items())})"
