@@ -264,10 +264,10 @@ def test_an_item_that_a_writer_changes_meanwhile_is_read_again(disturbed):
     assert the_order(disturbed)["total"] == 5
 
 
-def test_a_truth_that_moves_meanwhile_is_copied_too(disturbed):
+def test_stored_attributes_that_change_meanwhile_are_copied_too(disturbed):
     def move():
-        truth = next(key for key in disturbed.engine.rows if key[0] == STATE.name and key[2].startswith("order_total"))
-        disturbed.engine.transact([AddRow(truth, {"@total": 7, "@lines": 1}, 1)], 0)
+        stored = next(key for key in disturbed.engine.rows if key[0] == STATE.name and key[2].startswith("order_total"))
+        disturbed.engine.transact([AddRow(stored, {"@total": 7, "@lines": 1}, 1)], 0)
 
     disturbed.engine.meanwhile = move
     line(disturbed, "a", 5)

@@ -52,7 +52,8 @@ class Attributes(Contributing):
         return self.writes(route)
 
     def bound(self, route: Route, application: str) -> Route:
-        return replace(route, options=route.options._replace(truth=Truth(application, route.name, route.writes[0])))
+        stored = StoredAttributes(application, route.name, route.writes[0])
+        return replace(route, options=route.options._replace(stored_attributes=stored))
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
         for route in own:
@@ -71,14 +72,14 @@ class Attributes(Contributing):
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
         image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
-        truth = truth_of(route)
-        assert truth is not None, "an application says where the attributes of its routes are kept"
+        stored = stored_of(route)
+        assert stored is not None, "an application says where the attributes of its routes are kept"
 
         def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
             target = target_of(route, effect)
             key, values = split(target, effect, fields)
             marked = {MARK + name: value for name, value in values.items()}
-            return truth.row(key[1:]), row_part(making, target, marked, effect.wins)
+            return stored.row(key[1:]), row_part(making, target, marked, effect.wins)
 
         return fold(Making(route, forms, mark=MARK), image, fields, row)
 
@@ -97,9 +98,9 @@ class Attributes(Contributing):
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
     ) -> Sequence[Unprocessable]:
         del item
-        truth = truth_of(route)
+        stored = stored_of(route)
         rows = {*named.state_rows, *filter(is_in_state, after)}
-        for bearer in {truth.item(row) for row in rows} if truth else ():
+        for bearer in {stored.item(row) for row in rows} if stored else ():
             write_back_item(bearer, finishing)
         return ()
 
