@@ -90,10 +90,10 @@ def checked_recorded(
     return recorded
 
 
-def told(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A stored row, in plain values, with ``item`` and ``version``; None for what is no row of the target.
+def plain_row(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A stored row in plain values, always with ``item`` and ``version``; None if it is no row of the target.
 
-    Where the table's key attributes have these names, they are in the row's key alone.
+    If the table's key attributes have these names, the values are read from the row's key.
     """
     fields = target.match(row)
     return None if fields is None else {**row, **{name: fields[name] for name in NAMED if name in fields}}
