@@ -25,7 +25,7 @@ from streamfold.routes.ordered import (
     Ties,
     form_name,
 )
-from streamfold.routes.route import Target
+from streamfold.routes.route import Route, Target
 
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
@@ -91,6 +91,17 @@ def checked_unique(
             "is there as long as the conflict."
         )
     return Unique(by, on_conflict, smallest, ties)
+
+
+def conflict_routes(route: Route) -> list[Route]:
+    """The index of the conflicts of a unique index, which reads the rows of that, if ``on_conflict`` is a key."""
+    unique = route.options
+    if unique is None or not isinstance(unique.on_conflict, Key):
+        return []
+    (source,), into = route.into, unique.on_conflict
+    rows, at = conflict_rows(source, into), route.declared_at
+    name, policy = route.name + SUFFIX, route.policy
+    return [Route(name, route.kind, (source,), (into,), rows, at, group=route.group, policy=policy)]
 
 
 def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row | None]:
