@@ -13,8 +13,10 @@ from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.audit.options import item_values, plain_row, typed_values
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
-from streamfold.keys.key import Key, KeyValue
-from streamfold.records.change import ItemKey, item_name
+from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyValue
+from streamfold.records.change import ItemKey
+from streamfold.records.item_names import item_name
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
 

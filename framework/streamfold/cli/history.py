@@ -17,7 +17,8 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
 from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
-from streamfold.records.values import encode, to_json
+from streamfold.records.encoded import to_json
+from streamfold.records.values import encode
 
 SIDES = ("old", "new")
 

@@ -12,7 +12,7 @@ from streamfold.errors import Unprocessable
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Kind, Route
 from streamfold.run import Run

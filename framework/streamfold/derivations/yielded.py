@@ -7,8 +7,8 @@ from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.keys.key import KeyValues
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import Change
+from streamfold.records.images import HIDDEN, Image
 from streamfold.records.rounding import inexact_text
-from streamfold.records.values import HIDDEN, Image
 from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.routes.tenants import check_tenant

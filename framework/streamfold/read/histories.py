@@ -6,10 +6,11 @@ from typing import Any
 
 from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
 from streamfold.derivations.audit.options import default_target, item_values, plain_row
-from streamfold.keys.key import Key, KeyValue
+from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
 from streamfold.read.tables import PlainRow, TablePlace, queried
-from streamfold.records.change import item_name
+from streamfold.records.item_names import item_name
 
 
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:

@@ -1,45 +1,19 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown, told
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.records.values import (
-    AttributeValue,
-    Image,
-    RawImage,
-    decode,
-    derived_names,
-    hidden,
-    number_text,
-    same,
-    without,
-    without_derived,
-)
+from streamfold.records.images import Image, derived_names, hidden, without, without_derived
+from streamfold.records.values import AttributeValue, RawImage, decode, same
+from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
-SEQUENCE_DIGITS_MAX = 40
-"""Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
-SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
-NAME_BYTES_MAX = 2000
-"""A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
-PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
-"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
-BY_OURSELVES = "+"
-"""Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
-without a stream of its own: behind the version that it follows, before every later one.
-"""
-UNLABELLED = "0000-00-00T00:00:00.000"
-"""The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
@@ -48,41 +22,6 @@ ABSENT = Image({})
 
 ItemKey = tuple[str, KeyValue, KeyValue | None]
 """An item anywhere: logical table, partition key, sort key."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
-    """When a change happened, as a text whose order is the order of the changes of one item.
-
-    ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
-    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
-    Of a change that came through Kinesis the label is ``kinesis`` and the number its time in microseconds.
-    """
-
-    text: str
-
-    @classmethod
-    def of(cls, epoch: int, label: str, sequence: int | str) -> "Version":
-        return cls(f"{epoch:02d}/{label}/{str(sequence).zfill(SEQUENCE_DIGITS_MAX)}")
-
-    @property
-    def epoch(self) -> int:
-        return int(self.text[:2])
-
-    @property
-    def label(self) -> str:
-        return self._bare[3 : -SEQUENCE_DIGITS_MAX - 1]
-
-    @property
-    def sequence(self) -> int:
-        return int(self._bare[-SEQUENCE_DIGITS_MAX:])
-
-    @property
-    def _bare(self) -> str:
-        return self.text.partition(BY_OURSELVES)[0]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Origin(NamedTuple):
@@ -289,35 +228,6 @@ def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) ->
         f"Record {sequence} is of item {told(' / '.join(map(str, item[1:])))}, and an image in it has the key "
         f"{shown(raw)}: expected the key attributes {', '.join(table.attributes)} with the values of 'Keys'."
     )
-
-
-def item_name(item: ItemKey) -> str:
-    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``.
-
-    A name that would not fit a key behind ``AUDIT#`` is given by its digest.
-    """
-    texts = (key_text(value) for value in item[1:] if value is not None)
-    name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
-    if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
-        return name
-    return f"sha256:{sha256(name.encode()).hexdigest()}"
-
-
-def item_parts(name: str) -> list[str]:
-    """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
-    return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
-
-
-def typed(name: str) -> str:
-    """The key of an item's name as it is typed for a command: partition and sort, quoted where a shell needs it."""
-    return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
-
-
-def key_text(value: KeyValue) -> str:
-    """A key value as text: a number in its shortest form, bytes in hexadecimal."""
-    if isinstance(value, str):
-        return value
-    return value.hex() if isinstance(value, bytes) else number_text(value)
 
 
 def missing_parts(record: object) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from streamfold.keys.key import Key, KeyPart, KeyValue, NearMiss
+from streamfold.keys.key import Key, NearMiss
+from streamfold.keys.key_part import KeyPart, KeyValue
 from streamfold.routes.route import Route
 
 

@@ -15,8 +15,10 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import HandlerError, plain, shown
+from streamfold.records.encoded import UNESCAPED
+from streamfold.records.numbers import Number
 from streamfold.records.sortable import sortable
-from streamfold.records.values import UNESCAPED, Number, decode, encode
+from streamfold.records.values import decode, encode
 from streamfold.routes.aggregates import Aggregate, Amounts
 
 TOP_MAX = 100

@@ -10,7 +10,8 @@ from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.keys.table import DERIVED, STATE
-from streamfold.records.values import decode, derived_names, encode
+from streamfold.records.images import derived_names
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, check

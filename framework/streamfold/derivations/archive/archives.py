@@ -20,8 +20,10 @@ from streamfold.derivations.archive.kind import NOT_ARCHIVED, Archived
 from streamfold.derivations.archive.places import ArchivePlace, open_place
 from streamfold.derivations.derivation import Finishing
 from streamfold.errors import EngineError, RecordError, SettingsError
-from streamfold.records.change import Change, item_name
-from streamfold.records.values import CANONICAL, decode
+from streamfold.records.change import Change
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.item_names import item_name
+from streamfold.records.values import decode
 from streamfold.routes.route import Route
 
 SUFFIX = ".jsonl.gz"

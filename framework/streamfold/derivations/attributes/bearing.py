@@ -12,7 +12,8 @@ from streamfold.derivations.attributes.stored import MARK
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import AttributeValue, derived_by, derived_names, encode, same
+from streamfold.records.images import derived_by, derived_names
+from streamfold.records.values import AttributeValue, encode, same
 from streamfold.writes.guarded import UpdateSource
 
 Bearing = Mapping[str, Any]

@@ -25,7 +25,7 @@ from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import Image, without_derived
+from streamfold.records.images import Image, without_derived
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Listening, Route
 from streamfold.writes.guarded import RowKey

@@ -3,9 +3,11 @@
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.keys.key import Key, KeyValue, KeyValues
+from streamfold.keys.key import Key, KeyValues
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE
-from streamfold.records.change import ItemKey, key_text
+from streamfold.records.change import ItemKey
+from streamfold.records.item_names import key_text
 from streamfold.routes.route import Route
 
 if TYPE_CHECKING:

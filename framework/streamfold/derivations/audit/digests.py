@@ -10,7 +10,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.records.values import CANONICAL, Image, encode, hidden, without_derived
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.images import Image, hidden, without_derived
+from streamfold.records.values import encode
 
 IMAGE, ROW = "image", "row"
 """What a digest is of is part of it: one of an image never passes for one of a row."""

@@ -8,8 +8,8 @@ from typing import Any
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key, KeyValues
 from streamfold.keys.table import RESERVED_PREFIX, Table
-from streamfold.records.change import item_parts
-from streamfold.records.values import decode_number
+from streamfold.records.item_names import item_parts
+from streamfold.records.numbers import decode_number
 from streamfold.routes.route import Route
 
 KEEP_DAYS_MAX = 36_500

@@ -10,8 +10,10 @@ from streamfold.derivations.audit.options import Recorded, recorded_of
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.change import Change, item_name
-from streamfold.records.values import CANONICAL, ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.records.change import Change
+from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
+from streamfold.records.item_names import item_name
+from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import PutRow
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.audit.digests import ROW, image_digest, row_digest, same_digest
-from streamfold.records.change import typed
-from streamfold.records.values import Image
+from streamfold.records.images import Image
+from streamfold.records.item_names import typed
 
 Problem = Literal["forged", "unsigned", "gap", "behind"]
 MEANINGS: Mapping[Problem, str] = {

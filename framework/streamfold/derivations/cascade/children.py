@@ -18,7 +18,8 @@ from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, 
 from streamfold.keys.key import Key
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
-from streamfold.records.values import decode, encode, to_json
+from streamfold.records.encoded import to_json
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState

@@ -23,7 +23,7 @@ from streamfold.errors import (
 )
 from streamfold.keys.table import VERSION
 from streamfold.records.change import Change
-from streamfold.records.values import LEGACY_REPLICATION_PREFIX
+from streamfold.records.images import LEGACY_REPLICATION_PREFIX
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import GuardedPut
 

@@ -18,7 +18,7 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import ItemKey
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route, Target

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from streamfold.records.change import Change
-from streamfold.records.values import Number
+from streamfold.records.numbers import Number
 from streamfold.routes.ordered import First, Latest, Max, Min, Ordered
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
 from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
-from streamfold.records.values import Number, digest, encode, number_text
+from streamfold.records.encoded import digest
+from streamfold.records.numbers import Number, number_text
+from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average
 from streamfold.routes.ordered import PLAIN, Moment, Ordered, Ordering
 from streamfold.routes.route import Route, Target
