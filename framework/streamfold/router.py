@@ -32,7 +32,7 @@ from streamfold.routes.declaration import (
     target_keys,
 )
 from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.ordered import SMALLEST_KEY, Ties
+from streamfold.routes.orderings import SMALLEST_KEY, Ties
 from streamfold.routes.policy import RETRY, Policy
 from streamfold.routes.route import GROUP, Kind, Route
 from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields

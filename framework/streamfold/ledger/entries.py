@@ -17,7 +17,8 @@ from streamfold.records.change import ItemKey
 from streamfold.records.encoded import digest
 from streamfold.records.item_names import item_name, key_text
 from streamfold.records.values import decode
-from streamfold.routes.ordered import FORMS, Form, Ordered, Ordering
+from streamfold.routes.ordered import Ordered
+from streamfold.routes.orderings import FORMS, Form, Ordering
 from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, StateKey
 
 ENTRIES_MAX = 48

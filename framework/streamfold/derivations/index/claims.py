@@ -13,18 +13,8 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import PLAIN_ENTRY, held
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import (
-    CLAIM,
-    CLAIMANTS_MAX,
-    CONFLICT,
-    SMALLEST_KEY,
-    TIES,
-    Moment,
-    Ordered,
-    Ordering,
-    Ties,
-    form_name,
-)
+from streamfold.routes.ordered import CLAIMANTS_MAX, Moment, Ordered
+from streamfold.routes.orderings import CLAIM, CONFLICT, SMALLEST_KEY, TIES, Ordering, Ties, form_name
 from streamfold.routes.route import Route, Target
 
 OnConflict = Literal["report", "park"]

@@ -16,7 +16,8 @@ from streamfold.records.encoded import digest
 from streamfold.records.numbers import Number, number_text
 from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average
-from streamfold.routes.ordered import PLAIN, Moment, Ordered, Ordering
+from streamfold.routes.ordered import Moment, Ordered
+from streamfold.routes.orderings import PLAIN, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
 
