@@ -52,7 +52,7 @@ def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: ty
 
 
 def stopped(route: Route, error: BaseException) -> HandlerError:
-    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
+    """Makes an error that would end the program or the task into one that fails its record only."""
     return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
 
 

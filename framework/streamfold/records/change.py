@@ -34,10 +34,10 @@ class Origin(NamedTuple):
 class Change:
     """One change of one item.
 
-    ``event`` is INSERT, MODIFY or REMOVE; ``keys`` the decoded key attributes; ``old`` and ``new`` read-only images,
-    empty when there is none. ``expired`` tells a deletion by time to live, ``at`` the time (aware, whole seconds:
-    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's
-    changes.
+    ``event`` is INSERT, MODIFY or REMOVE. ``keys`` holds the decoded key attributes. ``old`` and ``new`` are read-only
+    images, empty if there is none. ``expired`` is true for a deletion by time to live. ``at`` is the time, aware and in
+    whole seconds: it does not order changes. ``changed`` names the attributes that differ. ``version`` orders the
+    changes of an item.
     """
 
     __slots__ = (
@@ -89,11 +89,11 @@ class Change:
 
     @property
     def identity_text(self) -> str:
-        """What tells the change from all others of its item, however often and through whatever it comes."""
+        """Identifies the change among all changes of its item, however often and by whatever way it is delivered."""
         return self.version_text
 
-    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version tells of none
-        """``identity_text`` as far as the visible attributes tell: nothing of the others can be learnt from it."""
+    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version reveals none
+        """``identity_text`` made of visible attributes only: it reveals nothing of the others."""
         return self.version_text
 
     @property
@@ -103,12 +103,12 @@ class Change:
 
     @property
     def has_old(self) -> bool:
-        """Whether the old image is known, be it that there is none."""
+        """Whether the old image is known, or known to be absent."""
         return self._old is not None or self.event == "INSERT"
 
     @property
     def has_new(self) -> bool:
-        """Whether the new image is known, be it that there is none."""
+        """Whether the new image is known, or known to be absent."""
         return self._new is not None or self.event == "REMOVE"
 
     @property
@@ -152,20 +152,20 @@ class Change:
         return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
 
     def without_derived(self) -> "Change":
-        """The change without the attributes that were derived onto the item; itself where there are none."""
+        """The change without the attributes that were derived onto the item; the same object if there are none."""
         return self._without(derived_names(_raw(self._old)), derived_names(_raw(self._new)))
 
     def as_written(self) -> "Change | None":
-        """The change as its writer made it: None where it is known that nothing but derived attributes changed.
+        """The change without derived attributes; None if only these are known to have changed.
 
-        What one image says was derived was so in the other too: a writer may put it back without saying so, and how
-        often the framework then corrects it depends on batches.
+        An attribute that either image marks as derived counts as derived in both. A writer may have put it back without
+        the mark, and how often the framework then corrects it depends on batches.
         """
         derived = derived_names(_raw(self._old), _raw(self._new))
         return self.unless_alone(self._without(derived, derived))
 
     def unless_alone(self, own: "Change") -> "Change | None":
-        """``own``, which is this change without derived attributes; None where it is known that no others changed."""
+        """``own``, this change without derived attributes; None if no other attributes are known to have changed."""
         idle = own is not self and own.event == "MODIFY" and own.has_old and not own.changed
         return None if idle else own
 
@@ -206,12 +206,12 @@ def _raw(image: "RawImage | Image | None") -> RawImage:
 
 
 def broken_image(sequence: str) -> str:
-    """What to say of a record with an image that is none."""
+    """The message for a record whose image is no object."""
     return f"Record {sequence} has an image that is no object of attributes."
 
 
 def check_images(images: Iterable[RawImage | None], item: ItemKey, table: Table, sequence: str) -> None:
-    """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    """Raises ``RecordError`` for an image without the key of its record: its item would be unknown."""
     for image in images:
         if image:
             _check_image(image, item, table, sequence)
@@ -231,7 +231,7 @@ def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) ->
 
 
 def missing_parts(record: object) -> str:
-    """What keeps a record from being one, for a message."""
+    """What a record lacks, for a message."""
     if not isinstance(record, Mapping):
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
@@ -247,7 +247,7 @@ def missing_parts(record: object) -> str:
 
 
 def item_key(keys: RawImage, table: Table) -> ItemKey:
-    """The item of a record's key attributes. Raises ``RecordError`` where they are not the table's."""
+    """The item of a record's key attributes. Raises ``RecordError`` if they are not those of the table."""
     try:
         if len(keys) != (1 if table.sort is None else 2):
             raise KeyError
@@ -274,14 +274,14 @@ def _key_value(value: AttributeValue) -> KeyValue:
 
 
 def image_of(raw: RawImage | None) -> Image:
-    """The image, absent also when it is a tombstone or a row without contributors."""
+    """The image; empty also for a tombstone, and for a row without contributors."""
     if not raw or (CONTRIBUTORS in raw and raw[CONTRIBUTORS] == {"N": "0"}):
         return ABSENT
     return Image(raw)
 
 
 def is_time_to_live(identity: object) -> bool:
-    """Whether an identity is the one that deletions by time to live bear."""
+    """Whether an identity is that of deletions by time to live."""
     if not isinstance(identity, Mapping):
         return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}

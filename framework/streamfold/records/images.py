@@ -74,16 +74,16 @@ class Image(Mapping[str, Any]):
 
 
 def derived_by(raw: RawImage) -> dict[str, str]:
-    """The attributes that an image says were derived onto its item, each with whose it is: ``APPLICATION/HANDLER``."""
+    """The attributes that an image marks as derived, each with its handler: ``APPLICATION/HANDLER``."""
     try:
         names = raw[DERIVED]["M"] if DERIVED in raw else {}
         return {name: whose for whose in sorted(names) for name in names[whose]["SS"]}
-    except (KeyError, TypeError):  # not written by the framework: it says nothing
+    except (KeyError, TypeError):  # not written by the framework, so no mark
         return {}
 
 
 def derived_names(*images: RawImage) -> frozenset[str]:
-    """The attributes that images say were derived onto their item, and the one that says it."""
+    """The attributes that images mark as derived, and the attribute that holds the marks."""
     bearing = [image for image in images if DERIVED in image]
     return frozenset((DERIVED,)).union(*map(derived_by, bearing)) if bearing else frozenset()
 

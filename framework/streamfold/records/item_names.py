@@ -15,9 +15,9 @@ PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
 
 
 def item_name(item: ItemKey) -> str:
-    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``.
+    """One text for an item's key, different for any two items of a table: ``ORDER#1|ITEM#a``.
 
-    A name that would not fit a key behind ``AUDIT#`` is given by its digest.
+    A name that is too long for a key after ``AUDIT#`` is replaced by its digest.
     """
     texts = (key_text(value) for value in item[1:] if value is not None)
     name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
@@ -27,12 +27,12 @@ def item_name(item: ItemKey) -> str:
 
 
 def item_parts(name: str) -> list[str]:
-    """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
+    """The texts of the key values in an item's name; a digest is returned as it is."""
     return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
 
 
 def typed(name: str) -> str:
-    """The key of an item's name as it is typed for a command: partition and sort, quoted where a shell needs it."""
+    """The arguments of a command for an item's name: partition and sort, quoted where a shell needs it."""
     return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
 
 

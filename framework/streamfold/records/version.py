@@ -7,8 +7,8 @@ SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
 SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
 BY_OURSELVES = "+"
-"""Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
-without a stream of its own: behind the version that it follows, before every later one.
+"""Begins a suffix of the version, for a change that a cascade or derived attributes made to a source item in a store
+without a stream: the version sorts after the one that led to the change, and before every later one.
 """
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
@@ -16,11 +16,11 @@ UNLABELLED = "0000-00-00T00:00:00.000"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
-    """When a change happened, as a text whose order is the order of the changes of one item.
+    """A text that sorts in the order of the changes of one item: ``epoch/stream label/sequence number``.
 
-    ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
-    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
-    Of a change that came through Kinesis the label is ``kinesis`` and the number its time in microseconds.
+    The number is padded to 40 digits. Sequence numbers differ in length, exceed 64 bits and restart with a new stream,
+    so neither their text nor the number alone can be compared. For Kinesis the label is ``kinesis``, and the number is
+    the time of the change in microseconds.
     """
 
     text: str

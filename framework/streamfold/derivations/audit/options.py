@@ -1,4 +1,4 @@
-"""What the rows of an audit hold, as it is declared: which attributes, whose work it was, and for how long."""
+"""The options of an audit: which attributes its rows hold, who made a change, and how long rows are kept."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -29,18 +29,13 @@ DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a history row holds.
+    """What a history row holds."""
 
-    ``redact``: attributes whose values are never written. ``fields``: the only attributes that are recorded, None for
-    all. ``actor``: the attribute that says who made a change. ``unchanged``: whether a row also holds what its change
-    left alone. ``keep_days``: after how long a row expires, None for never.
-    """
-
-    redact: frozenset[str] = frozenset()
-    fields: frozenset[str] | None = None
-    actor: str | None = None
-    unchanged: bool = True
-    keep_days: int | None = None
+    redact: frozenset[str] = frozenset()  # attributes whose values are never written
+    fields: frozenset[str] | None = None  # the only attributes that are recorded; None for all
+    actor: str | None = None  # the attribute in which a writer says who it is
+    unchanged: bool = True  # whether a row also holds the attributes that its change left alone
+    keep_days: int | None = None  # after how many days a row expires; None for never
 
     def shows(self, name: str) -> bool:
         """Whether the values of an attribute are written."""

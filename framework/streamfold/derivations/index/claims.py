@@ -1,7 +1,7 @@
-"""Unique index items: what is declared of them, and the place that a claimant has among the others.
+"""Unique index items: their options, and the sort position of each claimant.
 
-A row that several items may claim keeps the set of claimants below it, as entries: who wins is a function of the set,
-so that neither the order of arrival nor a claimant that leaves decides for good.
+A row that several items may claim keeps its claimants as entries. The winner is a function of that set, so it depends
+neither on the order of arrival nor on claimants that have left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +23,12 @@ SUFFIX = "_conflicts"
 
 
 class Unique(NamedTuple):
-    """What is declared of a unique index.
+    """The options of a unique index."""
 
-    ``by``: the attribute whose largest value wins, None where keys alone decide. ``on_conflict``: what a conflict does.
-    ``smallest``: the smallest value wins. ``ties``: which key wins of those with equal values.
-    """
-
-    by: str | None
-    on_conflict: OnConflict | Key
-    smallest: bool = False
-    ties: Ties = SMALLEST_KEY
+    by: str | None  # the attribute whose largest value wins; None if only keys decide
+    on_conflict: OnConflict | Key  # what happens on a conflict
+    smallest: bool = False  # the smallest value of ``by`` wins
+    ties: Ties = SMALLEST_KEY  # which source key wins among equal values
 
     @property
     def ordering(self) -> Ordering:
@@ -41,15 +37,15 @@ class Unique(NamedTuple):
         return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
 
     @property
-    def told(self) -> bool:
-        """Whether records that lead to a conflict are looked for: a conflict row needs none."""
+    def reported(self) -> bool:
+        """Whether records that lead to a conflict are reported; a conflict row shows the conflict itself."""
         return not isinstance(self.on_conflict, Key)
 
 
 def checked_unique(
     unique: Any, by: Any, on_conflict: Any, smallest: Any, ties: Any, targets: Sequence[Key], at: str
 ) -> Unique | None:
-    """What ``unique=`` declares; None without it. Raises ``DeclarationError`` for what does not fit together."""
+    """The options of a unique index; None for a plain one. Raises ``DeclarationError`` where they contradict."""
     if not isinstance(unique, bool):
         raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
     if not unique:
@@ -105,7 +101,7 @@ def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row
 
 
 def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
-    """By what an item's claim is ordered, before its key. Raises ``HandlerError`` for an item that does not say."""
+    """The value of ``by`` that orders an item's claim. Raises ``HandlerError`` for an item without one."""
     if unique.by is None:
         return ""
     value = image.get(unique.by)

@@ -1,4 +1,4 @@
-"""From a handler and an image to what the item contributes, row by row."""
+"""Calls a handler with an image, and makes the item's contribution of the rows that it yields."""
 
 from collections.abc import Callable
 
