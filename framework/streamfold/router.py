@@ -221,8 +221,7 @@ class Router(ItemDeclarations):
             raise DeclarationError(
                 f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind()."
             )
-        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
-        at = place(handler) if handler else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        at = place(handler) if handler else caller(1)
         keys = source_keys(sources, kind.name, at)
         wants = wanted_fields(handler, keys, kind.items_given) if handler else ()
         targets = target_keys(into, at) if into else ()

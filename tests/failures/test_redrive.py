@@ -18,7 +18,6 @@ from streamfold.parking import open_parking
 from streamfold.read import archived
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode
-from streamfold.records.version import Version
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin

@@ -11,7 +11,6 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.records.version import Version
 from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, LedgerWrite, Reason, Refused

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Key, Table
-from streamfold.derivations.attributes.stored import Truth
+from streamfold.derivations.attributes.stored import StoredAttributes
 from streamfold.engines import DynamoEngine, Entries
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION

@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.derivations.archive.archives import Archives
 from streamfold.derivations.attributes import kind as attributes_kind
-from streamfold.derivations.attributes.write_back import Upkeep
+from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.cascade.children import Children
 from streamfold.engines import applied, memory
 from streamfold.engines.sources import source_refusal
