@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from streamfold.records.values import EXACT
+from streamfold.records.numbers import EXACT
 from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 

@@ -220,3 +220,10 @@ def test_an_unknown_parameter_is_refused_by_every_decorator():
 def test_a_class_in_the_place_of_a_router_is_refused_with_the_line_to_write(kind):
     with pytest.raises(TypeError, match=rf"{kind} is called on the class Router, not .* write router = Router\(\)\."):
         getattr(Router, kind)(ORDER, into=TOTAL)
+
+
+@pytest.mark.parametrize("kind", ["view", "index", "on", "attributes", "audit", "copy", "cascade", "archive"])
+def test_an_option_that_there_is_not_is_a_type_error(kind):
+    given = {"copy": {"to": Table("copies")}, "cascade": {"children": [ORDER_ITEM]}, "archive": {"to": "file:kept"}}
+    with pytest.raises(TypeError, match=rf"router\.{kind} got an unexpected keyword argument 'nmae': .* name, group"):
+        getattr(Router(), kind)(ORDER, **given.get(kind, {"into": LOG} if kind != "attributes" else {}), nmae="x")

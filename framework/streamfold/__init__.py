@@ -12,9 +12,10 @@ from streamfold.derivations.audit.options import AUDIT
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.change import Change, Version
+from streamfold.records.change import Change
+from streamfold.records.images import Item
 from streamfold.records.rounding import divide, rounded
-from streamfold.records.values import Item
+from streamfold.records.version import Version
 from streamfold.router import Router
 from streamfold.routes.aggregates import Average, Count, Sum
 from streamfold.routes.effects import Add, Delete, Put, Row

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, told
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
-from streamfold.records.values import CANONICAL, to_json
+from streamfold.records.encoded import CANONICAL, to_json
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""

@@ -2,19 +2,17 @@
 
 import inspect
 import linecache
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from streamfold.derivations.attributes.kind import ATTRIBUTES
 from streamfold.derivations.attributes.stored import AttributesOptions
-from streamfold.derivations.audit.kind import AUDIT_ROWS
-from streamfold.derivations.audit.options import checked_recorded, default_target
-from streamfold.derivations.declarations import Lifecycle, default_name, source_keys
+from streamfold.derivations.declarations import ItemDeclarations
 from streamfold.derivations.external.kind import EXTERNAL
-from streamfold.derivations.index.claims import SUFFIX, OnConflict, Unique, checked_unique, conflict_rows
+from streamfold.derivations.index.claims import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.index.kind import INDEX
+from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
 from streamfold.derivations.on.kind import ON, Filter
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
@@ -22,33 +20,30 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
+from streamfold.routes.declaration import (
+    CommonOptions,
+    Into,
+    Keys,
+    Made,
+    caller,
+    check_options,
+    declared_route,
+    source_keys,
+    target_keys,
+)
 from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.ordered import SMALLEST_KEY, Ties
-from streamfold.routes.policy import RETRY, OnError, Policy, checked_policy
+from streamfold.routes.orderings import SMALLEST_KEY, Ties
+from streamfold.routes.policy import RETRY, Policy
 from streamfold.routes.route import GROUP, Kind, Route
 from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Into = Key | Sequence[Key]
 RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | None])
 """A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
 Effect = Put | Add | Delete
 EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
-
-
-class OnOptions(TypedDict, total=False):
-    """What ``Router.on`` takes in both its forms, by name."""
-
-    events: Collection[Event]
-    changed: Collection[str]
-    expired: bool | None
-    name: str | None
-    group: str
-    on_error: OnError
-    attempts_max: int | None
-    age_seconds_max: int | None
 
 
 def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Concatenate["Router", P], T]:
@@ -59,9 +54,9 @@ def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Con
         _check_instance(router, method.__name__)
         _check_parentheses(method.__name__, sources)
         if "into" not in options:
-            frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
-            at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            at = caller(1)
+            file, _, number = at.rpartition(":")
+            line = linecache.getline(file, int(number)).strip()
             if not (line.startswith("@") and line.endswith(")")):
                 line = f"@router.{method.__name__}({', '.join(map(repr, sources))})"
             raise TypeError(
@@ -88,7 +83,7 @@ def _check_parentheses(kind: str, sources: tuple[object, ...]) -> None:
         )
 
 
-class Router(Lifecycle):
+class Router(ItemDeclarations):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
@@ -104,15 +99,7 @@ class Router(Lifecycle):
 
     @_with_targets
     def view(
-        self,
-        *sources: Key,
-        into: Into,
-        name: str | None = None,
-        group: str = GROUP,
-        shards: int | None = None,
-        on_error: OnError = "retry",
-        attempts_max: int | None = None,
-        age_seconds_max: int | None = None,
+        self, *sources: Key, into: Into, shards: int | None = None, **common: Unpack[CommonOptions]
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
 
@@ -121,13 +108,15 @@ class Router(Lifecycle):
         ``shards``, 2 to 100, spreads a hot row over as many, by the field ``{shard:02d}`` of the target;
         ``streamfold.read.sharded`` reads them as one.
         """
-        policy = Policy(on_error, attempts_max, age_seconds_max)
-        return self._contributing(
-            VIEW, sources, into, name, group, policy, lambda *at: ViewOptions(checked_shards(shards, *at))
-        )
+
+        def made(keys: Keys, at: str) -> tuple[Keys, ViewOptions]:
+            targets = target_keys(into, at)
+            return targets, ViewOptions(checked_shards(shards, keys, targets, at))
+
+        return self._decorator("view", VIEW, sources, common, made)
 
     @_with_targets
-    def index(  # noqa: PLR0913 - as for ``on``
+    def index(
         self,
         *sources: Key,
         into: Into,
@@ -136,11 +125,7 @@ class Router(Lifecycle):
         smallest: bool = False,
         ties: Ties = SMALLEST_KEY,
         on_conflict: OnConflict | Key = "report",
-        name: str | None = None,
-        group: str = GROUP,
-        on_error: OnError = "retry",
-        attempts_max: int | None = None,
-        age_seconds_max: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares index items in the base table: each row has one source item and plain attributes.
 
@@ -151,67 +136,12 @@ class Router(Lifecycle):
         ``on_conflict`` says what else a record that leads to a conflict does: ``"report"``, it is logged and counted;
         ``"park"``, it is parked; a key: a row of it is there as long as the conflict. See docs/unique.md.
         """
-        policy = Policy(on_error, attempts_max, age_seconds_max)
 
-        def options(_: tuple[Key, ...], targets: tuple[Key, ...], at: str) -> Unique | None:
-            return checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
+        def made(_: Keys, at: str) -> tuple[Keys, Unique | None]:
+            targets = target_keys(into, at)
+            return targets, checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
 
-        declare = self._contributing(INDEX, sources, into, name, group, policy, options)
-
-        def declare_both(handler: RowsHandler) -> RowsHandler:
-            declare(handler)
-            if unique and isinstance(on_conflict, Key):
-                self._add(_conflict_route(self.routes[-1], on_conflict))
-            return handler
-
-        return declare_both
-
-    def audit(  # noqa: PLR0913 - as for ``on``
-        self,
-        *sources: Key,
-        into: Key | None = None,
-        redact: Collection[str] = (),
-        fields: Collection[str] | None = None,
-        actor: str | None = None,
-        unchanged: bool = True,
-        keep_days: int | None = None,
-        versions: Key | None = None,
-        latest: Key | None = None,
-        name: str | None = None,
-        group: str = GROUP,
-        on_error: OnError = "retry",
-        attempts_max: int | None = None,
-        age_seconds_max: int | None = None,
-    ) -> None:
-        """Declares an append-only history: one row per change with each field's old and new value.
-
-        Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
-        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values,
-        ``fields`` the only ones that are recorded. ``actor`` is the attribute in which each writer says who it is. A
-        row also holds what its change left alone, unless ``unchanged=False``: each tells the whole item. It expires
-        ``keep_days`` after the change, by the time-to-live attribute of its table. ``versions`` is the key of a row for
-        every number that the writer gave the item, in an attribute that it raises with each edit; ``latest`` that of a
-        row that names the newest. See docs/audit.md.
-        """
-        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
-        at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        recorded = checked_recorded(at, redact, fields, actor, unchanged, keep_days)
-        keys = source_keys(sources, "audit", at)
-        targets = _audit_targets(keys, at) if into is None else _targets(into, at)
-        if len(targets) > 1 and into is not None:
-            raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
-        policy = checked_policy(Policy(on_error, attempts_max, age_seconds_max), "router.audit", at)
-        name = default_name("audit", keys[0]) if name is None else name
-        route = Route(name, AUDIT_ROWS, keys, targets, None, at, group, options=recorded, policy=policy)
-        routes = [route]
-        if versions is not None or latest is not None:
-            from streamfold.derivations.audit.numbered import (
-                numbered_route,  # brings along what writes rows, which few cold starts need
-            )
-
-            routes.append(numbered_route(route, versions, latest))
-        for each in routes:
-            self._add(each)
+        return self._decorator("index", INDEX, sources, common, made, beside=conflict_routes)
 
     @overload
     def on(
@@ -230,7 +160,7 @@ class Router(Lifecycle):
         **options: Unpack[OnOptions],
     ) -> Callable[[EffectsHandler], EffectsHandler]: ...
 
-    def on(  # noqa: PLR0913 - each option is a sentence of its own where a handler is declared
+    def on(
         self,
         *sources: Key,
         into: Into = (),
@@ -238,11 +168,7 @@ class Router(Lifecycle):
         events: Collection[Event] = EVENTS,
         changed: Collection[str] = (),
         expired: bool | None = None,
-        name: str | None = None,
-        group: str = GROUP,
-        on_error: OnError = "retry",
-        attempts_max: int | None = None,
-        age_seconds_max: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
 
@@ -254,38 +180,15 @@ class Router(Lifecycle):
         """
         _check_instance(self, "on")
         _check_parentheses("on", sources)
-        policy = Policy(on_error, attempts_max, age_seconds_max)
 
-        def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
-            at = place(handler)
-            check_plain(handler) if external else check_handler(handler, "on")
-            keys = source_keys(sources, "on", at, "@")
-            route = Route(
-                name or _name(handler),
-                EXTERNAL if external else ON,
-                keys,
-                _no_targets(into, at) if external else _targets(into, at),
-                handler,
-                at,
-                group,
-                wanted_fields(handler, keys),
-                Filter(_events(events, at, expired=expired), _names(changed, "changed", at), expired),
-                checked_policy(policy, "@router.on", at),
-            )
-            self._add(route)
-            return handler
+        def made(_: Keys, at: str) -> tuple[Keys, Filter]:
+            targets = no_targets(into, at) if external else target_keys(into, at)
+            return targets, checked_filter(events, changed, at, expired=expired)
 
-        return declare
+        return self._decorator("on", EXTERNAL if external else ON, sources, common, made)
 
     def attributes(
-        self,
-        *sources: Key,
-        of: Key | None = None,
-        name: str | None = None,
-        group: str = GROUP,
-        on_error: OnError = "retry",
-        attempts_max: int | None = None,
-        age_seconds_max: int | None = None,
+        self, *sources: Key, of: Key | None = None, **common: Unpack[CommonOptions]
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares attributes that are derived onto items of the application itself.
 
@@ -295,10 +198,9 @@ class Router(Lifecycle):
         later, or is put without the attributes or with old ones, gets the right ones. No other attribute is touched.
         ``audit`` and ``changed=`` pass the derived attributes over, and no handler of attributes sees any.
         """
-        policy = Policy(on_error, attempts_max, age_seconds_max)
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
-        return self._contributing(ATTRIBUTES, sources, (), name, group, policy, lambda *_: AttributesOptions(of))
+        return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
 
     def declare(
         self,
@@ -319,115 +221,44 @@ class Router(Lifecycle):
             raise DeclarationError(
                 f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind()."
             )
-        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where it was declared
-        at = place(handler) if handler else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        at = place(handler) if handler else caller(1)
         keys = source_keys(sources, kind.name, at)
         wants = wanted_fields(handler, keys, kind.items_given) if handler else ()
-        targets = _targets(into, at) if into else ()
+        targets = target_keys(into, at) if into else ()
         self._add(Route(name, kind, keys, targets, handler, at, group, wants, options, policy))
 
-    def _contributing(
+    def _decorator(
         self,
+        name: str,
         kind: Kind,
-        sources: tuple[Key, ...],
-        into: Into,
-        name: str | None,
-        group: str,
-        policy: Policy,
-        options: Callable[[tuple[Key, ...], tuple[Key, ...], str], Any],
-    ) -> Callable[[RowsHandler], RowsHandler]:
-        """Declares a handler that contributes; ``options`` makes those of its kind of sources, targets and place."""
+        sources: Keys,
+        common: CommonOptions,
+        made: Made,
+        *,
+        beside: Callable[[Route], Sequence[Route]] = lambda _: (),
+    ) -> Callable[[T], T]:
+        """A decorator that adds the route of its handler, and further routes ``beside`` it."""
+        check_options(name, common)
 
-        def declare(handler: RowsHandler) -> RowsHandler:
+        def declare(handler: Any) -> Any:
             at = place(handler)
-            check_handler(handler, kind.name)
-            keys = source_keys(sources, kind.name, at, "@")
-            targets = _targets(into, at) if into else ()
-            route = Route(
-                name or _name(handler),
-                kind,
-                keys,
-                targets,
-                handler,
-                at,
-                group,
-                wanted_fields(handler, keys),
-                options(keys, targets, at),
-                checked_policy(policy, f"@router.{kind}", at),
-            )
-            self._add(route)
+            check_plain(handler) if kind is EXTERNAL else check_handler(handler, name)
+            keys = source_keys(sources, name, at, "@")
+            targets, options = made(keys, at)
+            wants = wanted_fields(handler, keys)
+            unnamed = Route("", kind, keys, targets, handler, at, wants=wants, options=options)
+            route = declared_route(name, unnamed, common)
+            self._add(route, *beside(route))
             return handler
 
         return declare
 
-    def _add(self, route: Route) -> None:
-        for what, value in (("name", route.name), ("group", route.group)):
-            if not is_name(value):
-                raise DeclarationError(
-                    f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
-                    "letters, digits, '_', '-' or '.', 64 characters at most."
-                )
-        self.routes.append(route)
-
-
-def _conflict_route(route: Route, into: Key) -> Route:
-    """The index of the conflicts of a unique index: it reads the rows of that."""
-    (source,) = route.into
-    function, at = conflict_rows(source, into), route.declared_at
-    return Route(route.name + SUFFIX, INDEX, (source,), (into,), function, at, group=route.group, policy=route.policy)
-
-
-def _targets(into: Into, at: str) -> tuple[Key, ...]:
-    targets = tuple(into) if isinstance(into, list | tuple) else (into,)
-    if not targets or not all(isinstance(target, Key) for target in targets):
-        raise DeclarationError(
-            f"The handler at {at} has into={into!r}: expected the Key, or the list of Keys, that it may write."
-        )
-    return tuple(dict.fromkeys(targets))
-
-
-def _no_targets(into: Into, at: str) -> tuple[Key, ...]:
-    if into != ():
-        raise DeclarationError(
-            f"The handler at {at} has into={into!r} and external=True: an external handler writes no rows."
-        )
-    return ()
-
-
-def _events(events: Collection[Event], at: str, *, expired: bool | None) -> frozenset[Event]:
-    names = _names(events, "events", at)
-    if not names or not names <= set(get_args(Event)):
-        raise DeclarationError(
-            f"The handler at {at} has events={list(events)!r}: expected some of {', '.join(EVENTS)}."
-        )
-    if expired and "REMOVE" not in names:
-        raise DeclarationError(
-            f"The handler at {at} has expired=True and events without REMOVE: no change would ever reach it."
-        )
-    return frozenset(events)
-
-
-def _names(names: Any, option: str, at: str) -> frozenset[str]:
-    if isinstance(names, str):
-        raise DeclarationError(f'The handler at {at} has {option}={names!r}: expected a list, {option}=["{names}"].')
-    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
-        raise DeclarationError(f"The handler at {at} has {option}={names!r}: expected a list of names, as text.")
-    return frozenset(names)
-
-
-def _name(handler: Callable[..., Any]) -> str:
-    return getattr(handler, "__name__", "")
-
-
-def _audit_targets(sources: tuple[Key, ...], at: str) -> tuple[Key, ...]:
-    return tuple(dict.fromkeys(_audit_target(source, at) for source in sources))
-
-
-def _audit_target(source: Key, at: str) -> Key:
-    if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
-        raise DeclarationError(
-            f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} "
-            "does not have a text partition and sort key. Give one: "
-            'into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
-        )
-    return default_target(source.table)
+    def _add(self, *routes: Route) -> None:
+        for route in routes:
+            for what, value in (("name", route.name), ("group", route.group)):
+                if not is_name(value):
+                    raise DeclarationError(
+                        f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
+                        "letters, digits, '_', '-' or '.', 64 characters at most."
+                    )
+            self.routes.append(route)

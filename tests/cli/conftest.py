@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streamfold.cli import main
-from streamfold.records.values import to_json
+from streamfold.records.encoded import to_json
 from tests.helpers.commands import ROOT, Ran
 
 SHOP = """

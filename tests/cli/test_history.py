@@ -93,10 +93,10 @@ def test_the_item_is_shown_as_it_was(state):
 
 
 def test_the_item_as_it_was_is_one_json_object(state):
-    past = json.loads(state.run("history", *ORDER, "--at", AT, "--json").out)
+    known = json.loads(state.run("history", *ORDER, "--at", AT, "--json").out)
 
-    assert past["item"] == {**KEYS, "by": {"S": "ana"}, "status": {"S": "placed"}}
-    assert (past["exists"], past["redacted"], past["whole"], past["fields"]) == (True, ["email"], True, None)
+    assert known["item"] == {**KEYS, "by": {"S": "ana"}, "status": {"S": "placed"}}
+    assert (known["exists"], known["redacted"], known["whole"], known["fields"]) == (True, ["email"], True, None)
     assert json.loads(state.run("history", *ORDER, "--at", "2026-03-01T10:00:00Z", "--json").out)["item"] is None
 
 

@@ -8,8 +8,8 @@ from streamfold import App, Count, Key, Put, Router, Row, Table
 from streamfold.derivations.archive.kind import ARCHIVE
 from streamfold.derivations.cascade.kind import CASCADE
 from streamfold.derivations.copy.kind import COPY
-from streamfold.derivations.declarations import default_name
 from streamfold.errors import DeclarationError
+from streamfold.routes.declaration import default_name
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")

@@ -9,7 +9,8 @@ per 4 KB begun, and a read of nothing is one of the smallest.
 from math import ceil
 from typing import NamedTuple
 
-from streamfold.records.values import encode, item_bytes
+from streamfold.records.encoded import item_bytes
+from streamfold.records.values import encode
 from streamfold.writes.guarded import PutRow, StateKey
 
 WRITE_BYTES, READ_BYTES = 1024, 4096

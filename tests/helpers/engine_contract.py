@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Key, Table
-from streamfold.derivations.attributes.stored import Truth
+from streamfold.derivations.attributes.stored import StoredAttributes
 from streamfold.engines import DynamoEngine, Entries
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
@@ -874,11 +874,11 @@ class EngineContract:
         assert (reason.code, store.row()) == (CONDITION, None)
 
     def test_rows_of_derived_attributes_are_rows_of_the_state_table(self, store):
-        truth = (STATE.name, "attributes#shop#shop#ORDER#1", "totals#METADATA")
-        store.write(AddRow(truth, {"@total": 5}, 1))
-        assert store.engine.read_rows([truth])[truth]["@total"] == 5
-        store.write(AddRow(truth, {"@total": -5}, -1))
-        assert store.engine.remove_empty([truth]) == [truth]
+        stored = (STATE.name, "attributes#shop#shop#ORDER#1", "totals#METADATA")
+        store.write(AddRow(stored, {"@total": 5}, 1))
+        assert store.engine.read_rows([stored])[stored]["@total"] == 5
+        store.write(AddRow(stored, {"@total": -5}, -1))
+        assert store.engine.remove_empty([stored]) == [stored]
 
     @pytest.mark.parametrize(("partition", "sort"), [("x" * 2049, "METADATA"), ("ORDER#1", "ü" * 513)])
     def test_key_over_the_limits_is_refused_for_good(self, store, partition, sort):
@@ -889,11 +889,11 @@ class EngineContract:
 
     @pytest.mark.parametrize(("partition", "sort"), [("x" * 2048, "y"), ("x", "ü" * 512), ("ü" * 1024, "y" * 1024)])
     def test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is(self, store, partition, sort):
-        truth = Truth("shop", "totals", Key("{order_id}", "{place}", table=SHOP)).row((partition, sort))
-        other = (*truth[:2], truth[2] + "2")
-        store.write(AddRow(truth, {"@total": 5}, 1), AddRow(other, {"@total": 7}, 1))
-        found = store.engine.read_rows([truth, other])
-        assert (found[truth]["@total"], found[other]["@total"]) == (5, 7)
+        stored = StoredAttributes("shop", "totals", Key("{order_id}", "{place}", table=SHOP)).row((partition, sort))
+        other = (*stored[:2], stored[2] + "2")
+        store.write(AddRow(stored, {"@total": 5}, 1), AddRow(other, {"@total": 7}, 1))
+        found = store.engine.read_rows([stored, other])
+        assert (found[stored]["@total"], found[other]["@total"]) == (5, 7)
 
     def test_check_of_an_absent_item_writes_nothing(self, store):
         store.write(AbsentSource(ROW), Claim(CLAIM))

@@ -11,8 +11,8 @@ from streamfold.failures.documents import StreamRange
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
+from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
-from streamfold.records.values import to_json
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers import everything

@@ -3,7 +3,8 @@
 from streamfold import Change
 from streamfold.keys.table import MAIN
 from streamfold.records.change import Origin
-from streamfold.records.values import Image, encode
+from streamfold.records.images import Image
+from streamfold.records.values import encode
 
 LABEL = "2026-03-01T09:00:00.000"
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/{table}/stream/{label}"

@@ -11,15 +11,15 @@ from streamfold.batch import process
 from streamfold.batch.steps import Steps
 from streamfold.derivations.attributes import bearing
 from streamfold.derivations.attributes import kind as attributes_kind
-from streamfold.derivations.attributes import write_back as upkeep
-from streamfold.derivations.attributes.write_back import Upkeep
+from streamfold.derivations.attributes import write_back as module
+from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.view import rows as part
 from streamfold.engines import keys, sources
 from streamfold.keys.table import DERIVED
 from streamfold.ledger import entries
 from tests.mutants.registry import mutant
 
-UPKEEP = "tests/derivations/attributes/test_write_back.py::"
+WRITE_BACK = "tests/derivations/attributes/test_write_back.py::"
 BEARING = "tests/derivations/attributes/test_bearing.py::"
 
 
@@ -36,10 +36,10 @@ def _() -> Iterator[None]:
 @mutant(
     "items are not looked at when they change themselves",
     "attributes",
-    tests=UPKEEP + "TestParent::test_order_that_is_put_without_its_total_or_with_an_old_one_gets_the_right_one",
+    tests=WRITE_BACK + "TestParent::test_order_that_is_put_without_its_total_or_with_an_old_one_gets_the_right_one",
 )
 def _() -> Iterator[None]:
-    with patch.object(Upkeep, "changed", lambda *_: None):
+    with patch.object(WriteBack, "changed", lambda *_: None):
         yield
 
 
@@ -56,17 +56,17 @@ def _() -> Iterator[None]:
 @mutant(
     "attributes of a record that comes again are not copied",
     "attributes",
-    tests=UPKEEP + "test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end",
+    tests=WRITE_BACK + "test_whatever_fails_and_whoever_writes_the_items_show_what_is_right_in_the_end",
 )
 def _() -> Iterator[None]:
     named = Steps.named
 
-    def without_truths(steps: Any, unit: Any, found: Any) -> Any:
+    def without_stored(steps: Any, unit: Any, found: Any) -> Any:
         rows = named(steps, unit, found)
         rows.state_rows.clear()
         return rows
 
-    with patch.object(Steps, "named", without_truths):
+    with patch.object(Steps, "named", without_stored):
         yield
 
 
@@ -85,7 +85,7 @@ def _() -> Iterator[None]:
 @mutant(
     "attributes follow from themselves",
     None,
-    tests=UPKEEP + "test_attributes_do_not_follow_from_themselves",
+    tests=WRITE_BACK + "test_attributes_do_not_follow_from_themselves",
 )
 def _() -> Iterator[None]:
     with patch.object(attributes_kind, "without_derived", lambda raw: raw):
@@ -131,7 +131,7 @@ def _() -> Iterator[None]:
 @mutant(
     "on handlers take derived attributes for changes of their own",
     None,
-    tests=UPKEEP + "test_what_happens_to_an_item_is_what_its_writer_does",
+    tests=WRITE_BACK + "test_what_happens_to_an_item_is_what_its_writer_does",
 )
 def _() -> Iterator[None]:
     with patch.object(Change, "as_written", lambda change: change):
@@ -141,10 +141,10 @@ def _() -> Iterator[None]:
 @mutant(
     "a derived name that is put back without its mark is the writer's",
     None,
-    tests=UPKEEP + "test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be",
+    tests=WRITE_BACK + "test_what_a_writer_puts_back_without_saying_that_it_was_derived_is_known_to_be",
 )
 def _() -> Iterator[None]:
-    with patch.object(upkeep, "put_back", lambda _: []):
+    with patch.object(module, "put_back", lambda _: []):
         yield
 
 
@@ -208,12 +208,12 @@ def _() -> Iterator[None]:
     tests=BEARING + "test_a_retired_handler_s_attributes_go_although_older_code_still_derives_them",
 )
 def _() -> Iterator[None]:
-    with patch.object(upkeep, "_is_copy", lambda _: False):
+    with patch.object(module, "_is_copy", lambda _: False):
         yield
 
 
 @mutant(
-    "a truth has the whole key of its item",
+    "a stored row has the whole key of its item",
     None,
     tests="tests/engines/test_engines.py::TestEngine::test_rows_of_derived_attributes_have_a_key_however_long_their_item_s_is",
 )

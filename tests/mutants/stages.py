@@ -9,7 +9,7 @@ from streamfold.commit import recompute, triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
 from streamfold.commit.replanning import Replanner
-from streamfold.derivations.attributes import write_back as upkeep
+from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.errors import TableThrottled, is_fatal
@@ -85,7 +85,7 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_what_is_forbidden_to_one_stage_fails_its_handlers_and_keeps_no_other_from_its_work",
 )
 def _() -> Iterator[None]:
-    run = upkeep.keep_up
+    run = module.write_back
 
     def loud(*arguments: Any) -> Any:
         failed = run(*arguments)
@@ -94,7 +94,7 @@ def _() -> Iterator[None]:
                 raise error
         return failed
 
-    with patch.object(upkeep, "keep_up", loud):
+    with patch.object(module, "write_back", loud):
         yield
 
 

@@ -10,7 +10,7 @@ from streamfold.derivations import KINDS
 PACKAGE = Path(streamfold.__file__).parent
 ROOMS_MAX = 24
 NAMES_TWICE_MAX = 5
-OPTIONS = {"shards", "unique", "truth", "recorded", "children", "external", "redact", "place"}
+OPTIONS = {"shards", "unique", "stored_attributes", "recorded", "children", "external", "redact", "place"}
 """What the options of one kind are called: nobody outside of its room reads them of a route."""
 
 

@@ -12,20 +12,10 @@ from hypothesis import strategies as st
 
 from streamfold import rounded
 from streamfold.errors import HandlerError, RecordError
-from streamfold.records.values import (
-    EXACT,
-    ITEM_BYTES_MAX,
-    Image,
-    decode,
-    decode_number,
-    digest,
-    encode,
-    hidden,
-    item_bytes,
-    number_text,
-    same,
-    to_json,
-)
+from streamfold.records.encoded import ITEM_BYTES_MAX, digest, item_bytes, to_json
+from streamfold.records.images import Image, hidden
+from streamfold.records.numbers import EXACT, decode_number, number_text
+from streamfold.records.values import decode, encode, same
 from tests.helpers.values import LARGEST, large, numbers, texts, values
 
 

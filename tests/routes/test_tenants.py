@@ -66,7 +66,7 @@ def test_a_source_without_the_field_is_refused_with_both_declarations():
 def test_an_external_handler_s_source_needs_the_field_too():
     router = Router()
     router.on(SHARED, external=True, name="mail")(lambda change: None)
-    with pytest.raises(DeclarationError, match=r"on 'mail' .* reads .* which has no field \{shop\}"):
+    with pytest.raises(DeclarationError, match=r"external 'mail' .* reads .* which has no field \{shop\}"):
         App("shop", routers=[router], tenant="shop")
 
 

@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.derivations.archive.archives import Archives
 from streamfold.derivations.attributes import kind as attributes_kind
-from streamfold.derivations.attributes.write_back import Upkeep
+from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.cascade.children import Children
 from streamfold.engines import applied, memory
 from streamfold.engines.sources import source_refusal
@@ -83,7 +83,7 @@ def test_same_seed_tries_the_same_where_handlers_write_to_items():
 
 
 def test_attributes_that_are_not_set_right_are_found_on_the_item(monkeypatch):
-    monkeypatch.setattr(Upkeep, "changed", lambda *_: None)
+    monkeypatch.setattr(WriteBack, "changed", lambda *_: None)
     found = diverged(totals, r"ORDER#\d / METADATA: found \{.*expected \{")
     assert len(found.scenario.writes) <= 6
 

@@ -24,7 +24,7 @@ from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
-from streamfold.records.values import EXACT
+from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run

@@ -16,7 +16,7 @@ from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem, Step, held_after
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.application import Application
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Fields, Route

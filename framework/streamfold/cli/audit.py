@@ -28,7 +28,8 @@ from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND,
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.keys.field import datetime_text
-from streamfold.records.change import image_of, typed
+from streamfold.records.change import image_of
+from streamfold.records.item_names import typed
 
 FINDINGS_KEPT_MAX = 1000
 REPORTED = 1

@@ -10,11 +10,13 @@ from streamfold.app import App
 from streamfold.cli.rows import items_near
 from streamfold.derivations.audit.as_of import moment
 from streamfold.derivations.audit.kind import audit_routes
-from streamfold.derivations.audit.options import item_values, told, typed_values
+from streamfold.derivations.audit.options import item_values, plain_row, typed_values
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
-from streamfold.keys.key import Key, KeyValue
-from streamfold.records.change import ItemKey, item_name
+from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyValue
+from streamfold.records.change import ItemKey
+from streamfold.records.item_names import item_name
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
 
@@ -98,7 +100,7 @@ def key_attributes(found: Audited) -> dict[str, KeyValue]:
 
 def readable(target: Key, row: HistoryRow) -> HistoryRow:
     """A row with its item and version, wherever its key holds them."""
-    return told(target, row) or row
+    return plain_row(target, row) or row
 
 
 def time_option(option: str, text: str | None) -> Any:
@@ -128,7 +130,7 @@ def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
 
 def _sorted(target: Key, rows: Any) -> list[tuple[str, HistoryRow]]:
     """The rows of one partition that are of the target, with their items, sorted by item and version."""
-    named = [(row, told(target, row)) for row in rows]
+    named = [(row, plain_row(target, row)) for row in rows]
     keyed = [((str(full["item"]), str(full["version"])), row) for row, full in named if full is not None]
     return [(item, row) for (item, _), row in sorted(keyed, key=lambda pair: pair[0])]
 

@@ -16,8 +16,9 @@ from streamfold.cli.engines import (
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
-from streamfold.derivations.audit.as_of import Past, item_as_of
-from streamfold.records.values import encode, to_json
+from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
+from streamfold.records.encoded import to_json
+from streamfold.records.values import encode
 
 SIDES = ("old", "new")
 
@@ -58,8 +59,8 @@ def command(
     found = audited(app, partition, sort, handler)
     rows = rows_of(open_store(app, settings, Store(engine, state, endpoint_url)), found)
     if time is not None:
-        past = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
-        click.echo(to_json(_as_object(past))) if json_output else _print_past(past)
+        known = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
+        click.echo(to_json(_as_object(known))) if json_output else _print_item(known)
         return
     rows = rows[-limit:] if limit else rows
     if json_output:
@@ -107,35 +108,35 @@ def _large(value: Mapping[str, Any]) -> str:
     return f"({value['bytes']:,} bytes, SHA-256 {value['sha256']})"
 
 
-def _print_past(past: Past) -> None:
-    if past.exists is None:
-        since = past.unknown_before
+def _print_item(known: ItemAsOf) -> None:
+    if known.exists is None:
+        since = known.unknown_before
         click.echo(f"Unknown before {since}, the time of its first row." if since else "No rows.", err=True)
         return
-    if past.item is None:
-        click.echo(f"It was not there: removed at {past.at}.")
+    if known.item is None:
+        click.echo(f"It was not there: removed at {known.at}.")
         return
-    values = {name: text(value) for name, value in past.item.items()}
-    values |= dict.fromkeys(past.redacted, "(redacted)")
-    values |= {name: _large(value) for name, value in past.large.items()}
+    values = {name: text(value) for name, value in known.item.items()}
+    values |= dict.fromkeys(known.redacted, "(redacted)")
+    values |= {name: _large(value) for name, value in known.large.items()}
     print_grid(("attribute", "value"), [(name_text(name), value) for name, value in values.items()])
-    if past.fields is not None:
-        click.echo(f"Of its attributes, only {', '.join(past.fields)} are recorded.", err=True)
-    if not past.whole:
+    if known.fields is not None:
+        click.echo(f"Of its attributes, only {', '.join(known.fields)} are recorded.", err=True)
+    if not known.whole:
         click.echo(
-            f"It may have had others: what no change has touched since {past.unknown_before} is unknown.", err=True
+            f"It may have had others: what no change has touched since {known.unknown_before} is unknown.", err=True
         )
 
 
-def _as_object(past: Past) -> dict[str, Any]:
+def _as_object(known: ItemAsOf) -> dict[str, Any]:
     return {
-        "exists": past.exists,
-        "item": None if past.item is None else encode(past.item)["M"],
-        "redacted": past.redacted,
-        "large": past.large,
-        "whole": past.whole,
-        "fields": past.fields,
-        "version": past.version,
-        "at": past.at,
-        "unknown_before": past.unknown_before,
+        "exists": known.exists,
+        "item": None if known.item is None else encode(known.item)["M"],
+        "redacted": known.redacted,
+        "large": known.large,
+        "whole": known.whole,
+        "fields": known.fields,
+        "version": known.version,
+        "at": known.at,
+        "unknown_before": known.unknown_before,
     }

@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.cli.rows import name_text, text
 from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.keys.table import MAIN
-from streamfold.records.values import hidden
+from streamfold.records.images import hidden
 from streamfold.writes.guarded import (
     AddRow,
     Claim,

@@ -18,7 +18,7 @@ from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.values import decode_number
+from streamfold.records.numbers import decode_number
 from streamfold.routes.policy import RETRY
 from streamfold.routes.route import GROUP, SOURCE, Route
 

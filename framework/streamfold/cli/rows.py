@@ -12,8 +12,9 @@ from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.records.images import hidden
 from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, hidden
+from streamfold.records.values import decode
 
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100

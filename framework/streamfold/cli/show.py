@@ -32,7 +32,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.values import to_sorted_json
+from streamfold.records.encoded import to_sorted_json
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
 

@@ -15,7 +15,7 @@ from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import KINDS
 from streamfold.engines import Engine
-from streamfold.records.values import to_json
+from streamfold.records.encoded import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
 
 UNROUTED_SHOWN_MAX = 10

@@ -5,7 +5,9 @@ from typing import Any, TypeGuard
 
 from streamfold.errors import HandlerError, RowTaken, told
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.records.values import ITEM_BYTES_MAX, encode, hidden, item_bytes
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.images import hidden
+from streamfold.records.values import encode
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import AddRow, DeleteRow, GuardedPut, GuardedWrite, PutRow, Reason, RowKey, StateKey
 

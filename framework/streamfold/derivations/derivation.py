@@ -12,7 +12,7 @@ from streamfold.errors import Unprocessable
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Kind, Route
 from streamfold.run import Run
@@ -70,19 +70,19 @@ class Finishing:
 
 
 class Said(NamedTuple):
-    """What is told of a count; ``{name}`` and ``{count}`` are filled in."""
+    """How a count is reported; ``{name}`` and ``{count}`` are filled in."""
 
     text: str  # for a person
-    log: str = ""  # for the log of a function; "" where that does not tell of it
-    stale: str = ""  # for a redrive: why a record changed nothing; "" where it does not tell that
+    log: str = ""  # for the log of a function; "" if it is not logged
+    stale: str = ""  # for a redrive: why a record changed nothing; "" if the count does not explain that
 
 
 class Derivation(Kind):
     """A kind of derivation as it is carried out. The core asks these members and compares no names.
 
-    ``plan`` is pure. What it plans is guarded and committed by the core, ``finish`` runs after that, kind by kind in
-    the order of ``KINDS``. What fails in either is returned or told with its changes: these come again, so both have to
-    leave what a repetition leaves.
+    ``plan`` is pure. The core guards and commits the plan, and then calls ``finish``, kind by kind in the order of
+    ``KINDS``. Both report failures with their changes, which are delivered again: running either twice must leave the
+    same result as running it once.
     """
 
     yields: ClassVar[tuple[type, ...]] = ()
@@ -93,12 +93,12 @@ class Derivation(Kind):
     reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        """What the work of one route in a batch comes to."""
+        """Plans the work of one route in a batch."""
         del works, planning
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Carries out what was deferred, as far as the time of the run reaches; the rest is among the failed."""
+        """Carries out deferred work until the deadline of the run; the rest is among the failed."""
         del deferred, finishing
         return Outcome()
 
@@ -107,7 +107,7 @@ class Derivation(Kind):
         raise NotImplementedError(f"Kind {self} reconciles, and has no method reconcile.")
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        """Raises ``SettingsError`` for what cannot be in a function: it is asked when that starts."""
+        """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""
         del route, settings
 
     def expected(self, route: Route, history: "History") -> "Expected":
@@ -115,12 +115,12 @@ class Derivation(Kind):
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
-        """What lies in a place outside of the store, in the form of ``Expected.outside``."""
+        """The contents of a place outside of the store, in the form of ``Expected.outside``."""
         del route, place
         return {}
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
-        """Whether an item is removed with the source item of these fields."""
+        """Whether an item is removed together with the source item that has these fields."""
         del route, fields, item
         return False
 
@@ -133,26 +133,26 @@ class Contributing(Derivation):
     reconciles = True
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        """What an item that is there contributes. Pure; ``forms`` is what is known of attributes.
+        """What an existing item contributes. Pure; ``forms`` holds the known forms of attributes.
 
-        Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
+        Raises ``HandlerError`` for rows that the declaration does not allow. Errors of the handler are not changed.
         """
         raise NotImplementedError(f"Kind {self} contributes, and has no method contribution.")
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
-        """Whether rows of this contribution expire, and the item that contributes to them does not."""
+        """Whether rows of this contribution expire although the contributing item does not."""
         del route, change, after
         return False
 
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        """Finishes one item that was reconciled; returns what it conflicts with. Raises what made that fail."""
+        """Finishes one reconciled item; returns its conflicts. Raises the error that prevented it."""
         del route, item, after, named, finishing
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
-        """Whether records that lead to what ``reconciled`` conflicts with are parked."""
+        """Whether records that lead to the conflicts of ``reconciled`` are parked."""
         del route
         return False
 
@@ -174,7 +174,7 @@ def contributing(route: Route) -> Contributing:
 
 
 def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
-    """What an item contributes, nothing where it is absent; ``forms`` learns what its attributes are made of."""
+    """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
     if not image:
         return {}
     made = contributing(route).contribution(route, image, fields, forms)

@@ -1,13 +1,14 @@
-"""What proofs compare with: told by each kind from its declarations alone.
+"""What proofs compare with: each kind says what its declarations must lead to.
 
-Nothing of the planner, the ledger or a store is used: these are pages that can be read beside the declarations.
+Nothing here uses the planner, the ledger or a store, so it can be checked by reading it beside the declarations.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.item_names import item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 

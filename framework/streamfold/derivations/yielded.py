@@ -7,8 +7,8 @@ from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.keys.key import KeyValues
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import Change
+from streamfold.records.images import HIDDEN, Image
 from streamfold.records.rounding import inexact_text
-from streamfold.records.values import HIDDEN, Image
 from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.routes.tenants import check_tenant
@@ -52,7 +52,7 @@ def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: ty
 
 
 def stopped(route: Route, error: BaseException) -> HandlerError:
-    """What a handler raised that would end a program or a task: it fails its record, and not the others."""
+    """Makes an error that would end the program or the task into one that fails its record only."""
     return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
 
 

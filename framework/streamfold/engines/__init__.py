@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey

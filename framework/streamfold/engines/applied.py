@@ -18,7 +18,9 @@ from streamfold.engines.conditions import (
 from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.records.values import ITEM_BYTES_MAX, decode, decode_number, encode, item_bytes, number_text
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.numbers import decode_number, number_text
+from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,

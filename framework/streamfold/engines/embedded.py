@@ -30,8 +30,8 @@ from streamfold.errors import HandlerError
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
+from streamfold.records.encoded import to_json
 from streamfold.records.sortable import sortable
-from streamfold.records.values import to_json
 from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,

@@ -25,7 +25,7 @@ from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.own_records import OwnRecords, change_of
 from streamfold.engines.sources import carried_out, page_of, source_refusal
 from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.run import Deadline

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import RecordError, shown
 from streamfold.parking import Parked
-from streamfold.records.change import SEQUENCE_DIGITS_MAX
 from streamfold.records.envelope import RawRecord, records_of
+from streamfold.records.version import SEQUENCE_DIGITS_MAX
 
 EXPECTED = (
     'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '

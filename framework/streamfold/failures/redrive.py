@@ -24,8 +24,9 @@ from streamfold.failures.repair import Repair, Repaired
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
-from streamfold.records.change import BY_OURSELVES, Change, Version
+from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen
+from streamfold.records.version import BY_OURSELVES, Version
 from streamfold.replay.replay import PutSources, newest_sources
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

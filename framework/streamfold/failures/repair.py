@@ -30,7 +30,7 @@ from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, repaired
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
-from streamfold.records.values import EXACT
+from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.run import TRIES_MAX, Run

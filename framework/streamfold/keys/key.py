@@ -1,26 +1,20 @@
 """Key templates: one declaration matches the keys of an item and composes them."""
 
-import re
 import sys
 from collections.abc import Mapping
-from decimal import Decimal
-from itertools import chain
 from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.field import KINDS, Field, Unreadable, make_field
+from streamfold.keys.field import Field
+from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix
 from streamfold.keys.table import MAIN, Table
-from streamfold.keys.template_language import contains, literal, overlaps
+from streamfold.keys.template_language import contains, overlaps
 
 PARTITION_BYTES_MAX = 2048
 SORT_BYTES_MAX = 1024
 """Size of key values: DynamoDB Developer Guide, ServiceQuotas."""
 
-KeyValue = str | int | Decimal | bytes
 KeyValues = tuple[KeyValue, KeyValue | None]
-
-PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
-FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 
 
 class NearMiss(NamedTuple):
@@ -29,81 +23,6 @@ class NearMiss(NamedTuple):
     template: "Key"
     field: str
     value: str
-
-
-class KeyPart:
-    """One part (partition or sort) of a template, compiled."""
-
-    __slots__ = ("atoms", "attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
-
-    def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
-        self.text = text
-        self.bytes_max = bytes_max
-        self.pieces = _pieces(text, delimiter)
-        self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
-        self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
-        self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
-        self.convert = tuple(field for field in self.fields if field.python_type is not str)
-        atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
-        self.atoms = tuple(chain.from_iterable(atoms))
-
-    def match(self, value: KeyValue) -> dict[str, Any] | None:
-        """The field values, or None where this is no text of the template."""
-        if self.attribute_type != "S":
-            wanted = bytes if self.attribute_type == "B" else (int, Decimal)
-            return {self.fields[0].name: value} if isinstance(value, wanted) else None
-        if not self.fields:
-            return {} if value == self.text else None
-        found = self.pattern.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
-            return None
-        values: dict[str, Any] = found.groupdict()
-        if self.convert:
-            try:
-                for field in self.convert:
-                    values[field.name] = field.read(values[field.name])
-            except Unreadable:
-                return None
-        return values
-
-    def near_miss(self, value: KeyValue) -> tuple[str, str] | None:
-        """The field whose value alone keeps this text from matching, with that value."""
-        if not isinstance(value, str) or self.attribute_type != "S":
-            return None
-        for field in self.fields:
-            found = re.fullmatch(_regex(self.pieces, loose=field), value, re.DOTALL | re.ASCII)
-            if found and not field.reads(found[field.name]):
-                return field.name, found[field.name]
-        return None
-
-    def compose(self, values: Mapping[str, Any]) -> KeyValue:
-        if self.attribute_type != "S":
-            whole: KeyValue = self.write(self.fields[0], values)
-            return whole
-        text = ""
-        try:
-            for piece in self.pieces:
-                text += piece if isinstance(piece, str) else piece.write(values[piece.name])
-        except (KeyError, Unreadable):
-            for field in self.fields:
-                self.write(field, values)  # says which one it was
-            raise
-        if len(text) * 4 > self.bytes_max and len(text.encode()) > self.bytes_max:
-            raise KeyValueError(
-                f"Template {self.text!r} gives a key of {len(text.encode())} bytes; "
-                f"DynamoDB takes {self.bytes_max} at most."
-            )
-        return text
-
-    def write(self, field: Field, values: Mapping[str, Any]) -> Any:
-        try:
-            return field.write(values[field.name])
-        except KeyError:
-            raise KeyValueError(f"Template {self.text!r} needs a value for {field.name!r}.") from None
-        except Unreadable as why:
-            raise KeyValueError(
-                f"Value {shown(values[field.name])} cannot be used for {field} in template {self.text!r}: {why}."
-            ) from None
 
 
 class Key:
@@ -140,7 +59,7 @@ class Key:
             name for name in self.fields if all(_holds(part, name) for part in self.parts[:2]) and sort is not None
         )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
-        self._wants_check = any(_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
+        self._wants_check = any(is_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
 
     @property
     def parts(self) -> tuple[KeyPart, ...]:
@@ -174,7 +93,7 @@ class Key:
         names, values = {"#partition": self.table.partition}, {":partition": self.partition.compose(fields)}
         condition = "#partition = :partition"
         if self.sort is not None and self.table.sort is not None:
-            prefix, whole = _prefix(self.sort, fields)
+            prefix, whole = known_prefix(self.sort, fields)
             if whole or prefix:
                 names["#sort"], values[":sort"] = self.table.sort, prefix
                 condition += " AND #sort = :sort" if whole else " AND begins_with(#sort, :sort)"
@@ -308,76 +227,3 @@ def _sort_message(partition: str, sort: str | None, table: Table) -> str:
             f'Give one, Key({partition!r}, "METADATA"), or a table without one: table=Table("{table.name}", sort=None).'
         )
     return f"Key({partition!r}, {sort!r}) has a sort template, but table {table.name!r} has a partition key only."
-
-
-def _pieces(text: str, delimiter: str) -> tuple[str | Field, ...]:
-    if not text:
-        raise DeclarationError(f"Key template {text!r} is empty: expected text such as 'ORDER{delimiter}{{order_id}}'.")
-    pieces: list[str | Field] = []
-    position = 0
-    while position < len(text):
-        found = PIECE.match(text, position)
-        if found is None:
-            raise _malformed(text, position, "a brace without its partner")
-        piece = found[2] if found[2] is not None else _field(text, found, delimiter)
-        _check_neighbour(text, position, pieces, piece)
-        pieces.append(piece)
-        position = found.end()
-    names = [piece.name for piece in pieces if isinstance(piece, Field)]
-    if len(names) != len(set(names)):
-        raise DeclarationError(f"Key template {text!r} names a field twice in one part.")
-    return tuple(pieces)
-
-
-def _field(text: str, found: re.Match[str], delimiter: str) -> Field:
-    named = FIELD.fullmatch(found[1])
-    if named is None:
-        raise _malformed(text, found.start(), f"{found[0]} does not name a field: expected a name such as {{order_id}}")
-    field = make_field(named[1], named[2] or "", delimiter)
-    if field is None:
-        raise _malformed(text, found.start(), f"{found[0]} is of no known kind: expected {KINDS}")
-    if field.attribute_type != "S" and found[0] != text:
-        raise _malformed(text, found.start(), f"{field} must be the whole key attribute")
-    if field.spec == "rest" and found.end() != len(text):
-        raise _malformed(text, found.start(), f"{field} must be the last of its part, because it takes everything")
-    return field
-
-
-def _check_neighbour(text: str, position: int, pieces: list[str | Field], piece: str | Field) -> None:
-    before = pieces[-1] if pieces else None
-    if isinstance(before, Field) and isinstance(piece, Field) and not before.fixed_width:
-        raise _malformed(text, position, f"{before} and {piece} touch: nothing tells where one ends")
-
-
-def _malformed(text: str, position: int, what: str) -> DeclarationError:
-    return DeclarationError(f"Key template {text!r} is malformed at character {position + 1}: {what}.")
-
-
-def _regex(pieces: tuple[str | Field, ...], loose: Field | None = None) -> str:
-    """The expression of a part; the ``loose`` field takes any text."""
-    return "".join(
-        re.escape(piece) if isinstance(piece, str) else f"(?P<{piece.name}>{'.*' if piece is loose else piece.pattern})"
-        for piece in pieces
-    )
-
-
-def _ambiguous(pieces: tuple[str | Field, ...], delimiter: str) -> bool:
-    """Whether a literal between two fields could be part of a field's value."""
-    between = pieces[1:-1] if isinstance(pieces[0], Field) else pieces[2:-1]
-    return any(isinstance(piece, str) and delimiter not in piece for piece in between)
-
-
-def _prefix(part: KeyPart, fields: Mapping[str, Any]) -> tuple[Any, bool]:
-    """The beginning of a part as far as the fields are known, and whether that is all of it."""
-    if part.attribute_type != "S":
-        name = part.fields[0].name
-        return (part.compose(fields), True) if name in fields else ("", False)
-    text = ""
-    for index, piece in enumerate(part.pieces):
-        if isinstance(piece, Field) and piece.name not in fields:
-            later = [later.name for later in part.pieces[index:] if isinstance(later, Field) and later.name in fields]
-            if later:
-                raise KeyValueError(f"Template {part.text!r} needs {piece.name!r} before {later[0]!r} in a query.")
-            return text, False
-        text += piece if isinstance(piece, str) else str(part.write(piece, fields))
-    return text, True

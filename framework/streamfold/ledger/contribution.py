@@ -7,12 +7,15 @@ from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
 from streamfold.errors import damaged
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, HeldByName, HeldEntries, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
-from streamfold.records.change import ItemKey, item_name
-from streamfold.records.values import CANONICAL, WIDE, Number, decode, number_text
+from streamfold.records.change import ItemKey
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.item_names import item_name
+from streamfold.records.numbers import WIDE, Number, number_text
+from streamfold.records.values import decode
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import (
     NO_VALUES,

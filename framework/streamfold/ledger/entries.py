@@ -13,9 +13,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.keys.key import PARTITION_BYTES_MAX
-from streamfold.records.change import ItemKey, item_name, key_text
-from streamfold.records.values import decode, digest
-from streamfold.routes.ordered import FORMS, Form, Ordered, Ordering
+from streamfold.records.change import ItemKey
+from streamfold.records.encoded import digest
+from streamfold.records.item_names import item_name, key_text
+from streamfold.records.values import decode
+from streamfold.routes.ordered import Ordered
+from streamfold.routes.orderings import FORMS, Form, Ordering
 from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, StateKey
 
 ENTRIES_MAX = 48

@@ -2,9 +2,10 @@
 
 from hashlib import sha256
 
-from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyValue
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
-from streamfold.records.values import number_text
+from streamfold.records.numbers import number_text
 from streamfold.writes.guarded import StateKey
 
 NO_SORT = "-"

@@ -11,8 +11,10 @@ from typing import Any
 
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES
 from streamfold.ledger.entries import PLAIN_ENTRY, in_order
-from streamfold.records.values import EXACT, hidden
-from streamfold.routes.ordered import FORMS, PLAIN, Form, Ordering, order_text
+from streamfold.records.images import hidden
+from streamfold.records.numbers import EXACT
+from streamfold.routes.ordered import order_text
+from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering
 
 ShardRow = Mapping[str, Any]
 Combine = Mapping[str, Callable[[Sequence[Any]], Any]]

@@ -18,7 +18,8 @@ from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.read.combined import Combine, one, together
 from streamfold.read.tables import PlainRow, TablePlace, read_keys
-from streamfold.records.values import DIGITS_MAX, hidden
+from streamfold.records.images import hidden
+from streamfold.records.numbers import DIGITS_MAX
 from streamfold.routes.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from streamfold.derivations.audit.as_of import Past, item_as_of
-from streamfold.derivations.audit.options import default_target, item_values, told
-from streamfold.keys.key import Key, KeyValue
+from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
+from streamfold.derivations.audit.options import default_target, item_values, plain_row
+from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
 from streamfold.read.tables import PlainRow, TablePlace, queried
-from streamfold.records.change import item_name
+from streamfold.records.item_names import item_name
 
 
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
@@ -37,11 +38,11 @@ def history(table: TablePlace, source: Key, into: Key | None = None, /, **fields
     item = item_name((source.table.name, *source.compose(fields)))
     known = {**fields, "item": item}
     query = target.query(**{field.name: known[field.name] for field in target.partition.fields if field.name in known})
-    found = (told(target, row) for row in queried(table, query))
+    found = (plain_row(target, row) for row in queried(table, query))
     return (row for row in found if row is not None and row["item"] == item)
 
 
-def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> Past:
+def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> ItemAsOf:
     """One item as it was at a time, as far as its history tells: ``as_of(table, ORDER, time, order_id="1").item``.
 
     ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.

@@ -1,45 +1,19 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown, told
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.records.values import (
-    AttributeValue,
-    Image,
-    RawImage,
-    decode,
-    derived_names,
-    hidden,
-    number_text,
-    same,
-    without,
-    without_derived,
-)
+from streamfold.records.images import Image, derived_names, hidden, without, without_derived
+from streamfold.records.values import AttributeValue, RawImage, decode, same
+from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
-SEQUENCE_DIGITS_MAX = 40
-"""Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
-SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
-NAME_BYTES_MAX = 2000
-"""A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
-PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
-"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
-BY_OURSELVES = "+"
-"""Begins the end of the version of a change that a cascade or derived attributes made to a source item, in a store
-without a stream of its own: behind the version that it follows, before every later one.
-"""
-UNLABELLED = "0000-00-00T00:00:00.000"
-"""The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
@@ -48,41 +22,6 @@ ABSENT = Image({})
 
 ItemKey = tuple[str, KeyValue, KeyValue | None]
 """An item anywhere: logical table, partition key, sort key."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
-    """When a change happened, as a text whose order is the order of the changes of one item.
-
-    ``text`` is ``epoch/stream label/sequence number``, the number padded to 40 digits: sequence numbers differ in
-    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
-    Of a change that came through Kinesis the label is ``kinesis`` and the number its time in microseconds.
-    """
-
-    text: str
-
-    @classmethod
-    def of(cls, epoch: int, label: str, sequence: int | str) -> "Version":
-        return cls(f"{epoch:02d}/{label}/{str(sequence).zfill(SEQUENCE_DIGITS_MAX)}")
-
-    @property
-    def epoch(self) -> int:
-        return int(self.text[:2])
-
-    @property
-    def label(self) -> str:
-        return self._bare[3 : -SEQUENCE_DIGITS_MAX - 1]
-
-    @property
-    def sequence(self) -> int:
-        return int(self._bare[-SEQUENCE_DIGITS_MAX:])
-
-    @property
-    def _bare(self) -> str:
-        return self.text.partition(BY_OURSELVES)[0]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Origin(NamedTuple):
@@ -95,10 +34,10 @@ class Origin(NamedTuple):
 class Change:
     """One change of one item.
 
-    ``event`` is INSERT, MODIFY or REMOVE; ``keys`` the decoded key attributes; ``old`` and ``new`` read-only images,
-    empty when there is none. ``expired`` tells a deletion by time to live, ``at`` the time (aware, whole seconds:
-    never an order), ``changed`` the names of the attributes that differ, ``version`` the order among the item's
-    changes.
+    ``event`` is INSERT, MODIFY or REMOVE. ``keys`` holds the decoded key attributes. ``old`` and ``new`` are read-only
+    images, empty if there is none. ``expired`` is true for a deletion by time to live. ``at`` is the time, aware and in
+    whole seconds: it does not order changes. ``changed`` names the attributes that differ. ``version`` orders the
+    changes of an item.
     """
 
     __slots__ = (
@@ -150,11 +89,11 @@ class Change:
 
     @property
     def identity_text(self) -> str:
-        """What tells the change from all others of its item, however often and through whatever it comes."""
+        """Identifies the change among all changes of its item, however often and by whatever way it is delivered."""
         return self.version_text
 
-    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version tells of none
-        """``identity_text`` as far as the visible attributes tell: nothing of the others can be learnt from it."""
+    def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version reveals none
+        """``identity_text`` made of visible attributes only: it reveals nothing of the others."""
         return self.version_text
 
     @property
@@ -164,12 +103,12 @@ class Change:
 
     @property
     def has_old(self) -> bool:
-        """Whether the old image is known, be it that there is none."""
+        """Whether the old image is known, or known to be absent."""
         return self._old is not None or self.event == "INSERT"
 
     @property
     def has_new(self) -> bool:
-        """Whether the new image is known, be it that there is none."""
+        """Whether the new image is known, or known to be absent."""
         return self._new is not None or self.event == "REMOVE"
 
     @property
@@ -213,20 +152,20 @@ class Change:
         return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
 
     def without_derived(self) -> "Change":
-        """The change without the attributes that were derived onto the item; itself where there are none."""
+        """The change without the attributes that were derived onto the item; the same object if there are none."""
         return self._without(derived_names(_raw(self._old)), derived_names(_raw(self._new)))
 
     def as_written(self) -> "Change | None":
-        """The change as its writer made it: None where it is known that nothing but derived attributes changed.
+        """The change without derived attributes; None if only these are known to have changed.
 
-        What one image says was derived was so in the other too: a writer may put it back without saying so, and how
-        often the framework then corrects it depends on batches.
+        An attribute that either image marks as derived counts as derived in both. A writer may have put it back without
+        the mark, and how often the framework then corrects it depends on batches.
         """
         derived = derived_names(_raw(self._old), _raw(self._new))
         return self.unless_alone(self._without(derived, derived))
 
     def unless_alone(self, own: "Change") -> "Change | None":
-        """``own``, which is this change without derived attributes; None where it is known that no others changed."""
+        """``own``, this change without derived attributes; None if no other attributes are known to have changed."""
         idle = own is not self and own.event == "MODIFY" and own.has_old and not own.changed
         return None if idle else own
 
@@ -267,12 +206,12 @@ def _raw(image: "RawImage | Image | None") -> RawImage:
 
 
 def broken_image(sequence: str) -> str:
-    """What to say of a record with an image that is none."""
+    """The message for a record whose image is no object."""
     return f"Record {sequence} has an image that is no object of attributes."
 
 
 def check_images(images: Iterable[RawImage | None], item: ItemKey, table: Table, sequence: str) -> None:
-    """Raises ``RecordError`` for an image that has not the key of its record: nobody could tell whose it is."""
+    """Raises ``RecordError`` for an image without the key of its record: its item would be unknown."""
     for image in images:
         if image:
             _check_image(image, item, table, sequence)
@@ -291,37 +230,8 @@ def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) ->
     )
 
 
-def item_name(item: ItemKey) -> str:
-    """One text for an item's key, never the same for two items of a table: ``ORDER#1|ITEM#a``.
-
-    A name that would not fit a key behind ``AUDIT#`` is given by its digest.
-    """
-    texts = (key_text(value) for value in item[1:] if value is not None)
-    name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
-    if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
-        return name
-    return f"sha256:{sha256(name.encode()).hexdigest()}"
-
-
-def item_parts(name: str) -> list[str]:
-    """The texts of the key values that ``item_name`` made a name of; of a name that is a digest, itself."""
-    return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
-
-
-def typed(name: str) -> str:
-    """The key of an item's name as it is typed for a command: partition and sort, quoted where a shell needs it."""
-    return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
-
-
-def key_text(value: KeyValue) -> str:
-    """A key value as text: a number in its shortest form, bytes in hexadecimal."""
-    if isinstance(value, str):
-        return value
-    return value.hex() if isinstance(value, bytes) else number_text(value)
-
-
 def missing_parts(record: object) -> str:
-    """What keeps a record from being one, for a message."""
+    """What a record lacks, for a message."""
     if not isinstance(record, Mapping):
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
@@ -337,7 +247,7 @@ def missing_parts(record: object) -> str:
 
 
 def item_key(keys: RawImage, table: Table) -> ItemKey:
-    """The item of a record's key attributes. Raises ``RecordError`` where they are not the table's."""
+    """The item of a record's key attributes. Raises ``RecordError`` if they are not those of the table."""
     try:
         if len(keys) != (1 if table.sort is None else 2):
             raise KeyError
@@ -364,14 +274,14 @@ def _key_value(value: AttributeValue) -> KeyValue:
 
 
 def image_of(raw: RawImage | None) -> Image:
-    """The image, absent also when it is a tombstone or a row without contributors."""
+    """The image; empty also for a tombstone, and for a row without contributors."""
     if not raw or (CONTRIBUTORS in raw and raw[CONTRIBUTORS] == {"N": "0"}):
         return ABSENT
     return Image(raw)
 
 
 def is_time_to_live(identity: object) -> bool:
-    """Whether an identity is the one that deletions by time to live bear."""
+    """Whether an identity is that of deletions by time to live."""
     if not isinstance(identity, Mapping):
         return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}

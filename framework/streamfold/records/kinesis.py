@@ -13,17 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 from streamfold.errors import RecordError, shown
-from streamfold.records.change import (
-    EVENTS,
-    SEQUENCE_DIGITS_MAX,
-    Change,
-    Origin,
-    broken_image,
-    check_images,
-    is_time_to_live,
-    item_key,
-)
-from streamfold.records.values import CANONICAL
+from streamfold.records.change import EVENTS, Change, Origin, broken_image, check_images, is_time_to_live, item_key
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.version import SEQUENCE_DIGITS_MAX
 
 SOURCE = "aws:kinesis"
 LABEL = "kinesis"

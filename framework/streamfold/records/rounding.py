@@ -4,7 +4,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, DecimalException, Divisio
 from typing import Any
 
 from streamfold.errors import HandlerError, shown
-from streamfold.records.values import DIGITS_MAX, HOW_TO_ROUND, Number
+from streamfold.records.numbers import DIGITS_MAX, HOW_TO_ROUND, Number
 
 LONG = Context(prec=300, traps=[])
 """A quotient of two numbers of 38 digits that is no tie differs from every tie before its 80th digit: a quotient of so

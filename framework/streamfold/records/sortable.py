@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from streamfold.keys.key import KeyValue
-from streamfold.records.values import number_text
+from streamfold.keys.key_part import KeyValue
+from streamfold.records.numbers import number_text
 
 EXPONENT_OFFSET = 500
 NINES = str.maketrans("0123456789", "9876543210")

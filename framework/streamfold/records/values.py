@@ -5,52 +5,23 @@ and the pure rooms may not import it. Python values: ``str``, ``int`` or ``Decim
 ``bool``, ``None``, ``list``, ``dict`` and sets of text, numbers or bytes.
 """
 
-import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
-from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded, Underflow
-from hashlib import blake2b
-from typing import Any, TypeAlias, cast
+from decimal import Decimal
+from typing import Any
 
-from streamfold.errors import AttributeMissing, HandlerError, RecordError, shown, told
+from streamfold.errors import HandlerError, RecordError, shown
 from streamfold.keys.field import Unreadable, datetime_text
-from streamfold.keys.table import DERIVED, RESERVED_PREFIX
+from streamfold.records.numbers import decode_number, number_text
 
-DIGITS_MAX = 38
-WHOLE_MAX = 10**DIGITS_MAX - 1
-EXPONENT_MAX, EXPONENT_MIN = 125, -130
-"""Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
-ITEM_BYTES_MAX = 400 * 1024
-"""Size of an item with its attribute names (Developer Guide, ServiceQuotas)."""
 LEVELS_MAX = 32
 """Levels of lists and maps in an item, the innermost value being one (Developer Guide, ServiceQuotas)."""
 
-EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
-"""The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
 
-HOW_TO_ROUND = "To round on purpose: divide(a, b, places=2) or rounded(n, places=2), of streamfold."
-"""The end of each message about a number that is not exact; docs/numbers.md has the rest."""
-
-WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
-"""Holds every sum and difference of two numbers exactly; one with more than 38 digits is refused when it is written."""
-
-LEGACY_REPLICATION_PREFIX = "aws:rep:"
-"""Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
-
-HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
-
-Number = int | Decimal
-Item: TypeAlias = Mapping[str, Any]
-"""An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 AttributeValue = Mapping[str, Any]
 RawImage = Mapping[str, AttributeValue]
-
-
-def hidden(name: str) -> bool:
-    """Whether an attribute belongs to the framework or to replication, not to the application."""
-    return name.startswith(HIDDEN)
 
 
 def decode(value: AttributeValue, level: int = 0) -> Any:
@@ -68,10 +39,10 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
         return DECODERS[tag](content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
-    raise RecordError(f"{shown(value)} is no attribute value: {_expected(value)}.")
+    raise RecordError(f"{shown(value)} is no attribute value: {expected_content(value)}.")
 
 
-def _expected(value: Any) -> str:
+def expected_content(value: Any) -> str:
     """What is wrong with an attribute value: its content, where it has one known type, or its form."""
     tag = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
     content = CONTENTS.get(tag) if isinstance(tag, str) else None
@@ -84,24 +55,19 @@ def _inside(content: Any, level: int) -> Any:
     return content
 
 
-def decode_number(text: str) -> int | Decimal:
-    """The number of a text, exactly; whole numbers as ``int``."""
-    return int(text) if text.isdigit() or (text[1:].isdigit() and text[0] == "-") else Decimal(text)
-
-
-def _decode_binary(content: str | bytes) -> bytes:
+def decode_binary(content: str | bytes) -> bytes:
     return b64decode(content, validate=True) if isinstance(content, str) else bytes(content)
 
 
 DECODERS: dict[str, Callable[[Any], Any]] = {
     "S": lambda content: content,
     "N": decode_number,
-    "B": _decode_binary,
+    "B": decode_binary,
     "BOOL": lambda content: content,
     "NULL": lambda _: None,
     "SS": set,
     "NS": lambda content: {decode_number(text) for text in content},
-    "BS": lambda content: {_decode_binary(text) for text in content},
+    "BS": lambda content: {decode_binary(text) for text in content},
 }
 CONTENTS = {
     "N": "number as text",
@@ -207,36 +173,6 @@ def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
     return {tag + "S": sorted(value[tag] for value in encoded)}
 
 
-def number_text(value: int | Decimal) -> str:
-    """The one spelling of a number: ``1.5``, ``100``, ``0``.
-
-    Raises ``HandlerError`` where DynamoDB could not hold it.
-    """
-    if isinstance(value, int):
-        if -WHOLE_MAX <= value <= WHOLE_MAX:
-            return int.__repr__(value)  # not str(), which a member of an enumeration has of its own
-        value = Decimal(value)
-    text = str(value)
-    # The usual number is its own text, less zeros at its end; exponents, NaN and Infinity hold a capital letter.
-    if len(text) <= DIGITS_MAX and "E" not in text and "N" not in text and "I" not in text:
-        text = text.rstrip("0").rstrip(".") if "." in text else text
-        return "0" if text == "-0" else text
-    if not value.is_finite():
-        raise HandlerError(f"Number {told(value)} cannot be stored: expected a finite number.")
-    sign, digits, exponent = value.as_tuple()
-    text = "".join(map(str, digits)).lstrip("0")
-    bare = text.rstrip("0")
-    if not bare:
-        return "0"
-    shift = cast("int", exponent) + len(text) - len(bare)
-    if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
-        raise HandlerError(
-            f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
-            f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. {HOW_TO_ROUND}"
-        )
-    return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
-
-
 def lambda_value(value: AttributeValue) -> dict[str, Any]:
     """An attribute value as Lambda delivers it: binary as base64 text at any depth. Shares nothing with the one given.
 
@@ -250,9 +186,9 @@ def lambda_value(value: AttributeValue) -> dict[str, Any]:
         if tag in ("SS", "NS"):
             return {tag: list(content)}
         if tag == "B":
-            return {"B": _base64_text(content)}
+            return {"B": base64_text(content)}
         if tag == "BS":
-            return {"BS": [_base64_text(member) for member in content]}
+            return {"BS": [base64_text(member) for member in content]}
         return {tag: content}
     return {"M": {}}
 
@@ -272,133 +208,7 @@ def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
     return tag in ("N", "SS", "NS", "B", "BS") and bool(decode(left) == decode(right))
 
 
-class Image(Mapping[str, Any]):
-    """An item's image, read-only, decoded where it is read; empty and falsy when there is none.
-
-    The framework's own attributes are hidden. Lists, maps and sets come fresh at every access, so a handler that
-    changes one changes its own copy only.
-    """
-
-    __slots__ = ("_decoded", "raw")
-
-    def __init__(self, raw: RawImage) -> None:
-        self.raw = raw
-        self._decoded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        decoded = self._decoded
-        if name in decoded:
-            return decoded[name]
-        try:
-            tagged = self.raw[name]
-        except KeyError:
-            raise AttributeMissing(name) from None
-        if name.startswith(HIDDEN):
-            raise AttributeMissing(name)
-        try:
-            if len(tagged) != 1:
-                raise TypeError
-            if "S" in tagged:
-                return tagged["S"]
-            if "N" not in tagged:
-                return decode(tagged, 1)
-            number = decoded[name] = decode_number(tagged["N"])
-        except (ArithmeticError, AttributeError, TypeError, ValueError):
-            raise RecordError(
-                f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {_expected(tagged)}."
-            ) from None
-        return number
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.raw and not hidden(str(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self.raw if not hidden(name))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __bool__(self) -> bool:
-        return bool(self.raw)
-
-    def __repr__(self) -> str:
-        return f"Image({dict(self)!r})"
-
-
-def derived_by(raw: RawImage) -> dict[str, str]:
-    """The attributes that an image says were derived onto its item, each with whose it is: ``APPLICATION/HANDLER``."""
-    try:
-        names = raw[DERIVED]["M"] if DERIVED in raw else {}
-        return {name: whose for whose in sorted(names) for name in names[whose]["SS"]}
-    except (KeyError, TypeError):  # not written by the framework: it says nothing
-        return {}
-
-
-def derived_names(*images: RawImage) -> frozenset[str]:
-    """The attributes that images say were derived onto their item, and the one that says it."""
-    bearing = [image for image in images if DERIVED in image]
-    return frozenset((DERIVED,)).union(*map(derived_by, bearing)) if bearing else frozenset()
-
-
-def without(raw: RawImage, names: Collection[str]) -> RawImage:
-    """An image without these attributes."""
-    return {name: value for name, value in raw.items() if name not in names} if names else raw
-
-
-def without_derived(raw: RawImage) -> RawImage:
-    """An image without the attributes that the framework derived onto the item."""
-    return without(raw, derived_names(raw))
-
-
-def to_json(item: Mapping[str, Any]) -> str:
-    """One line of DynamoDB JSON; bytes become base64 text."""
-    return COMPACT.encode(item)
-
-
-def to_sorted_json(item: Mapping[str, Any]) -> str:
-    """The same with names in their order, however the item was written: equal items are equal lines."""
-    return UNESCAPED.encode(item)
-
-
-def _base64_text(value: object) -> str:
+def base64_text(value: object) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     raise TypeError(f"{value!r} is not an attribute value")
-
-
-COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_base64_text)
-CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=_base64_text)
-UNESCAPED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=_base64_text)
-"""Canonical too, for texts that are stored by the thousand: an escape is three times a Cyrillic or Greek letter."""
-
-
-def digest(encoded: Mapping[str, Any]) -> str:
-    """A digest of encoded attributes, the same whatever their order: 128 bits as text."""
-    text = CANONICAL.encode(encoded)
-    if len(text) > ITEM_BYTES_MAX and (size := item_bytes(encoded)) > ITEM_BYTES_MAX:
-        raise HandlerError(
-            f"The row has {size} bytes; DynamoDB takes items of {ITEM_BYTES_MAX} at most. Store less of it."
-        )
-    return b64encode(blake2b(text.encode(), digest_size=16).digest())[:22].decode()
-
-
-def item_bytes(encoded: Mapping[str, Any]) -> int:
-    """The size of an item as DynamoDB counts it (Developer Guide, CapacityUnitCalculations), numbers rounded up."""
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in encoded.items())
-
-
-def _value_bytes(value: AttributeValue) -> int:
-    tag, content = next(iter(value.items()))
-    if tag == "S":
-        return len(content.encode())
-    if tag == "N":
-        return len(content) // 2 + 2
-    if tag == "B":
-        return len(_decode_binary(content))
-    if tag in ("SS", "NS", "BS"):
-        return 3 + sum(_value_bytes({tag[0]: member}) + 1 for member in content)
-    if tag == "L":
-        return 3 + sum(_value_bytes(member) + 1 for member in content)
-    if tag == "M":
-        return 3 + len(content) + item_bytes(content)
-    return 1

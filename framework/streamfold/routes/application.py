@@ -1,4 +1,4 @@
-"""What an application declares, checked as a whole: a value that processes, tests and threads may share."""
+"""The declarations of an application, checked as a whole. Processes, tests and threads may share the value."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
@@ -48,14 +48,15 @@ class Application:
         self._targets = self._dispatch(self._entries([key for route in self.routes for key in route.into]))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
-        """The keys that an item's key matches, each with those who hear of it and with the values of its fields."""
+        """The templates that an item's key matches, each with its listeners and the values of its fields."""
         dispatch = self.dispatch.get(item[0])
         return dispatch.find(*item[1:]) if dispatch else []
 
     def listeners(self, item: ItemKey, *, called: bool = True) -> list[tuple[Listener, Fields]]:
-        """Those who hear of an item, each once for every part that the item plays, with the fields of its key.
+        """The listeners of an item, each once for every role of the item, with the fields of its key.
 
-        ``called``: those whose handlers are called for it, or the others. Of a derived row only those hear that may.
+        ``called`` selects listeners whose handlers are called, or the others. A derived row has only listeners that may
+        read derived rows.
         """
         found: dict[tuple[str, str], tuple[Listener, Fields]] = {}
         for entry, fields in self.found(item):
@@ -71,7 +72,7 @@ class Application:
         return [(each.route, fields) for each, fields in self.listeners(item) if each.role == SOURCE]
 
     def known(self, table: str) -> Dispatch:
-        """All keys of a table, sources and targets, to tell which key a value misses by one field."""
+        """All keys of a table, sources and targets, to find keys that a value misses by one field."""
         return self._known[table]
 
     def derived(self, row: ItemKey) -> bool:

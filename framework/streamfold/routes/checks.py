@@ -1,4 +1,4 @@
-"""What the templates of an application can show to be wrong, said with both declarations before anything runs."""
+"""Errors that the templates of an application show before anything runs, reported with both declarations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -159,7 +159,7 @@ def _check_graph(routes: Sequence[Route]) -> None:
 
 
 def _seen_on_items(routes: Sequence[Route]) -> list[tuple[Route, Route]]:
-    """Where what a route amends or removes is read by another."""
+    """Pairs of routes: the first updates or removes items that the second reads."""
     return [
         (writer, reader)
         for writer in routes

@@ -1,14 +1,15 @@
-"""The way from a key to the routes that hear of its items."""
+"""Finds the routes for a key."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from streamfold.keys.key import Key, KeyPart, KeyValue, NearMiss
+from streamfold.keys.key import Key, NearMiss
+from streamfold.keys.key_part import KeyPart, KeyValue
 from streamfold.routes.route import Route
 
 
 class Listener(NamedTuple):
-    """A route that hears of an item, and the part that the item plays for it."""
+    """A route that changes of an item reach, and the role of the item for the route."""
 
     route: Route
     role: str
@@ -16,7 +17,7 @@ class Listener(NamedTuple):
 
 
 class DispatchEntry(NamedTuple):
-    """A key with the routes that hear of its items, in the order of their declaration."""
+    """A key with the routes that its changes reach, in the order of their declaration."""
 
     key: Key
     listeners: tuple[Listener, ...] = ()
@@ -46,7 +47,7 @@ class Dispatch:
         return [(entry, values) for entry, values in matches if values is not None]
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
-        """The entries that the first segments leave."""
+        """The entries whose first segments fit."""
         entries, delimiter = self.entries, self.delimiter
         first = second = None
         if isinstance(partition, str):
@@ -63,7 +64,7 @@ class Dispatch:
         return left
 
     def near_misses(self, partition: KeyValue, sort: KeyValue | None) -> list[NearMiss]:
-        """The templates that this key fits but for one field, unless a key inside the template takes it."""
+        """The templates that this key misses by one field, unless a narrower template matches it."""
         candidates = [entry.key for entry in self.candidates(partition, sort)]
         matched = [key for key in candidates if key.match_values(partition, sort) is not None]
         misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
@@ -80,7 +81,7 @@ class Dispatch:
 
 
 def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
-    """The keys of one table whose items routes hear of."""
+    """The keys of one table whose changes reach routes."""
     listeners: dict[Key, list[Listener]] = {}
     for called in (True, False):  # keys of sources come first
         for route in routes:

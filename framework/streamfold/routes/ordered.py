@@ -4,20 +4,22 @@ A new one is a class here and a line of ``FORMS``. A source contributes an *entr
 row, sorted by the text of its value. ``recompute`` reads the entries that count and writes the row's aggregate.
 So a removed extreme leaves no trace, and what follows it is read, not searched for.
 
-What each of them costs, beside the row itself: two write units for an entry that comes or goes, four for one that
-moves; one read for every touched row of a batch; and only where a change concerns what is shown, one query and one
-write, once for each row and batch. A table of these costs, counted, is in docs/aggregates.md.
+Costs beside the row itself: two write units for an entry that appears or disappears, four for one that moves; one read
+for each touched row of a batch. If a change concerns the entries that count, also one query and one write for each row
+and batch. docs/aggregates.md has the measured costs.
 """
 
-from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 from streamfold.errors import HandlerError, plain, shown
+from streamfold.records.encoded import UNESCAPED
+from streamfold.records.numbers import Number
 from streamfold.records.sortable import sortable
-from streamfold.records.values import UNESCAPED, Number, decode, encode
+from streamfold.records.values import decode, encode
 from streamfold.routes.aggregates import Aggregate, Amounts
+from streamfold.routes.orderings import SMALLEST_KEY, TIES, Ordering, Ties, form_name
 
 TOP_MAX = 100
 """Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and
@@ -40,103 +42,6 @@ ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
 
 Moment = Number | str | bytes | date
 """What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
-Ties = Literal["smallest key", "largest key"]
-"""Which of the sources with equal ``by`` counts first: that with the smallest or the largest key."""
-TIES: tuple[Ties, Ties] = get_args(Ties)
-SMALLEST_KEY, LARGEST_KEY = TIES
-
-
-class Form(NamedTuple):
-    """What a row makes of those of its entries that count first.
-
-    ``descending``: the largest ``by`` counts first. ``once``: each value counts once. ``by_value``: the value itself
-    orders, so that the order tells all there is. ``placed``: the row keeps the places of what it lists, because the
-    list alone does not tell its order. ``collects``: the row tells by its edge whether there are more.
-    ``largest_key``: of equal ``by`` the source with the largest key counts first.
-    """
-
-    descending: bool
-    once: bool
-    by_value: bool
-    made: Callable[[Sequence[Any]], Any]
-    placed: bool = False
-    collects: bool = False
-    largest_key: bool = False
-
-    @property
-    def in_store(self) -> bool:
-        """Whether the order, ties included, is the one in which a store reads entries."""
-        return self.descending == self.largest_key
-
-
-def _only(values: Sequence[Any]) -> Any:
-    return values[0]
-
-
-def _claimed(values: Sequence[Any]) -> Any:
-    return {**values[0], CONFLICT: list(values[1:])} if len(values) > 1 else values[0]
-
-
-def _chosen(name: str, made: Callable[[Sequence[Any]], Any], *, placed: bool = False) -> dict[str, Form]:
-    """The forms of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
-    return {
-        form_name(name, smallest=smallest, ties=ties): Form(
-            descending=not smallest,
-            once=False,
-            by_value=False,
-            made=made,
-            placed=placed,
-            largest_key=ties == LARGEST_KEY,
-        )
-        for smallest in (False, True)
-        for ties in TIES
-    }
-
-
-def form_name(name: str, *, smallest: bool, ties: Ties) -> str:
-    """The name of a form, as a row keeps it."""
-    return f"{name}{'-smallest' if smallest else ''}{'-largestkey' if ties == LARGEST_KEY else ''}"
-
-
-FORMS = {
-    "max": Form(descending=True, once=False, by_value=True, made=_only, largest_key=True),
-    "min": Form(descending=False, once=False, by_value=True, made=_only),
-    **_chosen("latest", _only),
-    **_chosen("top", list),
-    **_chosen("ranked", list, placed=True),
-    **_chosen("claim", _claimed),
-    "list": Form(descending=False, once=False, by_value=True, made=list, collects=True),
-    "set": Form(descending=False, once=True, by_value=True, made=set, collects=True),
-    "distinct": Form(descending=False, once=True, by_value=True, made=len),
-    "wins": Form(descending=True, once=False, by_value=False, made=_only),
-}
-PLAIN = "wins"
-"""The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""
-CLAIM = "claim"
-"""The form of the attributes of a unique row: those of the first of its claimants."""
-SPREAD = ("top", "ranked")
-"""How a form is called on a row that is spread over shards, where that differs: readers merge its lists."""
-CONFLICT = "conflict"
-"""The attribute of a unique row that lists what its other claimants would show, in their order."""
-
-
-class Ordering(NamedTuple):
-    """A form and how many entries of it count, 0 for all; as text in ledger and rows: ``max:1``, ``top:3``."""
-
-    form: str
-    most: int
-
-    @classmethod
-    def of(cls, text: str) -> "Ordering":
-        form, _, most = text.partition(":")
-        return cls(form, int(most))
-
-    def spread(self) -> "Ordering":
-        """The ordering of the same attribute on a row that is spread over shards."""
-        return self._replace(form=self.form.replace(*SPREAD))
-
-    def __str__(self) -> str:
-        return f"{self.form}:{self.most}"
 
 
 class Ordered(Aggregate):

@@ -1,4 +1,4 @@
-"""What becomes of a record that a handler cannot process, as it is declared: it comes again, or it is parked."""
+"""The policy for records that a handler cannot process: they are retried or parked."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,13 +14,11 @@ AGE_SECONDS_MAX = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a failing record of a handler is parked: never (``retry``), or (``park``) at once, after attempts, or by
-    age, whichever is reached first.
-    """
+    """When a failing record of a handler is parked. With ``park`` and no limit, that is at its first failure."""
 
-    on_error: OnError = "retry"
-    attempts_max: int | None = None
-    age_seconds_max: int | None = None
+    on_error: OnError = "retry"  # ``retry``: never parked
+    attempts_max: int | None = None  # parked after so many failures, or by age, whichever is first
+    age_seconds_max: int | None = None  # parked once it is older
 
     @property
     def parks(self) -> bool:

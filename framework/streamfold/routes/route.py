@@ -1,4 +1,4 @@
-"""Routes: which handler reads which items and writes which rows; and what a declaration asks of its kind."""
+"""Routes: which handler reads which items and writes which rows, and what a declaration asks of its kind."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,17 +35,17 @@ class Target:
 
 
 class Listening(NamedTuple):
-    """A key whose items a route hears of."""
+    """A key whose changes reach a route."""
 
     key: Key
     role: str = SOURCE
-    called: bool = True  # the handler is called for it; otherwise it is heard of while the handler is switched off, too
+    called: bool = True  # the handler is called; if False, changes reach the route also while it is switched off
 
 
 class Kind:
-    """What declarations, dispatch, manifest and pages ask of a kind of derivation; most kinds answer little of it.
+    """What declarations, dispatch, manifest and pages ask of a kind of derivation. The defaults suit most kinds.
 
-    What a batch asks of it stands in ``derivations.derivation.Derivation``.
+    ``derivations.derivation.Derivation`` adds what a batch asks of it.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Kind:
     elsewhere: ClassVar[bool] = False  # its targets may lie in another region
 
     def listens(self, route: "Route") -> tuple[Listening, ...]:
-        """The items that it hears of, with the part that they play."""
+        """The keys whose changes reach a route, with their roles."""
         return tuple(map(Listening, route.sources))
 
     def writes(self, route: "Route") -> tuple[Key, ...]:
-        """The keys that its targets are made of."""
+        """The keys of its targets."""
         return route.into
 
     def touches(self, route: "Route") -> tuple[Key, ...]:
-        """The items of the application itself that it amends or removes."""
+        """The application's own items that it updates or removes."""
         del route
         return ()
 
@@ -79,12 +79,12 @@ class Kind:
         raise NotImplementedError(f"Kind {self} does not say by what its writes are guarded: give it a method guard.")
 
     def needs(self, route: "Route") -> Needs:
-        """The images without which it cannot work."""
+        """The images that it needs."""
         del route
         return "new" if self.contributes else "keys"
 
     def spread(self, route: "Route") -> bool:
-        """Whether its rows are shards, of which a transaction had better write one only."""
+        """Whether its rows are shards: a transaction should write only one of them."""
         del route
         return False
 
@@ -94,7 +94,7 @@ class Kind:
         return True
 
     def target(self, route: "Route", key: Key, *, alone: bool) -> Target:
-        """What it writes under a key; ``alone`` where no other handler does."""
+        """The target for a key; ``alone`` if no other handler writes it."""
         owned = all(owns(key, source) for source in route.sources)
         return Target(key, owned, alone, contested=owned and alone and len(route.sources) > 1)
 
@@ -104,28 +104,28 @@ class Kind:
         return False
 
     def check(self, own: Sequence["Route"], routes: Sequence["Route"]) -> None:
-        """Raises ``DeclarationError`` for what is wrong with its ``own`` routes among all ``routes``."""
+        """Raises ``DeclarationError`` if its ``own`` routes are wrong, alone or among all ``routes``."""
 
     def check_targets(self, own: Sequence["Route"]) -> None:
-        """Raises ``DeclarationError`` for what is wrong with its routes once their targets are known."""
+        """Raises ``DeclarationError`` if its routes are wrong, after their targets are resolved."""
 
     def bound(self, route: "Route", application: str) -> "Route":
-        """The route as it is in an application of this name."""
+        """The route in an application of this name."""
         del application
         return route
 
     def tenant_remedy(self, route: "Route", tenant: str) -> str:
-        """What to do about a target that lacks the tenant's field."""
+        """The remedy for a target that lacks the tenant's field."""
         del route
         return f"Put {{{tenant}}} into the template."
 
     def identity(self, route: "Route") -> dict[str, Any]:
-        """What the manifest says of a route beside its keys; ``kind`` is part of it."""
+        """The manifest's entry for a route beside its keys; it has ``kind``."""
         del route
         return {"kind": self.name}
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """Raises ``ManifestError`` where a state does not fit what ``identity`` says beside the kind."""
+        """Raises ``ManifestError`` if a state does not fit the options in ``identity``."""
 
     def __str__(self) -> str:
         return self.name
@@ -149,16 +149,16 @@ class Route:
 
     @property
     def writes(self) -> tuple[Key, ...]:
-        """What it was declared to write: keys of rows, or of the items that bear its attributes."""
+        """The keys that it writes: of rows, or of the items that get its attributes."""
         return self.kind.writes(self)
 
     @property
     def guard(self) -> str:
-        """The guard that keeps its writes exact, in the words of the documents."""
+        """The name of the guard of its writes, as the documents use it."""
         return self.kind.guard(self)
 
     def asked(self, fields: Fields) -> dict[str, Any]:
-        """What the function is called with: of the fields that it asks for, those that this source's key has."""
+        """The function's keyword arguments: the fields that it asks for and that this source's key has."""
         return {name: fields[name] for name in self.wants if name in fields}
 
     def takes(self, change: Change) -> bool:

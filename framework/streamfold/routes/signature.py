@@ -1,4 +1,4 @@
-"""Is a function fit to be a handler? Asked where it is declared, answered with the corrected line."""
+"""Checks a handler's signature where it is declared. Messages give the corrected line."""
 
 import dis
 import inspect
@@ -112,7 +112,7 @@ def _annotation_name(annotation: Any) -> str | None:
 
 
 def _returns_value(function: Callable[..., Any]) -> bool:
-    """Whether a function has a ``return`` with a value. Of what has no code of its own, only a call would tell."""
+    """Whether a function has a ``return`` with a value. A callable without code counts as one that has."""
     if not hasattr(function, "__code__"):
         return not inspect.isgeneratorfunction(function)
     before: Any = None

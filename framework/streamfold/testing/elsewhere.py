@@ -19,7 +19,8 @@ from typing import IO, Any, NamedTuple, Self
 
 from streamfold.app import App
 from streamfold.records.change import Change
-from streamfold.records.values import CANONICAL, encode
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.values import encode
 from streamfold.testing.determinism import Call, NotDeterministic, calls_on, message
 
 PROCESSES = 2

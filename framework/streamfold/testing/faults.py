@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from streamfold.engines import Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.testing.choices import Choices

@@ -7,19 +7,8 @@ from typing import Any
 from streamfold.derivations.index.claims import Unique
 from streamfold.records.values import decode, encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
-from streamfold.routes.ordered import (
-    LARGEST_KEY,
-    SMALLEST_KEY,
-    Collect,
-    Distinct,
-    First,
-    Latest,
-    Max,
-    Min,
-    Ordered,
-    Ties,
-    Top,
-)
+from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top
+from streamfold.routes.orderings import LARGEST_KEY, SMALLEST_KEY, Ties
 
 Yielded = tuple[str, Any, dict[str, Any]]
 """One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""

@@ -12,7 +12,7 @@ from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.records.change import TIME_TO_LIVE
 from streamfold.records.envelope import KINESIS, STREAM, Origins
-from streamfold.records.values import Image, without_derived
+from streamfold.records.images import Image, without_derived
 from streamfold.settings import Settings
 from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError

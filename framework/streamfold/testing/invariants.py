@@ -17,7 +17,8 @@ from typing import Any
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.records.values import decode_number, digest
+from streamfold.records.encoded import digest
+from streamfold.records.numbers import decode_number
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.writes.guarded import RowKey, StateKey
 

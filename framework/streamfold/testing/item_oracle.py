@@ -15,7 +15,9 @@ from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import History, fields_of
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import EXACT, Image, derived_by, encode, hidden, without_derived
+from streamfold.records.images import Image, derived_by, hidden, without_derived
+from streamfold.records.numbers import EXACT
+from streamfold.records.values import encode
 from streamfold.testing.folds import folded_row
 from streamfold.testing.oracle import ExpectedRows, called, folded_rows
 from streamfold.testing.store import ProofStore, Told

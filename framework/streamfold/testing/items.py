@@ -6,7 +6,8 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.table import Table
-from streamfold.records.values import ITEM_BYTES_MAX, RawImage, decode, encode, item_bytes
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.values import RawImage, decode, encode
 from streamfold.testing.actions import KeyOfItem
 from streamfold.testing.errors import TwinError, WriteRefused
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamfold.records.change import Change
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 
 
 def with_sets_reversed(subject: Any) -> Any:

@@ -13,9 +13,10 @@ from typing import IO, NamedTuple
 from streamfold.engines import StoredItem
 from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.keys.table import Table
-from streamfold.records.change import BY_OURSELVES, Change, ItemKey
+from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
 from streamfold.records.values import encode, same
+from streamfold.records.version import BY_OURSELVES
 from streamfold.writes.guarded import DeleteSource, RowKey, UpdateSource
 
 FOLLOWING_DIGITS = 8

@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 from streamfold.keys.table import MAIN, Table, ViewType
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.records.values import WIDE, AttributeValue, decode_number
+from streamfold.records.numbers import WIDE, decode_number
+from streamfold.records.values import AttributeValue
 from streamfold.testing.actions import CheckItem, DeleteItem, ItemImage, KeyOfItem, PutItem, TableAction, UpdateItem
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused

@@ -11,7 +11,7 @@ from streamfold.derivations.derivation import derivation
 from streamfold.engines import StoredItem
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change
-from streamfold.records.values import derived_names
+from streamfold.records.images import derived_names
 from streamfold.testing.choices import Choices
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.store import ProofStore

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.keys.key import KeyValue
-from streamfold.records.values import EXACT, Number
+from streamfold.keys.key_part import KeyValue
+from streamfold.records.numbers import EXACT, Number
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamfold.limits import BYTES_MAX
-from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.values import encode
 from streamfold.writes.guarded import AddRow, DeleteSource, GuardedPut, GuardedWrite, LedgerWrite, PutRow, PutState
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2

@@ -10,7 +10,8 @@ from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.keys.table import DERIVED, STATE
-from streamfold.records.values import decode, derived_names, encode
+from streamfold.records.images import derived_names
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, check
@@ -264,10 +265,10 @@ def test_an_item_that_a_writer_changes_meanwhile_is_read_again(disturbed):
     assert the_order(disturbed)["total"] == 5
 
 
-def test_a_truth_that_moves_meanwhile_is_copied_too(disturbed):
+def test_stored_attributes_that_change_meanwhile_are_copied_too(disturbed):
     def move():
-        truth = next(key for key in disturbed.engine.rows if key[0] == STATE.name and key[2].startswith("order_total"))
-        disturbed.engine.transact([AddRow(truth, {"@total": 7, "@lines": 1}, 1)], 0)
+        stored = next(key for key in disturbed.engine.rows if key[0] == STATE.name and key[2].startswith("order_total"))
+        disturbed.engine.transact([AddRow(stored, {"@total": 7, "@lines": 1}, 1)], 0)
 
     disturbed.engine.meanwhile = move
     line(disturbed, "a", 5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.derivations.audit.as_of import Past, item_as_of, moment
+from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of, moment
 from tests.helpers.history_rows import BORN, KEY, LARGE, lives, rows_of, states
 
 FIRST = "2026-03-01T09:00:00.000000Z"
@@ -16,7 +16,7 @@ def as_of(rows, seconds):
     return item_as_of(rows, datetime.fromtimestamp(BORN + seconds, UTC), KEY)
 
 
-def told(*images, seconds=99, **options):
+def item_after(*images, seconds=99, **options):
     """What the history of an item that was changed every second tells of it."""
     passed = [(BORN + number, image) for number, image in enumerate(images)]
     return as_of(rows_of(passed, **options), seconds)
@@ -32,43 +32,43 @@ def told(*images, seconds=99, **options):
 def test_an_item_is_told_as_it_was_at_every_time(life, seconds, first, unchanged, fields):
     passed = states(life)
     rows = rows_of(passed, redact=["d"], unchanged=unchanged, fields=fields)[first:]
-    past = as_of(rows, seconds)
+    known = as_of(rows, seconds)
 
     if not any(at <= BORN + seconds for at, _ in passed[first:]):
-        assert (past.exists, past.item, past.whole) == (None, None, False)
-        assert past.unknown_before == (rows[0]["at"] if rows else None)
+        assert (known.exists, known.item, known.whole) == (None, None, False)
+        assert known.unknown_before == (rows[0]["at"] if rows else None)
         return
     image = next(image for at, image in reversed(passed) if at <= BORN + seconds)
-    assert past.exists == (image is not None)
+    assert known.exists == (image is not None)
     visible = {name: value for name, value in (image or {}).items() if fields is None or name in fields}
     plain = {name: value for name, value in visible.items() if name != "d" and value != LARGE}
     redacted = {"d"} & visible.keys()
     large = {name for name, value in visible.items() if name != "d" and value == LARGE}
-    if past.whole:
-        assert past.item == (None if image is None else {**KEY, **plain})
-        assert (set(past.redacted), set(past.large)) == (redacted, large)
+    if known.whole:
+        assert known.item == (None if image is None else {**KEY, **plain})
+        assert (set(known.redacted), set(known.large)) == (redacted, large)
     else:
         assert (first, unchanged) != (0, False)  # the history is cut off, or rows are not whole
-        assert (past.item or {}).items() <= {**KEY, **plain}.items()
-        assert set(past.redacted) <= redacted
-        assert set(past.large) <= large
-    assert past.whole or not unchanged
+        assert (known.item or {}).items() <= {**KEY, **plain}.items()
+        assert set(known.redacted) <= redacted
+        assert set(known.large) <= large
+    assert known.whole or not unchanged
 
 
 def test_what_a_change_left_alone_is_told_by_its_row_alone():
     rows = rows_of([(BORN, {"a": 1, "b": 1, "text": LARGE}), (BORN + 1, {"a": 2, "b": 1, "text": LARGE})])
-    past = as_of(rows[1:], 1)
-    assert (past.item, list(past.large), past.whole) == ({**KEY, "a": 2, "b": 1}, ["text"], True)
-    assert past.unknown_before == rows[1]["at"]
+    known = as_of(rows[1:], 1)
+    assert (known.item, list(known.large), known.whole) == ({**KEY, "a": 2, "b": 1}, ["text"], True)
+    assert known.unknown_before == rows[1]["at"]
     assert as_of(rows, 1).unknown_before == rows[0]["at"]
 
 
 def test_before_the_first_row_nothing_is_known():
-    assert told({"a": 1}, seconds=-1) == Past(unknown_before=FIRST)
+    assert item_after({"a": 1}, seconds=-1) == ItemAsOf(unknown_before=FIRST)
 
 
 def test_without_rows_nothing_is_known_at_any_time():
-    assert as_of([], 0) == Past()
+    assert as_of([], 0) == ItemAsOf()
 
 
 def test_all_changes_of_a_second_have_happened_when_it_has_begun():
@@ -84,21 +84,21 @@ def test_the_order_of_changes_is_that_of_versions_where_times_go_back():
 
 
 def test_an_item_that_was_removed_is_known_to_be_gone():
-    past = told({"a": 1}, None)
-    assert (past.exists, past.item, past.whole) == (False, None, True)
+    known = item_after({"a": 1}, None)
+    assert (known.exists, known.item, known.whole) == (False, None, True)
 
 
 def test_values_that_were_not_written_are_named():
-    past = told({"a": 1, "email": "x", "text": LARGE}, redact=["email"])
-    assert past.item == {**KEY, "a": 1}
-    assert past.redacted == ("email",)
-    assert past.large["text"]["bytes"] == len(LARGE)
+    known = item_after({"a": 1, "email": "x", "text": LARGE}, redact=["email"])
+    assert known.item == {**KEY, "a": 1}
+    assert known.redacted == ("email",)
+    assert known.large["text"]["bytes"] == len(LARGE)
 
 
 def test_attributes_that_no_row_names_are_unknown_where_rows_are_not_whole():
     rows = rows_of([(BORN, {"a": 1, "b": 1}), (BORN + 1, {"a": 2, "b": 1})], unchanged=False)
-    past = as_of(rows[1:], 1)
-    assert (past.item, past.whole, past.unknown_before) == ({**KEY, "a": 2}, False, rows[1]["at"])
+    known = as_of(rows[1:], 1)
+    assert (known.item, known.whole, known.unknown_before) == ({**KEY, "a": 2}, False, rows[1]["at"])
     assert as_of(rows, 1).item == {**KEY, "a": 2, "b": 1}
     assert as_of(rows, 1).whole
 
@@ -106,8 +106,8 @@ def test_attributes_that_no_row_names_are_unknown_where_rows_are_not_whole():
 def test_what_was_not_recorded_for_a_while_is_unknown_after_it():
     passed = [(BORN + number, {"a": number, "b": number}) for number in range(3)]
     every, only_a = (rows_of(passed, fields=fields, unchanged=False) for fields in (None, ["a"]))
-    past = as_of([every[0], only_a[1]], 9)
-    assert (past.item, past.whole, past.fields) == ({**KEY, "a": 1}, False, ("a",))
+    known = as_of([every[0], only_a[1]], 9)
+    assert (known.item, known.whole, known.fields) == ({**KEY, "a": 1}, False, ("a",))
     again = as_of([every[0], only_a[1], every[2]], 9)
     assert (again.item, again.whole, again.fields) == ({**KEY, "a": 2, "b": 2}, False, None)
 
@@ -115,15 +115,15 @@ def test_what_was_not_recorded_for_a_while_is_unknown_after_it():
 @pytest.mark.slow
 def test_a_row_that_its_changes_did_not_fit_leaves_the_item_unknown():
     many = {f"a{number:04d}": "x" * 50 for number in range(6900)}
-    past = told({"b": 1}, {**many, "b": 1})
-    assert (past.exists, past.item, past.whole) == (True, KEY, False)
-    assert told({"b": 1}, {**many, "b": 1}, None).whole
+    known = item_after({"b": 1}, {**many, "b": 1})
+    assert (known.exists, known.item, known.whole) == (True, KEY, False)
+    assert item_after({"b": 1}, {**many, "b": 1}, None).whole
 
 
 def test_the_change_that_made_it_so_is_named():
-    past = told({"a": 1}, {"a": 2}, seconds=0)
-    assert past.at == FIRST
-    assert past.version.endswith("/" + "1".zfill(40))
+    known = item_after({"a": 1}, {"a": 2}, seconds=0)
+    assert known.at == FIRST
+    assert known.version.endswith("/" + "1".zfill(40))
 
 
 def test_a_time_in_any_zone_is_taken():

@@ -15,7 +15,8 @@ from streamfold.derivations.audit.options import Recorded
 from streamfold.derivations.on.kind import ON, filter_of
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
-from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, Write, check

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import AUDIT, Key, Table
-from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, refused_target, told
+from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, plain_row, refused_target
 from streamfold.errors import DeclarationError
 
 GIVEN = {"redact": (), "fields": None, "actor": None, "unchanged": True, "keep_days": None}
@@ -84,11 +84,11 @@ def test_a_target_that_cannot_hold_the_rows_is_refused_with_the_remedy(keep_days
 def test_a_stored_row_has_item_and_version_wherever_its_key_holds_them():
     target = Key("AUDIT#{item:rest}", "{version:rest}", table=Table("shop", partition="item", sort="version"))
     row = {"item": "AUDIT#ORDER#1|METADATA", "version": "00/label/7", "event": "INSERT"}
-    assert told(target, row) == {"item": "ORDER#1|METADATA", "version": "00/label/7", "event": "INSERT"}
+    assert plain_row(target, row) == {"item": "ORDER#1|METADATA", "version": "00/label/7", "event": "INSERT"}
 
 
 def test_an_item_that_is_no_history_row_is_none():
-    assert told(AUDIT, {"PK": "ORDER#1", "SK": "METADATA"}) is None
+    assert plain_row(AUDIT, {"PK": "ORDER#1", "SK": "METADATA"}) is None
 
 
 def test_the_default_target_lies_in_the_table_of_the_items():

@@ -11,7 +11,8 @@ from streamfold import App, Key, Router, Table
 from streamfold.derivations.audit.rows import audit_row
 from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, ImageError
-from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.values import decode, encode
 from streamfold.routes.checks import checked_routes
 from streamfold.testing import check
 from tests.helpers.records import VERSION_PREFIX, change, item

@@ -12,8 +12,8 @@ from streamfold.batch.report import merge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
-from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
+from streamfold.records.version import BY_OURSELVES
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Died

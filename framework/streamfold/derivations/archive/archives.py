@@ -1,8 +1,8 @@
 """Archives: removed and expired items as compressed JSON Lines by date, and the reader that drops duplicates.
 
-A content holds the items that one batch removed on one day; its name is a digest of their versions. The same batch
-delivered again writes the same name again, another batch of the same records another one: at least once, and what is
-there twice is equal, so a reader that remembers a day's versions gives each once.
+A file holds the items that one batch removed on one day. Its name is a digest of their versions, so the same batch
+writes the same file when it is delivered again. Another batch of the same records writes another file with equal lines:
+the reader remembers a day's versions, and gives each item once.
 """
 
 import gzip
@@ -20,8 +20,10 @@ from streamfold.derivations.archive.kind import NOT_ARCHIVED, Archived
 from streamfold.derivations.archive.places import ArchivePlace, open_place
 from streamfold.derivations.derivation import Finishing
 from streamfold.errors import EngineError, RecordError, SettingsError
-from streamfold.records.change import Change, item_name
-from streamfold.records.values import CANONICAL, decode
+from streamfold.records.change import Change
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.item_names import item_name
+from streamfold.records.values import decode
 from streamfold.routes.route import Route
 
 SUFFIX = ".jsonl.gz"
@@ -33,23 +35,20 @@ MARK_BYTES = 16
 
 
 class ArchivedItem(NamedTuple):
-    """An item as it was when it was removed, in plain values; ``at`` is the time of the removal, UTC.
+    """An item as it was when it was removed."""
 
-    ``version`` tells its removals apart: that of the change, and for Kinesis with a digest behind it.
-    """
-
-    table: str
-    item: dict[str, Any]
-    version: str
-    at: datetime
-    expired: bool
+    table: str  # the logical name
+    item: dict[str, Any]  # in plain values
+    version: str  # distinguishes its removals: the version of the change; through Kinesis, with a digest after it
+    at: datetime  # the time of the removal, UTC
+    expired: bool  # removed by time to live
 
 
 class Archives:
-    """Writes the removed items of a batch, day by day; a content that is not taken fails its records alone.
+    """Writes the removed items of a batch, day by day. A file that cannot be written fails its own records only.
 
-    Items are left out, and counted, where the run does not write to a declared bucket (``Run.outside``) and no setting
-    names another place.
+    If the run does not write to declared buckets (``Run.outside``) and no setting names another place, items are not
+    written but counted.
     """
 
     def __init__(self, finishing: Finishing) -> None:
@@ -77,7 +76,7 @@ class Archives:
         return self.outcome
 
     def _place(self, route: Route) -> ArchivePlace | None:
-        """Where a route's items go, opened once; None where they go nowhere."""
+        """The place of a route's items, opened once; None if they are not written."""
         text, declared = self.run.settings.archive, str(route.options)
         if text is None and (self.run.outside or declared.startswith(FOLDER)):
             text = declared

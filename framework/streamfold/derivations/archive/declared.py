@@ -1,6 +1,6 @@
 """The places where archives can lie, as they are declared and set."""
 
-from streamfold.errors import SettingsError
+from streamfold.errors import DeclarationError, SettingsError
 from streamfold.routes.route import Route
 from streamfold.settings import Settings
 
@@ -17,6 +17,13 @@ def is_place(text: object) -> bool:
     if text.startswith(BUCKET):
         return bool(text.removeprefix(BUCKET).partition("/")[0])
     return text.startswith(FOLDER) and text != FOLDER
+
+
+def checked_place(to: str, at: str) -> str:
+    """The place of an archive. Raises ``DeclarationError`` for a text that names none."""
+    if not is_place(to):
+        raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
+    return to
 
 
 def check_place(route: Route, settings: Settings) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 from streamfold.derivations.archive.archives import ArchivedItem, read_archive
 from streamfold.derivations.expected import Expected, History, Values
-from streamfold.records.values import CANONICAL, decode, encode
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 

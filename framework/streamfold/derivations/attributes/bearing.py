@@ -12,7 +12,8 @@ from streamfold.derivations.attributes.stored import MARK
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import AttributeValue, derived_by, derived_names, encode, same
+from streamfold.records.images import derived_by, derived_names
+from streamfold.records.values import AttributeValue, encode, same
 from streamfold.writes.guarded import UpdateSource
 
 Bearing = Mapping[str, Any]
@@ -52,11 +53,11 @@ def put_back(change: Change) -> list[PutBack]:
     ]
 
 
-def shown_by(truth: Bearing | None) -> dict[str, Any]:
-    """The attributes that a truth holds, as its item is to show them."""
-    if not truth or truth.get(CONTRIBUTORS) == 0:
+def shown_by(stored: Bearing | None) -> dict[str, Any]:
+    """The attributes that a stored row holds, as its item is to show them."""
+    if not stored or stored.get(CONTRIBUTORS) == 0:
         return {}
-    return {name.removeprefix(MARK): value for name, value in truth.items() if name.startswith(MARK)}
+    return {name.removeprefix(MARK): value for name, value in stored.items() if name.startswith(MARK)}
 
 
 class Due(NamedTuple):

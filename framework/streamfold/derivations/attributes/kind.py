@@ -11,8 +11,8 @@ from dataclasses import replace
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.unfinished import NamedRows
-from streamfold.derivations.attributes.stored import MARK, Truth, truth_of
-from streamfold.derivations.attributes.write_back import Upkeep, write_back_item
+from streamfold.derivations.attributes.stored import MARK, StoredAttributes, stored_of
+from streamfold.derivations.attributes.write_back import write_back_item
 from streamfold.derivations.derivation import Contributing, Finishing
 from streamfold.derivations.expected import Expected, History, shares_of
 from streamfold.derivations.view.expiry import outlived
@@ -25,7 +25,7 @@ from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.values import Image, without_derived
+from streamfold.records.images import Image, without_derived
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Listening, Route
 from streamfold.writes.guarded import RowKey
@@ -52,7 +52,8 @@ class Attributes(Contributing):
         return self.writes(route)
 
     def bound(self, route: Route, application: str) -> Route:
-        return replace(route, options=route.options._replace(truth=Truth(application, route.name, route.writes[0])))
+        stored = StoredAttributes(application, route.name, route.writes[0])
+        return replace(route, options=route.options._replace(stored_attributes=stored))
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
         for route in own:
@@ -71,14 +72,14 @@ class Attributes(Contributing):
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
         image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
-        truth = truth_of(route)
-        assert truth is not None, "an application says where the attributes of its routes are kept"
+        stored = stored_of(route)
+        assert stored is not None, "an application says where the attributes of its routes are kept"
 
         def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
             target = target_of(route, effect)
             key, values = split(target, effect, fields)
             marked = {MARK + name: value for name, value in values.items()}
-            return truth.row(key[1:]), row_part(making, target, marked, effect.wins)
+            return stored.row(key[1:]), row_part(making, target, marked, effect.wins)
 
         return fold(Making(route, forms, mark=MARK), image, fields, row)
 
@@ -88,18 +89,18 @@ class Attributes(Contributing):
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Copies derived attributes onto the items that bear them."""
         del deferred
-        upkeep = Upkeep(finishing.application)
-        upkeep.moved(finishing.unfinished.state_rows)
-        upkeep.changed(finishing.heard)
-        return Outcome(failed=upkeep.run(finishing.engine, finishing.run))
+        items = WriteBack(finishing.application)
+        items.moved(finishing.unfinished.state_rows)
+        items.changed(finishing.heard)
+        return Outcome(failed=items.run(finishing.engine, finishing.run))
 
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
     ) -> Sequence[Unprocessable]:
         del item
-        truth = truth_of(route)
+        stored = stored_of(route)
         rows = {*named.state_rows, *filter(is_in_state, after)}
-        for bearer in {truth.item(row) for row in rows} if truth else ():
+        for bearer in {stored.item(row) for row in rows} if stored else ():
             write_back_item(bearer, finishing)
         return ()
 

@@ -3,9 +3,11 @@
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.keys.key import Key, KeyValue, KeyValues
+from streamfold.keys.key import Key, KeyValues
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE
-from streamfold.records.change import ItemKey, key_text
+from streamfold.records.change import ItemKey
+from streamfold.records.item_names import key_text
 from streamfold.routes.route import Route
 
 if TYPE_CHECKING:
@@ -13,10 +15,10 @@ if TYPE_CHECKING:
 
 
 MARK = "@"
-"""Begins a derived attribute's name in its truth: the state table's own attributes have other names."""
+"""Begins a derived attribute's name in its stored row: the state table's own attributes have other names."""
 
 
-class Truth(NamedTuple):
+class StoredAttributes(NamedTuple):
     """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``."""
 
     application: str
@@ -54,12 +56,12 @@ class AttributesOptions(NamedTuple):
     """What a handler of attributes declares beside its sources, and what its application makes of it."""
 
     of: Key | None = None  # the items that bear the attributes, where that is not the source
-    truth: Truth | None = None
+    stored_attributes: StoredAttributes | None = None
 
 
-def truth_of(route: Route) -> Truth | None:
+def stored_of(route: Route) -> StoredAttributes | None:
     """Where the attributes of a route are kept; None for a route of another kind."""
-    return route.options.truth if isinstance(route.options, AttributesOptions) else None
+    return route.options.stored_attributes if isinstance(route.options, AttributesOptions) else None
 
 
 def _value(text: str, kind: str) -> KeyValue:

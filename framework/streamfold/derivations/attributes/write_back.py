@@ -1,8 +1,9 @@
-"""Copies derived attributes onto the items that bear them, after the commit that moved their truth.
+"""Copies derived attributes onto the items that bear them, after the commit that changed their stored attributes.
 
-The item is read first, then the truth; what differs is written on the condition that the item still has what was read
-of it, and then both are read again. A copy that a slower process writes over a newer one is a change of the item, whose
-own record brings it here again, as does an item that appears later, or is put without the attributes or with old ones.
+The item is read first, then its stored attributes. Attributes that differ are written on the condition that the item
+still has the values that were read, and then both are read again. If a slower process overwrites a newer copy, the
+record of that change brings the item here again. So does the record of an item that appears later, or that is put
+without the attributes or with old ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.sending import may_pass, read_rows
 from streamfold.commit.unfinished import Cause
 from streamfold.derivations.attributes.bearing import Own, PutBack, due, put_back, shown_by
-from streamfold.derivations.attributes.stored import Truth, truth_of
+from streamfold.derivations.attributes.stored import StoredAttributes, stored_of
 from streamfold.derivations.derivation import Finishing, Work
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, shown, told
@@ -26,22 +27,20 @@ from streamfold.writes.guarded import RowKey, UpdateSource
 
 @dataclass(slots=True)
 class Bearer:
-    """An item that bears attributes: the truths of all handlers that derive them, and what its changes put back.
+    """An item that bears derived attributes."""
 
-    ``retire``: something else than a copy leads to it. A copy tells nothing of retired handlers: a process with older
-    code may have made it, would make it again, and the two would never come to an end.
-    """
-
-    truths: tuple[Truth, ...]
-    unmarked: list[PutBack] = field(default_factory=list)
+    stored: tuple[StoredAttributes, ...]  # of all handlers that derive attributes onto the item
+    unmarked: list[PutBack] = field(default_factory=list)  # attributes that the batch's changes put back
+    # Whether attributes of retired handlers are removed. Not after a mere copy: a process with older code may have made
+    # it and would make it again, and the two processes would never come to an end.
     retire: bool = False
 
 
 Bearers = Mapping[ItemKey, Bearer]
 
 
-class Upkeep:
-    """The items of a batch that bear derived attributes: those whose truth moved, and those that changed themselves."""
+class WriteBack:
+    """The items of a batch to write back: their stored attributes may have changed, or the items themselves."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -49,15 +48,15 @@ class Upkeep:
         self.causes: dict[ItemKey, list[Cause]] = {}
 
     def moved(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
-        """Takes the items whose rows in the state a commit moved, or may have moved in an attempt that died."""
+        """Adds items whose stored attributes a commit changed, or may have changed in an attempt that died."""
         for row, causes in rows.items():
             for change, route in causes:
-                truth = truth_of(route)
-                if truth is not None and truth.holds(row):
-                    self._note(truth.item(row), change, route).retire = True
+                stored = stored_of(route)
+                if stored is not None and stored.holds(row):
+                    self._note(stored.item(row), change, route).retire = True
 
     def changed(self, heard: Sequence[Work]) -> None:
-        """Takes items that were put or amended: their attributes may be missing, or be old ones."""
+        """Adds items that were put or updated: their attributes may be missing or old."""
         for work in heard:
             changes = work.changes
             if changes[-1].event == "REMOVE":
@@ -68,7 +67,7 @@ class Upkeep:
 
     def run(self, engine: Engine, run: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = keep_up(engine, self.application, self.bearers, run)
+        errors = write_back(engine, self.application, self.bearers, run)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -77,20 +76,20 @@ class Upkeep:
     def _note(self, item: ItemKey, change: Change, route: Route) -> Bearer:
         self.causes.setdefault(item, []).append((change, route))
         if item not in self.bearers:
-            self.bearers[item] = Bearer(truths_of(self.application, item))
+            self.bearers[item] = Bearer(stored_on(self.application, item))
         return self.bearers[item]
 
 
-def truths_of(application: Application, item: ItemKey) -> tuple[Truth, ...]:
+def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes, ...]:
     """Where handlers keep the attributes that they derive onto an item."""
-    found = (truth_of(each.route) for each, _ in application.listeners(item, called=False))
-    return tuple(truth for truth in found if truth is not None)
+    found = (stored_of(each.route) for each, _ in application.listeners(item, called=False))
+    return tuple(stored for stored in found if stored is not None)
 
 
 def write_back_item(item: ItemKey, finishing: Finishing) -> None:
-    """Brings one item up to date. Raises what made that fail."""
-    bearers = {item: Bearer(truths_of(finishing.application, item), retire=True)}
-    for error in keep_up(finishing.engine, finishing.application, bearers, finishing.run).values():
+    """Brings one item up to date. Raises the error that prevented it."""
+    bearers = {item: Bearer(stored_on(finishing.application, item), retire=True)}
+    for error in write_back(finishing.engine, finishing.application, bearers, finishing.run).values():
         raise error
 
 
@@ -102,8 +101,10 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def keep_up(engine: Engine, application: Application, bearers: Bearers, deadline: Deadline) -> dict[ItemKey, Exception]:
-    """Brings items up to date with their truths; returns those for which that failed."""
+def write_back(
+    engine: Engine, application: Application, bearers: Bearers, deadline: Deadline
+) -> dict[ItemKey, Exception]:
+    """Brings items up to date with their stored attributes; returns those for which that failed."""
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
@@ -122,15 +123,15 @@ def keep_up(engine: Engine, application: Application, bearers: Bearers, deadline
 
 
 def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
-    """The items that were written and are to be looked at again, and whether a write was refused."""
+    """Writes once; returns the items to look at again, and whether a write was refused."""
     items = read_rows(engine, bearers, failed)
     bearers = {item: bearer for item, bearer in bearers.items() if item not in failed}
-    rows = engine.read_rows(truth.row(item[1:]) for item, bearer in bearers.items() for truth in bearer.truths)
+    rows = engine.read_rows(stored.row(item[1:]) for item, bearer in bearers.items() for stored in bearer.stored)
     again: dict[ItemKey, Bearer] = {}
     any_refused = False
     for number, (item, bearer) in enumerate(bearers.items()):
         try:
-            shown = {truth.whose: shown_by(rows.get(truth.row(item[1:]))) for truth in bearer.truths}
+            shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
             found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
             if found.update is not None:
                 any_refused |= _refused(engine, found.update)

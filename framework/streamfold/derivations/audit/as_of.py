@@ -1,4 +1,4 @@
-"""An item as it was, told from the rows of its history; what they do not tell is said, never guessed."""
+"""An item as it was at a time, read from its history rows. What they do not say is reported as unknown."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,44 +12,38 @@ HistoryRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """An item at some time, as far as its history tells.
+class ItemAsOf:
+    """An item as it was at a time, as far as its history says."""
 
-    ``exists`` says whether it was there, None where that is not known. ``item`` holds its key and the attributes whose
-    values are known; None where it was not there. ``redacted`` names the attributes whose values were never written,
-    ``large`` gives digest and size (``sha256``, ``bytes``) of values that were too large. ``whole``: it had no other
-    attributes than these, or none other among ``fields``, where only those are recorded. ``version`` and ``at`` are
-    those of the change that made it so. ``unknown_before`` is the time of the first row there is: where ``exists`` is
-    None, or the item is not whole, what no row tells is older.
-    """
-
-    exists: bool | None = None
-    item: dict[str, Any] | None = None
-    redacted: tuple[str, ...] = ()
-    large: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    whole: bool = False
-    fields: tuple[str, ...] | None = None
-    version: str | None = None
-    at: str | None = None
-    unknown_before: str | None = None
+    exists: bool | None = None  # None if that is unknown
+    item: dict[str, Any] | None = None  # its key and its known values; None if it was not there
+    redacted: tuple[str, ...] = ()  # attributes whose values were never recorded
+    large: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # sha256 and bytes of values too large for a row
+    whole: bool = False  # it had no other attributes, or no others among ``fields``
+    fields: tuple[str, ...] | None = None  # the only attributes that are recorded; None for all
+    version: str | None = None  # of the last change up to the time
+    at: str | None = None  # the time of that change
+    unknown_before: str | None = None  # the time of the first row: changes before it are unknown
 
 
-def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any]) -> Past:
+def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any]) -> ItemAsOf:
     """The item with this key as it was at a time, after all changes of that second, from the rows of its history.
 
     Raises ``ValueError`` for a time without a time zone.
     """
     ordered = sorted(rows, key=_version)
     if not ordered:
-        return Past()
+        return ItemAsOf()
     until = _text(time)
     passed = max((number for number, row in enumerate(ordered, 1) if row["at"] <= until), default=0)
     if not passed:
-        return Past(unknown_before=ordered[0]["at"])
+        return ItemAsOf(unknown_before=ordered[0]["at"])
     known = _Known()
     for row in ordered[:passed]:
         known.add(row)
-    return known.past(key, ordered[passed - 1], ordered[0]["at"])
+    return known.as_of(key, ordered[passed - 1], ordered[0]["at"])
 
 
 def moment(text: str) -> datetime:
@@ -72,21 +66,21 @@ def _version(row: HistoryRow) -> str:
 
 
 class _Known:
-    """What the rows so far tell of an item; entries by attribute: (``value``, ``redacted`` or ``large``, content)."""
+    """What the rows so far say of an item."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, tuple[str, Any]] = {}
+        self.entries: dict[str, tuple[str, Any]] = {}  # by attribute: (``value``, ``redacted`` or ``large``, content)
         self.exists = False
         self.whole = False
         self.fields: list[str] | None = None
 
     def add(self, row: HistoryRow) -> None:
-        """Takes the next row."""
+        """Adds the next row."""
         fields, left_out = row.get("fields"), row.get("left_out", ())
         self.exists = row["event"] != "REMOVE"
         if row["event"] != "MODIFY" or "unchanged" in row:
             self.entries, self.whole = {}, True
-        elif fields != self.fields:  # what is recorded from now on was not before, or the other way round
+        elif fields != self.fields:  # values recorded under other ``fields`` may have changed since
             self.entries, self.whole = {}, False
         if "changes" in left_out and self.exists:
             self.entries, self.whole = {}, False
@@ -105,12 +99,12 @@ class _Known:
             elif side in entry.get("large", {}):
                 self.entries[name] = ("large", entry["large"][side])
 
-    def past(self, key: Mapping[str, Any], row: HistoryRow, first_at: str) -> Past:
-        """The item as it is after the last row that was taken."""
+    def as_of(self, key: Mapping[str, Any], row: HistoryRow, first_at: str) -> ItemAsOf:
+        """The item after the last row that was added."""
         found: dict[str, dict[str, Any]] = {"value": {}, "redacted": {}, "large": {}}
         for name, (kind, content) in sorted(self.entries.items()):
             found[kind][name] = content
-        return Past(
+        return ItemAsOf(
             self.exists,
             {**key, **found["value"]} if self.exists else None,
             tuple(found["redacted"]),

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from itertools import combinations
 
-from streamfold.derivations.audit.options import recorded_of, refused_target
+from streamfold.derivations.audit.options import default_target, recorded_of, refused_target
 from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
+from streamfold.routes.declaration import Into, target_keys
 from streamfold.routes.route import Route, Target
 
 AUDIT_FIELDS = ("item", "version")
@@ -18,6 +19,29 @@ def audit_template(route: Route, tenant: str) -> str:
     source, field = route.sources[0], f"{{{tenant}}}"
     parts = [field, "AUDIT"] if source.partition.text.startswith(str(source.types[tenant])) else ["AUDIT", field]
     return source.table.delimiter.join([*parts, "{item:rest}"])
+
+
+def audit_targets(into: Into | None, sources: tuple[Key, ...], at: str) -> tuple[Key, ...]:
+    """The key of the history rows; without ``into``, the default key in each source's table.
+
+    Raises ``DeclarationError`` for several keys, and for a table that the default key does not fit.
+    """
+    if into is None:
+        return tuple(dict.fromkeys(_default_target(source, at) for source in sources))
+    targets = target_keys(into, at)
+    if len(targets) > 1:
+        raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
+    return targets
+
+
+def _default_target(source: Key, at: str) -> Key:
+    if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
+        raise DeclarationError(
+            f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} "
+            "does not have a text partition and sort key. Give one: "
+            'into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
+        )
+    return default_target(source.table)
 
 
 def check_audit(route: Route, target: Target) -> None:

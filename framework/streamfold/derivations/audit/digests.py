@@ -1,8 +1,8 @@
-"""Keyed digests of history rows: who does not have the key can neither make one nor learn from one.
+"""Keyed digests of history rows: without the key, nobody can make a digest or learn from one.
 
 A row carries the digest of the item before its change, of the item after it, and of itself (HMAC, RFC 2104, with
-SHA-256). Each is a function of the change and the key alone, so a record that comes again makes the same row; the rows
-of an item are a chain, because one change's item after is the next one's item before.
+SHA-256). Each is a function of the change and the key alone, so a record that is delivered again makes the same row.
+The rows of an item form a chain: the item after one change is the item before the next.
 """
 
 import hmac
@@ -10,10 +10,12 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.records.values import CANONICAL, Image, encode, hidden, without_derived
+from streamfold.records.encoded import CANONICAL
+from streamfold.records.images import Image, hidden, without_derived
+from streamfold.records.values import encode
 
 IMAGE, ROW = "image", "row"
-"""What a digest is of is part of it: one of an image never passes for one of a row."""
+"""The kind of content is part of its digest: the digest of an image never passes for that of a row."""
 
 
 def image_digest(key: bytes, table: str, image: Image) -> str | None:
@@ -32,9 +34,7 @@ def row_digest(key: bytes, row: Mapping[str, Any]) -> str:
 
 
 def same_digest(one: object, other: str) -> bool:
-    """Whether a digest that was found is the one that was expected, in time that does not depend on where they
-    differ.
-    """
+    """Whether two digests are equal, compared in constant time."""
     return isinstance(one, str) and one.isascii() and hmac.compare_digest(one, other)
 
 

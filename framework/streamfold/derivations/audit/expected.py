@@ -6,8 +6,9 @@ from typing import Any
 from streamfold.derivations.audit.options import recorded_of
 from streamfold.derivations.expected import Expected, History, Values
 from streamfold.keys.table import DERIVED
-from streamfold.records.change import Change, item_name
-from streamfold.records.values import Image, without_derived
+from streamfold.records.change import Change
+from streamfold.records.images import Image, without_derived
+from streamfold.records.item_names import item_name
 from streamfold.routes.route import Fields, Route
 
 

@@ -1,4 +1,4 @@
-"""What the rows of an audit hold, as it is declared: which attributes, whose work it was, and for how long."""
+"""The options of an audit: which attributes its rows hold, who made a change, and how long rows are kept."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key, KeyValues
 from streamfold.keys.table import RESERVED_PREFIX, Table
-from streamfold.records.change import item_parts
-from streamfold.records.values import decode_number
+from streamfold.records.item_names import item_parts
+from streamfold.records.numbers import decode_number
 from streamfold.routes.route import Route
 
 KEEP_DAYS_MAX = 36_500
@@ -29,18 +29,13 @@ DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a history row holds.
+    """What a history row holds."""
 
-    ``redact``: attributes whose values are never written. ``fields``: the only attributes that are recorded, None for
-    all. ``actor``: the attribute that says who made a change. ``unchanged``: whether a row also holds what its change
-    left alone. ``keep_days``: after how long a row expires, None for never.
-    """
-
-    redact: frozenset[str] = frozenset()
-    fields: frozenset[str] | None = None
-    actor: str | None = None
-    unchanged: bool = True
-    keep_days: int | None = None
+    redact: frozenset[str] = frozenset()  # attributes whose values are never written
+    fields: frozenset[str] | None = None  # the only attributes that are recorded; None for all
+    actor: str | None = None  # the attribute in which a writer says who it is
+    unchanged: bool = True  # whether a row also holds the attributes that its change left alone
+    keep_days: int | None = None  # after how many days a row expires; None for never
 
     def shows(self, name: str) -> bool:
         """Whether the values of an attribute are written."""
@@ -90,10 +85,10 @@ def checked_recorded(
     return recorded
 
 
-def told(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A stored row, in plain values, with ``item`` and ``version``; None for what is no row of the target.
+def plain_row(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A stored row in plain values, always with ``item`` and ``version``; None if it is no row of the target.
 
-    Where the table's key attributes have these names, they are in the row's key alone.
+    If the table's key attributes have these names, the values are read from the row's key.
     """
     fields = target.match(row)
     return None if fields is None else {**row, **{name: fields[name] for name in NAMED if name in fields}}

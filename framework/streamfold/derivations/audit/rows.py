@@ -10,8 +10,10 @@ from streamfold.derivations.audit.options import Recorded, recorded_of
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.change import Change, item_name
-from streamfold.records.values import CANONICAL, ITEM_BYTES_MAX, encode, item_bytes
+from streamfold.records.change import Change
+from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
+from streamfold.records.item_names import item_name
+from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import PutRow
 
@@ -27,8 +29,8 @@ ATTEMPTS = (
     (4096, False, AUDIT_BYTES_MAX),
     (256, False, AUDIT_BYTES_MAX),
 )
-"""What is tried, until a row fits: the largest value that is written out, whether unchanged attributes are too, and the
-size of the row. A row smaller than one large value has none, so the first is all that most rows take."""
+"""Attempts to make a row fit: the largest value that is written out, whether unchanged attributes are written, and the
+largest row. A row smaller than one large value holds none, so most rows fit at the first attempt."""
 VALUE_LEVEL = 3
 """How deep a value lies in its row, where it was at level 1 in the item: below the map of changes and its entry."""
 ACTOR_BYTES_MAX = 1024
@@ -54,19 +56,19 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
 
 
 def own_change(change: Change) -> Change | None:
-    """A change as its writer made it: without derived attributes, and none where nothing else is known to change."""
+    """A change without derived attributes; None if only these are known to have changed."""
     return change.unless_alone(change.without_derived())
 
 
 def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:
-    """The time-to-live attribute of a row of this change, where rows are not kept for good."""
+    """The time-to-live attribute of the row of a change; empty if rows are kept for good."""
     if recorded.keep_days is None or table.ttl is None:
         return {}
     return {table.ttl: int(change.at.timestamp()) + recorded.keep_days * SECONDS_A_DAY}
 
 
 def _version(recorded: Recorded, change: Change) -> str:
-    """What tells the change from others of its item; nothing that is not recorded can be learnt from it."""
+    """The version of the change. It reveals nothing of attributes that are not recorded."""
     if recorded.fields is None and not recorded.redact:
         return change.identity_text
     keys = change.table.attributes
@@ -81,7 +83,7 @@ def _target(route: Route, change: Change) -> Key:
 
 
 def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
-    """What a row says of its change, beside the attributes of the item."""
+    """The attributes of a row that describe the change itself."""
     head: dict[str, Any] = {"event": change.event, "at": change.at, "version": _version(recorded, change)}
     if change.expired:
         head["expired"] = True
@@ -97,7 +99,7 @@ def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
 
 
 def _fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[str, Any]:
-    """The row with as much of the item as fits; ``left_out`` says what does not."""
+    """The row with as much of the item as fits; ``left_out`` names what did not fit."""
     changed = wanted(recorded, change, change.changed)
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
@@ -126,7 +128,7 @@ def _values(
     unchanged: Collection[str] | None,
     value_bytes_max: int | None,
 ) -> dict[str, dict[str, ChangedAttribute]]:
-    """The attributes that a change changed, and those that it left alone."""
+    """The names of changed and of unchanged attributes."""
     sides = (("old", change.old), ("new", change.new))
     found = {name: {side: image[name] for side, image in sides if name in image} for name in changed}
     same = {name: {"value": change.new[name]} for name in unchanged or ()}
@@ -138,7 +140,7 @@ def _values(
 
 
 def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> ChangedAttribute:
-    """What a row says of an attribute; without a limit all values as they are."""
+    """The entry of an attribute; without a limit, with all its values."""
     if name in recorded.redact:
         return {"redacted": list(values)}
     if value_bytes_max is None:
@@ -166,7 +168,7 @@ def fits(value: Any, bytes_max: int, level: int = VALUE_LEVEL) -> bool:
 
 
 def fingerprint(value: Any) -> dict[str, Any]:
-    """Digest and size of a value: who has the value can tell that it is the one."""
+    """Digest and size of a value, so that its owner can recognise it."""
     encoded = encode(value)
     text = b64encode(sha256(CANONICAL.encode(encoded).encode()).digest()).decode().rstrip("=")
     return {"sha256": text, "bytes": item_bytes({"": encoded})}

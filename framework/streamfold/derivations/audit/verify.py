@@ -1,16 +1,16 @@
-"""Finds what was done to an item's history: rows that are not as they were written, and rows that are missing.
+"""Finds rows of an item's history that were altered, and rows that are missing.
 
-A row's own digest covers all of it, its key included. The digests of the images make a chain: the item before a change
-is the item after the change before. Neither is a chain over the previous row, which would be no function of a change: a
-record that comes again days later would make an honest history look forged.
+A row's own digest covers the whole row, its key included. The digests of the images form a chain: the item before a
+change is the item after the previous change. No digest covers the previous row, because each row must be a function of
+its change alone: otherwise a record that is delivered again days later would make an honest history look forged.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.audit.digests import ROW, image_digest, row_digest, same_digest
-from streamfold.records.change import typed
-from streamfold.records.values import Image
+from streamfold.records.images import Image
+from streamfold.records.item_names import typed
 
 Problem = Literal["forged", "unsigned", "gap", "behind"]
 MEANINGS: Mapping[Problem, str] = {
@@ -48,8 +48,8 @@ def findings(
 ) -> Iterator[Finding]:
     """What is wrong with the history of one item: its rows, whole, in plain values, sorted by version.
 
-    A row that is missing is found at the one behind it; behind a row that has ``expired`` it is none, because DynamoDB
-    removes expired rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` says what is not found.
+    A missing row is reported at the row after it, unless the row before it has ``expired``: DynamoDB removes expired
+    rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` says what is not found.
     """
     before: Mapping[str, Any] | None = None
     for row in rows:

@@ -1,8 +1,8 @@
 """Children of removed items, removed page by page.
 
-The guard of a page is one transaction: the parent is absent, the cursor is where it was read, every child is as it was
-read. The cursor moves with the deletions, so a page that is sent twice, or lands after its invocation is dead, is
-refused; when it has reached the end, so is every page, and a record that comes again removes nothing.
+Each page is one transaction on three conditions: the parent is absent, the cursor has not moved, and every child is as
+it was read. The cursor moves with the deletions. So a page is refused if it is sent twice, or if it arrives after its
+invocation has died. At the end the cursor is done, and a record that is delivered again removes nothing.
 """
 
 import json
@@ -18,7 +18,8 @@ from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, 
 from streamfold.keys.key import Key
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
-from streamfold.records.values import decode, encode, to_json
+from streamfold.records.encoded import to_json
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
@@ -45,11 +46,11 @@ class Removed(NamedTuple):
 
 
 class CascadeCursor(NamedTuple):
-    """The place below a parent: the child's template and the last sort key of a page. ``revision`` 0: not begun."""
+    """How far a cascade has come."""
 
-    revision: int = 0
-    child: str = START
-    after: Any = None
+    revision: int = 0  # raised with each page; 0: not begun
+    child: str = START  # the template of the children that are being removed
+    after: Any = None  # the sort key of the last removed child; None at the beginning of a template
     done: bool = False
 
     @classmethod
@@ -69,12 +70,10 @@ class CascadeCursor(NamedTuple):
 
 
 class Children:
-    """Removes the children of items that are gone; one parent that fails leaves the others alone.
+    """Removes the children of removed items. A parent that fails does not affect the others.
 
-    A table that does not answer, or refuses for good, loses no more children in this batch: every further page would
-    wait and fail likewise.
-
-    Parents that exist again are counted: what is left of their children stays.
+    If a table does not answer, or refuses for good, its other parents fail at once: every further page would wait and
+    fail too. Parents that exist again are counted, and keep their remaining children.
     """
 
     def __init__(self, finishing: Finishing, outcome: Outcome) -> None:
@@ -129,7 +128,7 @@ class Children:
         )
 
     def _end_earlier(self, removed: Removed) -> None:
-        """Ends the cascades of removals that a later one of the same batch stands for: they may come again alone."""
+        """Marks earlier removals of the parent as done: the latest covers them, and they may be delivered alone."""
         for change in removed.changes[:-1]:
             place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
             self._end(place, self._cursor(place))
@@ -145,13 +144,13 @@ class Children:
         return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.run)
 
     def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
-        """The parent exists again: what is left of its children stays, whoever brings the record again."""
+        """The parent exists again: keeps its remaining children, also when the record is delivered again."""
         self.outcome.count(KEPT, removed.route.name)
         self._tallies(removed).unchanged += 1
         self._end(place, cursor)
 
     def _page(self, removed: Removed, cursor: CascadeCursor) -> tuple[list[DeleteSource], CascadeCursor]:
-        """The children behind a cursor that fit one transaction, and where the cursor is behind them."""
+        """The next children that fit one transaction, and the cursor after them."""
         templates = children_of(removed.route)
         names = [key.template for key in templates]
         index = names.index(cursor.child) if cursor.child in names else 0
@@ -167,7 +166,7 @@ class Children:
         return children, CascadeCursor(done=True) if last else CascadeCursor(child=names[index + 1])
 
     def _fitting(self, removed: Removed, child: Key, page: Page) -> tuple[list[DeleteSource], Any]:
-        """The deletions of a page, and the last sort key of those if not all fit."""
+        """The deletions that fit, and the sort key of the last one if some do not fit."""
         deletions = list(self._deletions(removed, child, page))
         sizes = 0
         for count, deletion in enumerate(deletions):

@@ -15,6 +15,15 @@ def children_of(route: Route) -> tuple[Key, ...]:
     return children
 
 
+def checked_children(children: Any, at: str) -> tuple[Key, ...]:
+    """The keys of the children, each once. Raises ``DeclarationError`` for anything but keys."""
+    if not isinstance(children, list | tuple) or not children or not all(isinstance(key, Key) for key in children):
+        raise DeclarationError(
+            f"cascade at {at} has children={children!r}: expected a list of Keys, children=[ORDER_ITEM]."
+        )
+    return tuple(dict.fromkeys(children))
+
+
 def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
     """Raises ``DeclarationError`` for a cascade that removes more than its parent's children."""
     for route in cascades:

@@ -1,7 +1,7 @@
-"""Copies of items in another table: one guarded put each, of the newest image that a batch brings.
+"""Copies of items in another table: one guarded put for the newest image of each item in a batch.
 
-The guard is the version that the copy bears: an older one never overwrites a newer, a removal leaves a tombstone. No
-transaction joins a copy with anything else, so its table may be in another region.
+The guard is the version that the copy holds: an older version never overwrites a newer one, and a removal leaves a
+tombstone. A copy is not part of a transaction, so its table may be in another region.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from streamfold.errors import (
 )
 from streamfold.keys.table import VERSION
 from streamfold.records.change import Change
-from streamfold.records.values import LEGACY_REPLICATION_PREFIX
+from streamfold.records.images import LEGACY_REPLICATION_PREFIX
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import GuardedPut
 
@@ -41,10 +41,10 @@ def copy_of(route: Route, change: Change) -> GuardedPut | None:
 
 
 def is_replica(change: Change) -> bool:
-    """Whether a change is none of the application's own: a copy was written, or replication attributes only.
+    """Whether a change only wrote a copy, or only replication attributes.
 
-    A copy bears the version of its source. Global tables of version 2017.11.29 write attributes of their own into the
-    item behind every write (Developer Guide, globaltables_HowItWorks).
+    A copy holds the version of its source. Global tables of version 2017.11.29 write attributes of their own into the
+    item after every write (Developer Guide, globaltables_HowItWorks).
     """
     newest = change.old if change.event == "REMOVE" else change.new
     if VERSION in newest.raw:
@@ -62,10 +62,9 @@ class Copied(NamedTuple):
 
 
 class Copies:
-    """Writes the copies of a batch, one by one; one that fails leaves the others alone.
+    """Writes the copies of a batch, one by one. A copy that fails does not affect the others.
 
-    A table that does not answer, or refuses for good, takes no more of this batch: every further copy into it would
-    wait and fail likewise.
+    If a table does not answer, or refuses for good, its other copies fail at once: each would wait and fail too.
     """
 
     def __init__(self, finishing: Finishing) -> None:

@@ -1,6 +1,6 @@
 """Calls of external handlers: side effects outside of the store, guarded by Powertools' idempotency utility.
 
-At least once by nature: a process that dies between the call and the note that it was made calls again.
+A call is made at least once: if a process dies after the call and before the note of it, the call is made again.
 """
 
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, 
 EXPIRED = "EXPIRED"
 """The status of a call that failed, so that it is made again."""
 IN_PROGRESS_SECONDS = 60
-"""Outside of Lambda: how long a call that was begun and not finished is taken to be still running."""
+"""Outside of Lambda: how long a call that has begun and not ended counts as running."""
 
 
 class ExternalCalls:
@@ -44,7 +44,7 @@ class ExternalCalls:
         self.away: EngineError | None = None
 
     def call(self, route: Route, change: Change, fields: Fields) -> Exception | None:
-        """Calls a handler for a change unless that was done before; returns what it, or the guard, raised."""
+        """Calls a handler for a change unless it was called before; returns the error of handler or guard."""
         if self.away is not None:
             return self.away
         assert route.function is not None

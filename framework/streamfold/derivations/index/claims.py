@@ -1,7 +1,7 @@
-"""Unique index items: what is declared of them, and the place that a claimant has among the others.
+"""Unique index items: their options, and the sort position of each claimant.
 
-A row that several items may claim keeps the set of claimants below it, as entries: who wins is a function of the set,
-so that neither the order of arrival nor a claimant that leaves decides for good.
+A row that several items may claim keeps its claimants as entries. The winner is a function of that set, so it depends
+neither on the order of arrival nor on claimants that have left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,19 +13,9 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import PLAIN_ENTRY, held
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import (
-    CLAIM,
-    CLAIMANTS_MAX,
-    CONFLICT,
-    SMALLEST_KEY,
-    TIES,
-    Moment,
-    Ordered,
-    Ordering,
-    Ties,
-    form_name,
-)
-from streamfold.routes.route import Target
+from streamfold.routes.ordered import CLAIMANTS_MAX, Moment, Ordered
+from streamfold.routes.orderings import CLAIM, CONFLICT, SMALLEST_KEY, TIES, Ordering, Ties, form_name
+from streamfold.routes.route import Route, Target
 
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
@@ -33,16 +23,12 @@ SUFFIX = "_conflicts"
 
 
 class Unique(NamedTuple):
-    """What is declared of a unique index.
+    """The options of a unique index."""
 
-    ``by``: the attribute whose largest value wins, None where keys alone decide. ``on_conflict``: what a conflict does.
-    ``smallest``: the smallest value wins. ``ties``: which key wins of those with equal values.
-    """
-
-    by: str | None
-    on_conflict: OnConflict | Key
-    smallest: bool = False
-    ties: Ties = SMALLEST_KEY
+    by: str | None  # the attribute whose largest value wins; None if only keys decide
+    on_conflict: OnConflict | Key  # what happens on a conflict
+    smallest: bool = False  # the smallest value of ``by`` wins
+    ties: Ties = SMALLEST_KEY  # which source key wins among equal values
 
     @property
     def ordering(self) -> Ordering:
@@ -51,15 +37,15 @@ class Unique(NamedTuple):
         return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
 
     @property
-    def told(self) -> bool:
-        """Whether records that lead to a conflict are looked for: a conflict row needs none."""
+    def reported(self) -> bool:
+        """Whether records that lead to a conflict are reported; a conflict row shows the conflict itself."""
         return not isinstance(self.on_conflict, Key)
 
 
 def checked_unique(
     unique: Any, by: Any, on_conflict: Any, smallest: Any, ties: Any, targets: Sequence[Key], at: str
 ) -> Unique | None:
-    """What ``unique=`` declares; None without it. Raises ``DeclarationError`` for what does not fit together."""
+    """The options of a unique index; None for a plain one. Raises ``DeclarationError`` where they contradict."""
     if not isinstance(unique, bool):
         raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
     if not unique:
@@ -93,6 +79,17 @@ def checked_unique(
     return Unique(by, on_conflict, smallest, ties)
 
 
+def conflict_routes(route: Route) -> list[Route]:
+    """The index of the conflicts of a unique index, which reads the rows of that, if ``on_conflict`` is a key."""
+    unique = route.options
+    if unique is None or not isinstance(unique.on_conflict, Key):
+        return []
+    (source,), into = route.into, unique.on_conflict
+    rows, at = conflict_rows(source, into), route.declared_at
+    name, policy = route.name + SUFFIX, route.policy
+    return [Route(name, route.kind, (source,), (into,), rows, at, group=route.group, policy=policy)]
+
+
 def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row | None]:
     """The function of the index of conflicts: a row for each unique row that several items claim."""
     keys = {*source.table.attributes, *target.table.attributes}
@@ -104,7 +101,7 @@ def conflict_rows(source: Key, target: Key) -> Callable[[Mapping[str, Any]], Row
 
 
 def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
-    """By what an item's claim is ordered, before its key. Raises ``HandlerError`` for an item that does not say."""
+    """The value of ``by`` that orders an item's claim. Raises ``HandlerError`` for an item without one."""
     if unique.by is None:
         return ""
     value = image.get(unique.by)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
     """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
 
-    The set of claimants is looked at, not the record: one that comes again is told again, one whose item has left is
-    not. Where the store does not answer, the changes come with that.
+    The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
+    not once its item has left. If the store does not answer, the changes are returned with the store's error.
     """
     for row, moved in unfinished.moved.items():
         for each in moved if row not in unfinished.wrong else ():
@@ -39,7 +39,7 @@ RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
 def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
-    """The newest change of each item that may claim the row, with the places that its claim may have."""
+    """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
     newest = {change.item: (change, route) for change, route in causes if _claims_row(route, row)}
     places: dict[str, list[StateKey]] = {}
     for place in moved.places:
@@ -47,19 +47,19 @@ def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowC
     return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
 
 
-def _is_told(route: "Route") -> bool:
-    return isinstance(route.options, Unique) and route.options.told
+def _is_reported(route: "Route") -> bool:
+    return isinstance(route.options, Unique) and route.options.reported
 
 
 def _claims_row(route: "Route", row: RowKey) -> bool:
-    if not _is_told(route):
+    if not _is_reported(route):
         return False
     (target,) = route.into
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
 def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Cause]":
-    """The changes of items that claim the row now, where another does too."""
+    """The changes of items that claim the row now, if at least two items do."""
     if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
         return []
     there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
@@ -69,8 +69,8 @@ def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Ca
 def claimed_twice(
     engine: Engine, application: str, route: "Route", item: ItemKey, rows: Iterable[RowKey]
 ) -> list[Unprocessable]:
-    """What an item that claims rows of a unique index meets there: the same as its record would be told of."""
-    if not _is_told(route):
+    """The conflicts of an item's rows of a unique index, as its record would report them."""
+    if not _is_reported(route):
         return []
     own = source_text(item)
     return [_conflict(route, row) for row in rows if _others(engine, application, route, own, row)]

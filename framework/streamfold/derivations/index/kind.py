@@ -18,7 +18,7 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import ItemKey
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route, Target
@@ -28,12 +28,12 @@ CONFLICTS = "conflicts"
 
 
 def unique_of(route: Route) -> Unique | None:
-    """What a route says of claimants; None where each row has one source item."""
+    """The options of a unique index; None for a plain one."""
     return route.options if isinstance(route.options, Unique) else None
 
 
 class Index(Contributing):
-    """Rows of one source item each, or with ``unique=True`` of the first that claims them."""
+    """Rows with one source item each; with ``unique=True``, the winner of several claimants."""
 
     name = "index"
     yields = (Row,)
@@ -77,7 +77,7 @@ class Index(Contributing):
         return fold(Making(route, forms), image, fields, row)
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Tells of items that claim a row beside another; those of an index that parks conflicts are failures."""
+        """Counts items that share a claim with another item. If the index parks conflicts, they are failures too."""
         del deferred
         outcome = Outcome()
         for each in conflicts(finishing.engine, finishing.unfinished):

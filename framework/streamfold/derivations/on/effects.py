@@ -7,7 +7,9 @@ from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, shown, told
 from streamfold.ledger.contribution import source_of
 from streamfold.records.change import Change
-from streamfold.records.values import Number, digest, encode, number_text
+from streamfold.records.encoded import digest
+from streamfold.records.numbers import Number, number_text
+from streamfold.records.values import encode
 from streamfold.routes.effects import Add, Delete, Put
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite

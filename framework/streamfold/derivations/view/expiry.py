@@ -1,9 +1,9 @@
-"""Rows that expire below contributors that do: the row goes last, or its contributors would take back from nothing."""
+"""Shared rows that expire with their contributors. The row expires last: a contributor must find it to take back."""
 
 from typing import TYPE_CHECKING
 
 from streamfold.records.change import Change
-from streamfold.records.values import Number
+from streamfold.records.numbers import Number
 from streamfold.routes.ordered import First, Latest, Max, Min, Ordered
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ GRACE_SECONDS = GRACE_DAYS * 24 * 60 * 60
 
 
 def postponed(target: "Target", name: str, value: Ordered) -> Ordered:
-    """A value as a row shows it: the time to live of a shared row has the grace, whatever else is as it is."""
+    """A value as a row shows it. Only the time to live of a shared row differs: it is later by the grace."""
     if target.whole or name != target.key.table.ttl or not isinstance(value, Max | Min | Latest | First):
         return value
     if isinstance(value.value, bool) or not isinstance(value.value, Number):

@@ -1,4 +1,4 @@
-"""From a handler and an image to what the item contributes, row by row."""
+"""Calls a handler with an image, and makes the item's contribution of the rows that it yields."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from streamfold.derivations.view.rows import Making, complete, merged
 from streamfold.derivations.yielded import yielded
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields
 from streamfold.writes.guarded import RowKey

@@ -13,7 +13,7 @@ from streamfold.errors import HandlerError, shown
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change
-from streamfold.records.values import Image
+from streamfold.records.images import Image
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey

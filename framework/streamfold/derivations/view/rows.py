@@ -12,9 +12,12 @@ from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
 from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
-from streamfold.records.values import Number, digest, encode, number_text
+from streamfold.records.encoded import digest
+from streamfold.records.numbers import Number, number_text
+from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average
-from streamfold.routes.ordered import PLAIN, Moment, Ordered, Ordering
+from streamfold.routes.ordered import Moment, Ordered
+from streamfold.routes.orderings import PLAIN, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
 
@@ -87,7 +90,7 @@ def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str)
 
 
 def note(making: Making, target: Target, name: str, value: Any) -> None:
-    """Notes what an attribute is made of; refuses what is made otherwise than before, by this handler or another."""
+    """Notes the form of an attribute. Raises ``HandlerError`` if a handler has given it another form before."""
     form, known_forms, handler = form_of(value), making.forms.of(target.key), making.route.name
     before = making.seen.get((target.key, name), known_forms.get(handler, {}).get(name))
     if before == form:
@@ -101,7 +104,7 @@ def note(making: Making, target: Target, name: str, value: Any) -> None:
 
 
 def _another_form(making: Making, target: Target, name: str, value: Any, handler: str, before: str) -> HandlerError:
-    """Why an attribute is refused that another handler yields, or that was made otherwise, and what to do about it."""
+    """Why an attribute is refused that another handler yields, or that had another form, and the remedy."""
     own = making.route.name
     what, it = (shown(making.shown(name)), value) if name else ("wins=", value.by)
     said = f"Handler {own!r} gave {what} of {target.key!r} as {in_words(form_of(value))} ({shown(it)})"
@@ -149,7 +152,7 @@ def merged(route: Route, key: RowKey, one: RowPart, other: RowPart) -> RowPart:
 
 
 def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, HeldEntries]:
-    """The entries of both; ``differing`` takes the names of attributes whose entries do not fit each other."""
+    """The entries of both. Adds names of attributes whose entries contradict each other to ``differing``."""
     ordered = dict(one)
     for name, mine in other.items():
         both = joined(ordered[name], mine) if name in ordered else mine
@@ -161,7 +164,7 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
 
 
 def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
-    """The part of a row once all of its rows are merged: a row put whole has its content, and the digest of it."""
+    """The part of a row after all of its rows are merged. A row that is put whole has its content and its digest."""
     if part.plain is None:
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
             raise HandlerError(

@@ -1,8 +1,8 @@
-"""A hot row spread over several: which of them a source item contributes to, and what must be declared for it.
+"""Shards of a hot row: which shard a source item contributes to, and what the declaration needs.
 
-The target's template has a field ``{shard:02d}``, which the framework fills with a hash of the source's key: always the
-same for one item, so that its contribution is found again. Another number of shards is safe at any time: the ledger
-knows the row that an item contributed to.
+The target's template has a field ``{shard:02d}``, which the framework fills with a hash of the source's key. An item's
+hash never changes, so its contribution is found again. The number of shards may be changed at any time: the ledger
+holds the row that an item contributed to.
 """
 
 from hashlib import sha256
@@ -14,11 +14,11 @@ from streamfold.keys.key import Key
 from streamfold.routes.route import Fields
 
 SHARD = "shard"
-"""The field of the target's template that says which of the rows it is."""
+"""The field of the target's template that holds the number of the shard."""
 FIELD = f"{{{SHARD}:02d}}"
-"""The field as it is best written: it takes every number of shards, so that another one is no other template."""
+"""The recommended form of the field: two digits fit every number of shards, so the template never changes."""
 SHARDS_MAX = 100
-"""Items that one request reads (API Reference, BatchGetItem): a reader adds a row's shards up at once."""
+"""Items that one request reads (API Reference, BatchGetItem): a reader reads all shards of a row with one request."""
 
 
 def shard_of(fields: Fields, shards: int) -> int:

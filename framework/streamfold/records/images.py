@@ -1,0 +1,98 @@
+"""Images of items: read-only, decoded where they are read, without the framework's own attributes."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from streamfold.errors import AttributeMissing, RecordError, shown
+from streamfold.keys.table import DERIVED, RESERVED_PREFIX
+from streamfold.records.numbers import decode_number
+from streamfold.records.values import RawImage, decode, expected_content
+
+LEGACY_REPLICATION_PREFIX = "aws:rep:"
+"""Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
+HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
+Item: TypeAlias = Mapping[str, Any]
+"""An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
+
+
+def hidden(name: str) -> bool:
+    """Whether an attribute belongs to the framework or to replication, not to the application."""
+    return name.startswith(HIDDEN)
+
+
+class Image(Mapping[str, Any]):
+    """An item's image, read-only, decoded where it is read; empty and falsy when there is none.
+
+    The framework's own attributes are hidden. Lists, maps and sets come fresh at every access, so a handler that
+    changes one changes its own copy only.
+    """
+
+    __slots__ = ("_decoded", "raw")
+
+    def __init__(self, raw: RawImage) -> None:
+        self.raw = raw
+        self._decoded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        decoded = self._decoded
+        if name in decoded:
+            return decoded[name]
+        try:
+            tagged = self.raw[name]
+        except KeyError:
+            raise AttributeMissing(name) from None
+        if name.startswith(HIDDEN):
+            raise AttributeMissing(name)
+        try:
+            if len(tagged) != 1:
+                raise TypeError
+            if "S" in tagged:
+                return tagged["S"]
+            if "N" not in tagged:
+                return decode(tagged, 1)
+            number = decoded[name] = decode_number(tagged["N"])
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            raise RecordError(
+                f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {expected_content(tagged)}."
+            ) from None
+        return number
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.raw and not hidden(str(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.raw if not hidden(name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __repr__(self) -> str:
+        return f"Image({dict(self)!r})"
+
+
+def derived_by(raw: RawImage) -> dict[str, str]:
+    """The attributes that an image marks as derived, each with its handler: ``APPLICATION/HANDLER``."""
+    try:
+        names = raw[DERIVED]["M"] if DERIVED in raw else {}
+        return {name: whose for whose in sorted(names) for name in names[whose]["SS"]}
+    except (KeyError, TypeError):  # not written by the framework, so no mark
+        return {}
+
+
+def derived_names(*images: RawImage) -> frozenset[str]:
+    """The attributes that images mark as derived, and the attribute that holds the marks."""
+    bearing = [image for image in images if DERIVED in image]
+    return frozenset((DERIVED,)).union(*map(derived_by, bearing)) if bearing else frozenset()
+
+
+def without(raw: RawImage, names: Collection[str]) -> RawImage:
+    """An image without these attributes."""
+    return {name: value for name, value in raw.items() if name not in names} if names else raw
+
+
+def without_derived(raw: RawImage) -> RawImage:
+    """An image without the attributes that the framework derived onto the item."""
+    return without(raw, derived_names(raw))

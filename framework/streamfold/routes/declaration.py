@@ -1,0 +1,93 @@
+"""What every declaration has: sources, targets, a name, a group and a policy, checked where it stands."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, TypedDict
+
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import Key
+from streamfold.keys.table import MAIN
+from streamfold.routes.policy import OnError, Policy, checked_policy
+from streamfold.routes.route import GROUP, Route
+
+Into = Key | Sequence[Key]
+Keys = tuple[Key, ...]
+Made = Callable[[Keys, str], tuple[Keys, Any]]
+"""Makes the targets and the kind's options of a declaration, for its sources and the place where it stands."""
+NAME_WORD = re.compile("[a-z0-9]+")
+DEFAULT_NAME_LENGTH_MAX = 54
+"""Length of a name that is made: 64 (``is_name``), less the longest suffix of a handler that is declared beside."""
+NAME_DIGEST_LENGTH = 8
+"""Hexadecimal digits, 32 bits, that distinguish long names. Two equal names are refused all the same."""
+
+
+class CommonOptions(TypedDict, total=False):
+    """The options of every declaration. The docstring of ``Router`` describes them."""
+
+    name: str | None
+    group: str
+    on_error: OnError
+    attempts_max: int | None
+    age_seconds_max: int | None
+
+
+def check_options(decorator: str, common: CommonOptions) -> None:
+    """Raises ``TypeError`` for an option that no declaration has, as Python does for a keyword argument."""
+    known = CommonOptions.__annotations__
+    if unknown := [name for name in common if name not in known]:
+        raise TypeError(
+            f"router.{decorator} got an unexpected keyword argument {unknown[0]!r}: beside its own options it takes "
+            f"{', '.join(known)}."
+        )
+
+
+def declared_route(decorator: str, unnamed: Route, common: CommonOptions) -> Route:
+    """A route with the options of every declaration. Raises ``DeclarationError`` for a policy that cannot be."""
+    policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
+    name, function = common.get("name"), unnamed.function
+    if name is None:
+        name = getattr(function, "__name__", "") if function else default_name(decorator, unnamed.sources[0])
+    form = f"{'@' if function else ''}router.{decorator}"
+    checked = checked_policy(policy, form, unnamed.declared_at)
+    return replace(unnamed, name=name, group=common.get("group", GROUP), policy=checked)
+
+
+def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:
+    """The sources of a declaration, each once. Raises ``DeclarationError`` for anything but keys."""
+    if not sources or not all(isinstance(source, Key) for source in sources):
+        form = f"{mark}router.{kind}(ORDER, ...)"
+        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
+    return tuple(dict.fromkeys(sources))
+
+
+def target_keys(into: Into, at: str) -> Keys:
+    """The targets of a declaration, each once. Raises ``DeclarationError`` for anything but keys."""
+    targets = tuple(into) if isinstance(into, list | tuple) else (into,)
+    if not targets or not all(isinstance(target, Key) for target in targets):
+        raise DeclarationError(
+            f"The handler at {at} has into={into!r}: expected the Key, or the list of Keys, that it may write."
+        )
+    return tuple(dict.fromkeys(targets))
+
+
+def default_name(kind: str, source: Key) -> str:
+    """The name of a declaration that gives none: its kind and the literals of its first source, ``audit_order_item``.
+
+    A table other than the main one is named before them. Further sources leave the name as it is.
+    """
+    table = "" if source.table.name == MAIN.name else source.table.name
+    literals = [piece for part in source.parts for piece in part.pieces if isinstance(piece, str)]
+    name = "_".join([kind, *NAME_WORD.findall(" ".join([table, *literals]).lower())])
+    if len(name) <= DEFAULT_NAME_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:NAME_DIGEST_LENGTH]
+    return f"{name[: DEFAULT_NAME_LENGTH_MAX - NAME_DIGEST_LENGTH - 1]}_{digest}"
+
+
+def caller(depth: int) -> str:
+    """Where the function was called that is so many frames above: ``file:line``."""
+    frame = sys._getframe(depth + 1)  # noqa: SLF001 - the one way to know where it was declared
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
