@@ -12,7 +12,7 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.unfinished import NamedRows
 from streamfold.derivations.attributes.stored import MARK, StoredAttributes, stored_of
-from streamfold.derivations.attributes.write_back import write_back_item
+from streamfold.derivations.attributes.write_back import WriteBack, write_back_item
 from streamfold.derivations.derivation import Contributing, Finishing
 from streamfold.derivations.expected import Expected, History, shares_of
 from streamfold.derivations.view.expiry import outlived
