@@ -9,7 +9,7 @@ from streamfold.commit import recompute, triage
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
 from streamfold.commit.replanning import Replanner
-from streamfold.derivations.attributes import write_back as upkeep
+from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.errors import TableThrottled, is_fatal

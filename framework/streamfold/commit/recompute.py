@@ -20,7 +20,8 @@ from streamfold.errors import Contended, EngineError, HandlerError, TableThrottl
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.entries import BEYOND, PLAIN_ENTRY, in_order, made, order_of
 from streamfold.records.values import encode
-from streamfold.routes.ordered import DISTINCT_MAX, FORMS, Ordering
+from streamfold.routes.ordered import DISTINCT_MAX
+from streamfold.routes.orderings import FORMS, Ordering
 from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
-from streamfold.records.values import WIDE, Number, decode_number, encode
+from streamfold.records.numbers import WIDE, Number, decode_number
+from streamfold.records.values import encode
 from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, RecomputedRow
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.engines import OwnRecord
 from streamfold.engines.own_records import lambda_form
 from streamfold.engines.state_file import StateFile
-from streamfold.records.values import to_json
+from streamfold.records.encoded import to_json
 
 
 class DerivedStream:

@@ -11,7 +11,7 @@ from streamfold.engines.dynamodb_calls import FORBIDDEN, Calls, plain_item
 from streamfold.engines.expressions import Expression, state_attributes
 from streamfold.engines.keys import stored_key
 from streamfold.errors import EngineError, TableThrottled
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.records.values import decode, encode

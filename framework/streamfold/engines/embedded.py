@@ -32,7 +32,6 @@ from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.sortable import sortable
-from streamfold.records.values import to_json
 from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,

@@ -8,7 +8,7 @@ from streamfold.engines.applied import Attributes
 from streamfold.engines.sources import page_of
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
-from streamfold.keys.key import KeyValue
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.records.sortable import sortable

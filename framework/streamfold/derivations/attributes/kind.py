@@ -11,8 +11,8 @@ from dataclasses import replace
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.unfinished import NamedRows
-from streamfold.derivations.attributes.stored import MARK, Truth, truth_of
-from streamfold.derivations.attributes.write_back import Upkeep, write_back_item
+from streamfold.derivations.attributes.stored import MARK, StoredAttributes, stored_of
+from streamfold.derivations.attributes.write_back import WriteBack, write_back_item
 from streamfold.derivations.derivation import Contributing, Finishing
 from streamfold.derivations.expected import Expected, History, shares_of
 from streamfold.derivations.view.expiry import outlived
@@ -89,10 +89,10 @@ class Attributes(Contributing):
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Copies derived attributes onto the items that bear them."""
         del deferred
-        upkeep = Upkeep(finishing.application)
-        upkeep.moved(finishing.unfinished.state_rows)
-        upkeep.changed(finishing.heard)
-        return Outcome(failed=upkeep.run(finishing.engine, finishing.run))
+        items = WriteBack(finishing.application)
+        items.moved(finishing.unfinished.state_rows)
+        items.changed(finishing.heard)
+        return Outcome(failed=items.run(finishing.engine, finishing.run))
 
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing

@@ -67,7 +67,7 @@ class WriteBack:
 
     def run(self, engine: Engine, run: Run) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = keep_up(engine, self.application, self.bearers, run)
+        errors = write_back(engine, self.application, self.bearers, run)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
