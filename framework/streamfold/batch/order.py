@@ -3,17 +3,22 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import ge
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
 from streamfold.errors import shown, told
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
-from streamfold.routes.dispatch import FoundEntries, Listener
+from streamfold.routes.dispatch import DispatchEntry, FoundEntries
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.run import Run
 
+if TYPE_CHECKING:
+    from streamfold.keys.key import Key
+
 RoutedFields = tuple[Route, Fields]
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
 @dataclass(slots=True)
@@ -32,55 +37,85 @@ class ItemWork:
         return [Work(route, self.item, role, fields, self.changes) for route, role, fields in routed]
 
 
+@dataclass(slots=True)
+class Sorted:
+    """Those who listen to the items of one key."""
+
+    ledger: list[tuple[str, Route]] = field(default_factory=list)  # routes that contribute, with their groups
+    others: list[tuple[Route, str]] = field(default_factory=list)  # routes of other kinds, with the item's role
+    heard: list[tuple[Route, str]] = field(default_factory=list)  # routes whose handlers are not called
+    off: list[Route] = field(default_factory=list)  # routes whose handlers are switched off
+
+
+class Routing:
+    """Sorts those who listen to items of a key, once for all items of a batch."""
+
+    def __init__(self, application: Application, run: Run) -> None:
+        self.application = application
+        self.run = run
+        self._sorted: dict[Key, Sorted] = {}
+
+    def routed(self, item: ItemKey) -> ItemWork:
+        """The routes that listen to an item."""
+        work, found = ItemWork(item), self.application.found(item)
+        for entry, fields in found:
+            for_key = self._sorted.get(entry.key) or self._sort(entry)
+            for group, route in for_key.ledger:
+                work.ledger.setdefault(group, []).append((route, fields))
+            work.others += [(route, role, fields) for route, role in for_key.others]
+            work.heard += [(route, role, fields) for route, role in for_key.heard]
+            work.off += for_key.off
+        if len(found) > 1:  # a route with two sources, of which one holds the other
+            work.ledger = {group: _once(routed) for group, routed in work.ledger.items()}
+            work.others, work.heard = _once(work.others), _once(work.heard)
+        if (work.others or work.off) and self.application.derived(item):
+            # Derived rows come back through the stream. Only kinds that can read them get them.
+            work.others = [each for each in work.others if each[0].kind.reads_derived]
+            work.off = [route for route in work.off if route.kind.reads_derived]
+        _warn_of_near_misses(self.application, item, found, self.run)
+        return work
+
+    def _sort(self, entry: DispatchEntry) -> Sorted:
+        found = self._sorted[entry.key] = Sorted()
+        settings, only = self.run.settings, self.run.handlers
+        for route, role, called in entry.listeners:
+            if settings.group is not None and route.group != settings.group:
+                continue
+            if not called:
+                found.heard.append((route, role))
+            elif only is not None and route.name not in only:
+                continue
+            elif route.name in settings.handlers_off:
+                found.off.append(route)
+            elif route.kind.contributes and role == SOURCE:
+                found.ledger.append((route.group, route))
+            else:
+                found.others.append((route, role))
+        return found
+
+
+def _once(routed: list[T]) -> list[T]:
+    """What is routed, each route once for every role: the fields are those of the narrowest key, which comes first."""
+    found: dict[tuple[Any, ...], T] = {}
+    for each in routed:
+        found.setdefault((each[0], *each[1:-1]), each)
+    return list(found.values())
+
+
 def by_item(application: Application, changes: Iterable[Change], run: Run, report: Report) -> dict[ItemKey, ItemWork]:
     """The work of a batch by item, with counts in the report."""
     found: dict[ItemKey, ItemWork] = {}
+    routing = Routing(application, run)
     for change in changes:
         work = found.get(change.item)
         if work is None:
-            work = found[change.item] = _routed(application, change.item, run)
+            work = found[change.item] = routing.routed(change.item)
         work.changes.append(change)
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)
         _count(work, report)
     return found
-
-
-def _routed(application: Application, item: ItemKey, run: Run) -> ItemWork:
-    """The routes that listen to an item: found once for all of its changes in the batch."""
-    work, found = ItemWork(item), application.found(item)
-    seen: set[tuple[str, str]] = set()
-    for entry, fields in found:
-        for each in entry.listeners:
-            if (each.route.name, each.role) not in seen and _is_wanted(each, run):
-                seen.add((each.route.name, each.role))
-                _sort_in(work, each, fields, run)
-    if (work.others or work.off) and application.derived(item):
-        # Derived rows come back through the stream. Only kinds that can read them get them.
-        work.others = [each for each in work.others if each[0].kind.reads_derived]
-        work.off = [route for route in work.off if route.kind.reads_derived]
-    _warn_of_near_misses(application, item, found, run)
-    return work
-
-
-def _is_wanted(listener: Listener, run: Run) -> bool:
-    route, group = listener.route, run.settings.group
-    if group is not None and route.group != group:
-        return False
-    return not listener.called or run.handlers is None or route.name in run.handlers
-
-
-def _sort_in(work: ItemWork, listener: Listener, fields: Fields, run: Run) -> None:
-    route, role, called = listener
-    if not called:
-        work.heard.append((route, role, fields))
-    elif route.name in run.settings.handlers_off:
-        work.off.append(route)
-    elif route.kind.contributes and role == SOURCE:
-        work.ledger.setdefault(route.group, []).append((route, fields))
-    else:
-        work.others.append((route, role, fields))
 
 
 def _order(work: ItemWork) -> None:
@@ -93,8 +128,9 @@ def _order(work: ItemWork) -> None:
 
 
 def _count(work: ItemWork, report: Report) -> None:
-    names = {route.name for routed in work.ledger.values() for route, _ in routed}
-    names |= {route.name for route, _, _ in work.others}
+    names = [route.name for routed in work.ledger.values() for route, _ in routed]
+    if work.others:
+        names += {route.name for route, _, _ in work.others}
     for name in names:
         report.records[name] += len(work.changes)
     if not (names or work.heard or work.off):
