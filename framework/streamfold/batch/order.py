@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import ge
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
@@ -13,9 +13,6 @@ from streamfold.routes.application import Application
 from streamfold.routes.dispatch import DispatchEntry, FoundEntries
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.run import Run
-
-if TYPE_CHECKING:
-    from streamfold.keys.key import Key
 
 RoutedFields = tuple[Route, Fields]
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -53,17 +50,18 @@ class Routing:
     def __init__(self, application: Application, run: Run) -> None:
         self.application = application
         self.run = run
-        self._sorted: dict[Key, Sorted] = {}
+        self._sorted: dict[int, Sorted] = {}  # by identity of the entry, which the application keeps
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
         work, found = ItemWork(item), self.application.found(item)
         for entry, fields in found:
-            for_key = self._sorted.get(entry.key) or self._sort(entry)
+            for_key = self._sorted.get(id(entry)) or self._sort(entry)
             for group, route in for_key.ledger:
                 work.ledger.setdefault(group, []).append((route, fields))
-            work.others += [(route, role, fields) for route, role in for_key.others]
-            work.heard += [(route, role, fields) for route, role in for_key.heard]
+            if for_key.others or for_key.heard:
+                work.others += [(route, role, fields) for route, role in for_key.others]
+                work.heard += [(route, role, fields) for route, role in for_key.heard]
             work.off += for_key.off
         if len(found) > 1:  # a route with two sources, of which one holds the other
             work.ledger = {group: _once(routed) for group, routed in work.ledger.items()}
@@ -76,7 +74,7 @@ class Routing:
         return work
 
     def _sort(self, entry: DispatchEntry) -> Sorted:
-        found = self._sorted[entry.key] = Sorted()
+        found = self._sorted[id(entry)] = Sorted()
         settings, only = self.run.settings, self.run.handlers
         for route, role, called in entry.listeners:
             if settings.group is not None and route.group != settings.group:

@@ -46,7 +46,7 @@ class Batch:
         for item in self.work.values():
             for route in dict.fromkeys(item.off):
                 self._put_aside(route, item)
-            for work in item.works(item.others):
+            for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
         planning = Planning(self.application, self.run, self.fails, self._hold, self._count)
         planned = Planned()
@@ -58,7 +58,7 @@ class Batch:
     @property
     def heard(self) -> list[Work]:
         """The work of routes that listen to an item without their handlers being called."""
-        return [work for item in self.work.values() for work in item.works(item.heard)]
+        return [work for item in self.work.values() if item.heard for work in item.works(item.heard)]
 
     def fails(self, change: Change, route: Route, error: Exception) -> bool:
         """Whether a failure is reported. A parked record is not reported and holds back no later one.

@@ -177,7 +177,9 @@ def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Co
     """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
     if not image:
         return {}
-    made = contributing(route).contribution(route, image, fields, forms)
+    kind = route.kind
+    assert isinstance(kind, Contributing), f"{kind!r} does not contribute"
+    made = kind.contribution(route, image, fields, forms)
     if made.seen:
         forms.learn(route.name, made.seen)
     return made.rows

@@ -46,7 +46,7 @@ class View(Contributing):
         return bool(spread_over(route))
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        shards = spread_over(route)
+        shards = route.options.shards
         own = {**fields, SHARD: shard_of(fields, shards)} if shards else fields
 
         def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
