@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.derivations import yielded
 from streamfold.derivations.external import calls
-from streamfold.engines import embedded
+from streamfold.engines import state_file
 from tests.mutants.registry import mutant
 
 
@@ -71,5 +71,5 @@ def _() -> Iterator[None]:
     tests="tests/engines/test_embedded.py::test_file_with_a_damaged_page_is_an_error_that_says_so",
 )
 def _() -> Iterator[None]:
-    with patch.object(embedded, "UNREADABLE", ()):
+    with patch.object(state_file, "UNREADABLE", ()):
         yield

@@ -12,7 +12,7 @@ from streamfold.derivations.audit import options as recorded
 from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine
 from streamfold.ledger import entries
-from streamfold.records import rounding, values
+from streamfold.records import encoded, rounding
 from streamfold.replay import local
 from streamfold.routes import signature
 from streamfold.routes.application import Application
@@ -161,7 +161,7 @@ def _() -> Iterator[None]:
     tests=SHOW + "test_attributes_stand_in_the_order_of_their_names_however_they_were_written",
 )
 def _() -> Iterator[None]:
-    with patch.object(show, "to_sorted_json", values.to_json):
+    with patch.object(show, "to_sorted_json", encoded.to_json):
         yield
 
 

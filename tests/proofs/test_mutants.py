@@ -18,6 +18,7 @@ def named(mutants):
     return [pytest.param(mutant, id=mutant.name) for mutant in mutants]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mutant", named(mutant for mutant in MUTANTS if mutant.tests))
 def test_a_mutant_fails_the_tests_that_are_named_for_it(mutant):
     assert failed_tests(mutant) == set(mutant.tests)
