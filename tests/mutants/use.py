@@ -12,7 +12,7 @@ from streamfold.derivations.audit import options as recorded
 from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine
 from streamfold.ledger import entries
-from streamfold.records import encoded, rounding
+from streamfold.records import encoded, rounding, values
 from streamfold.replay import local
 from streamfold.routes import signature
 from streamfold.routes.application import Application
