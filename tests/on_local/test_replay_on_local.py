@@ -55,7 +55,7 @@ CASCADING = """
 from streamfold import App, Key, Router
 
 router = Router()
-router.cascade(Key("ORDER#{order_id}", "METADATA"), children=[Key("ORDER#{order_id}", "ITEM#{sku}")])
+router.cascade(Key("ORDER#{order_id}", "METADATA"), children=[Key("ORDER#{order_id}", "ITEM#{sku}")], name="cascade")
 
 app = App("orders", routers=[router])
 """
