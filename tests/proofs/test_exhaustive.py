@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
 QUICK = Strides(30, 180, 240)
-CI = Strides(10, 54, 72)
+CI = Strides(9, 48, 64)
 NIGHTLY = Strides(1, 20, 60)
 QUICK_RUNS = 2_000
 CI_RUNS = 10_000

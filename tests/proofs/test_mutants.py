@@ -24,6 +24,7 @@ def test_a_mutant_fails_the_tests_that_are_named_for_it(mutant):
     assert failed_tests(mutant) == set(mutant.tests)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mutant", named(mutant for mutant in MUTANTS if not mutant.tests and not mutant.equivalent))
 def test_a_mutant_does_not_survive_a_search_of_histories_under_faults(mutant):
     assert killed(mutant, HISTORIES_MANY) is not None
