@@ -9,6 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overlo
 from streamfold.derivations.attributes.kind import ATTRIBUTES
 from streamfold.derivations.attributes.stored import AttributesOptions
 from streamfold.derivations.declarations import ItemDeclarations
+from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.index.claims import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.index.kind import INDEX
@@ -230,7 +231,7 @@ class Router(ItemDeclarations):
     def _decorator(
         self,
         name: str,
-        kind: Kind,
+        kind: Derivation,
         sources: Keys,
         common: CommonOptions,
         made: Made,
@@ -241,13 +242,8 @@ class Router(ItemDeclarations):
         check_options(name, common)
 
         def declare(handler: Any) -> Any:
-            at = place(handler)
-            check_plain(handler) if kind is EXTERNAL else check_handler(handler, name)
-            keys = source_keys(sources, name, at, "@")
-            targets, options = made(keys, at)
-            wants = wanted_fields(handler, keys)
-            unnamed = Route("", kind, keys, targets, handler, at, wants=wants, options=options)
-            route = declared_route(name, unnamed, common)
+            check_plain(handler) if kind.outside else check_handler(handler, name)
+            route = declared_route(name, kind, sources, common, made, place(handler), handler)
             self._add(route, *beside(route))
             return handler
 

@@ -15,7 +15,7 @@ from streamfold.derivations.copy.declared import copy_keys
 from streamfold.derivations.copy.kind import COPY
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.routes.declaration import CommonOptions, Keys, Made, caller, check_options, declared_route, source_keys
+from streamfold.routes.declaration import CommonOptions, Keys, Made, caller, check_options, declared_route
 from streamfold.routes.route import Kind, Route
 
 
@@ -93,7 +93,4 @@ class ItemDeclarations:
 def _route(kind: Kind, sources: Keys, common: CommonOptions, made: Made) -> Route:
     """The route of a declaration."""
     check_options(kind.name, common)
-    at = caller(2)
-    keys = source_keys(sources, kind.name, at)
-    targets, options = made(keys, at)
-    return declared_route(kind.name, Route("", kind, keys, targets, None, at, options=options), common)
+    return declared_route(kind.name, kind, sources, common, made, caller(2))

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypedDict
 
@@ -11,7 +10,8 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN
 from streamfold.routes.policy import OnError, Policy, checked_policy
-from streamfold.routes.route import GROUP, Route
+from streamfold.routes.route import GROUP, Kind, Route
+from streamfold.routes.signature import wanted_fields
 
 Into = Key | Sequence[Key]
 Keys = tuple[Key, ...]
@@ -44,15 +44,26 @@ def check_options(decorator: str, common: CommonOptions) -> None:
         )
 
 
-def declared_route(decorator: str, unnamed: Route, common: CommonOptions) -> Route:
-    """A route with the options of every declaration. Raises ``DeclarationError`` for a policy that cannot be."""
+def declared_route(
+    decorator: str,
+    kind: Kind,
+    sources: Keys,
+    common: CommonOptions,
+    made: Made,
+    at: str,
+    handler: Callable[..., Any] | None = None,
+) -> Route:
+    """The route of a declaration that stands ``at`` a place. Raises ``DeclarationError`` for what cannot be."""
+    mark = "" if handler is None else "@"
+    keys = source_keys(sources, decorator, at, mark)
+    targets, options = made(keys, at)
+    wants = () if handler is None else wanted_fields(handler, keys)
     policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
-    name, function = common.get("name"), unnamed.function
+    name, group = common.get("name"), common.get("group", GROUP)
     if name is None:
-        name = getattr(function, "__name__", "") if function else default_name(decorator, unnamed.sources[0])
-    form = f"{'@' if function else ''}router.{decorator}"
-    checked = checked_policy(policy, form, unnamed.declared_at)
-    return replace(unnamed, name=name, group=common.get("group", GROUP), policy=checked)
+        name = default_name(decorator, keys[0]) if handler is None else getattr(handler, "__name__", "")
+    policy = checked_policy(policy, f"{mark}router.{decorator}", at)
+    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy)
 
 
 def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:
