@@ -49,9 +49,7 @@ class Batch:
             for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
         planning = Planning(self.application, self.run, self.fails, self._hold, self._count)
-        planned = Planned()
-        for route, own in works.items():
-            planned = planned.joined(derivation(route).plan(own, planning))
+        planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
         chunks = pack([*units, *planned.units], self.run.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import localcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
@@ -18,7 +18,7 @@ from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.triage import Triage
 from streamfold.commit.unfinished import forget_left
 from streamfold.derivations import in_order
-from streamfold.derivations.derivation import Finishing, Work, derivation
+from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError
@@ -30,8 +30,7 @@ from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
 from streamfold.settings import Settings
 
-if TYPE_CHECKING:
-    from streamfold.derivations.derivation import Derivation
+ForRoute = TypeVar("ForRoute", Deferred, Work)
 
 
 def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Report:
@@ -97,14 +96,11 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     last: work that a replay postpones is done too.
     """
     outcome, unfinished = Outcome(), finishing.unfinished
-    waiting: dict[Derivation, list[Deferred]] = {}
-    for each in deferred:
-        waiting.setdefault(derivation(each.route), []).append(each)
+    waiting, listening = _by_kind(deferred), _by_kind(heard)
     routes = finishing.application.routes
     kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
     for kind in (kind for kind in kinds if kind.contributes):
-        own = [work for work in heard if work.route.kind is kind]
-        found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=own))
+        found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=listening.get(kind, ())))
         unfinished.fail(found.failed)
         found.failed = [failed for failed in map(finishing.triage, found.failed) if failed is not None]
         outcome += found
@@ -115,6 +111,14 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
         else:
             outcome += kind.finish(waiting[kind], finishing)
     return outcome
+
+
+def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
+    """Work by the kind of its route."""
+    found: dict[Derivation, list[ForRoute]] = {}
+    for each in works:
+        found.setdefault(derivation(each.route), []).append(each)
+    return found
 
 
 def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:

@@ -1,6 +1,6 @@
 """The seam: what a batch, a redrive, a repair and a proof ask of a kind of derivation."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -40,9 +40,17 @@ class Planned(NamedTuple):
     puts: Sequence[KeyedPut] = ()  # rows whose keys contain the change
     deferred: Sequence[Deferred] = ()  # for ``finish``
 
-    def joined(self, other: "Planned") -> "Planned":
-        units, puts, deferred = other
-        return Planned([*self.units, *units], [*self.puts, *puts], [*self.deferred, *deferred])
+    @classmethod
+    def joined(cls, parts: Iterable["Planned"]) -> "Planned":
+        """All parts as one, in their order."""
+        units: list[Unit] = []
+        puts: list[KeyedPut] = []
+        deferred: list[Deferred] = []
+        for part in parts:
+            units += part.units
+            puts += part.puts
+            deferred += part.deferred
+        return cls(units, puts, deferred)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
 CONFLICTS = "conflicts"
+ORDER_OPTIONS = ("by", "smallest", "ties")
+"""The options of a unique index that say which claim wins: a state keeps to them."""
 
 
 def unique_of(route: Route) -> Unique | None:
@@ -81,10 +83,10 @@ class Index(Contributing):
         del deferred
         outcome = Outcome()
         for each in conflicts(finishing.engine, finishing.unfinished):
-            is_conflict, unique = isinstance(each.error, Unprocessable), unique_of(each.route)
+            is_conflict = isinstance(each.error, Unprocessable)
             if is_conflict:
                 outcome.count(CONFLICTS, each.route.name)
-            if not is_conflict or (unique is not None and unique.on_conflict == "park"):
+            if not is_conflict or self.parks_conflicts(each.route):
                 outcome.failed.append(each)
         return outcome
 
@@ -100,19 +102,12 @@ class Index(Contributing):
 
     def identity(self, route: Route) -> dict[str, Any]:
         unique = unique_of(route)
-        return (
-            {"kind": self.name}
-            if unique is None
-            else {
-                "kind": "unique index",
-                "by": unique.by,
-                "smallest": unique.smallest,
-                "ties": unique.ties,
-            }
-        )
+        if unique is None:
+            return super().identity(route)
+        return {"kind": "unique index"} | {option: getattr(unique, option) for option in ORDER_OPTIONS}
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        for option in ("by", "smallest", "ties"):
+        for option in ORDER_OPTIONS:
             if before.get(option) != now.get(option):
                 raise ManifestError(
                     f"Unique index {name!r} changed {option}= from {before[option]!r} to {now[option]!r}: claims that "

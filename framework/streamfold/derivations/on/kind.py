@@ -42,23 +42,23 @@ class OnChanges(Derivation):
         return filter_of(route).takes(change)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        planned = Planned()
+        parts: list[Planned] = []
         for work in works:
             for number, change in enumerate(work.changes):
                 try:
                     check_view(work.route, change)
                     own = change.as_written()
                     if own is not None and work.route.takes(own):
-                        planned = planned.joined(self.of_change(work, own, planning))
+                        parts.append(self.of_change(work, own, planning))
                 except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
                     if planning.fails(change, work.route, error):
                         planning.hold(work.route, work.changes[number + 1 :])
                         break
-        return planned
+        return Planned.joined(parts)
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
         """What one change comes to that the filters let through."""
-        raise NotImplementedError
+        raise NotImplementedError(f"Kind {self} sees each change, and has no method of_change.")
 
 
 class On(OnChanges):
