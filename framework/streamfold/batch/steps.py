@@ -140,9 +140,8 @@ class Steps:
             named.rows.difference_update(held)
             named.hold(self.application.name, step.route, item, held)
         for name in self.application.retired & found.parts.keys():
-            named.rows.update(
-                left_rows(found.parts[name].left)
-            )  # rows emptied by its last step: no other handler removes them
+            # Rows emptied by its last step: no other handler removes them.
+            named.rows.update(left_rows(found.parts[name].left))
         return named
 
     def _named_by_images(self, route: Route, item: ItemKey) -> NamedRows:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import check_application
+from streamfold.batch.steps import images
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.plan import without_row
 from streamfold.commit.recompute import recompute
@@ -102,37 +103,38 @@ class Repair:
             route = each.route
             if derivation(route).reconciles and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
-                    if route.kind.contributes:
-                        found.append(self._part(RepairWork(item, route, fields, version), changes))
-                    else:
-                        found.append(self._by_kind(Work(route, item, each.role, fields, changes)))
+                    found.append(self._repaired(Work(route, item, each.role, fields, changes), version))
         return found
+
+    @property
+    def _finishing(self) -> Finishing:
+        """What a kind is given: a repair parks nothing."""
+        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
+
+    def _repaired(self, work: Work, version: str) -> Repaired:
+        """The result for one handler, with the error that prevented it."""
+        route, item, _, fields, changes = work
+        try:
+            if route.kind.contributes:
+                return self._by_ledger(RepairWork(item, route, fields, version), changes)
+            return self._by_kind(work)
+        except Exception as error:
+            if is_fatal(error):  # no item's fault: nothing can be repaired
+                raise
+            return Repaired(item, route.name, error=explained(route, error))
 
     def _by_kind(self, work: Work) -> Repaired:
         """Lets a kind without a ledger repair what it derived from an item. A dry run counts one write."""
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
-        finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
-        try:
-            check_application(self.app, self.engine, self.run)
-            outcome = derivation(work.route).reconcile(work, finishing)
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            return Repaired(work.item, work.route.name, error=explained(work.route, error))
+        check_application(self.app, self.engine, self.run)
+        outcome = derivation(work.route).reconcile(work, self._finishing)
         tally = outcome.tally(work.route.name)
         wrong = next((failed.error for failed in outcome.failed), None)
         return Repaired(work.item, work.route.name, tally.written, tally.removed, error=wrong)
 
-    def _part(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
-        try:
-            return self._carried_out(work, changes)
-        except Exception as error:
-            if is_fatal(error):  # no item's fault: nothing can be repaired
-                raise
-            return Repaired(work.item, work.route.name, error=explained(work.route, error))
-
-    def _carried_out(self, work: RepairWork, changes: Iterable[Change]) -> Repaired:
+    def _by_ledger(self, work: RepairWork, changes: Sequence[Change]) -> Repaired:
+        """Repairs a handler's part of the ledger item, and its rows."""
         written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
         odd = OddRows()
         if not self.dry_run:
@@ -169,8 +171,7 @@ class Repair:
 
     def _finished(self, done: Repaired, route: Route, after: Contribution, named: NamedRows) -> Repaired:
         """The result, with the conflicts that the kind finds when it finishes the repair."""
-        finishing = Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
-        met = contributing(route).reconciled(route, done.item, after, named, finishing)
+        met = contributing(route).reconciled(route, done.item, after, named, self._finishing)
         return done._replace(conflicts=tuple(met))
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
@@ -232,14 +233,13 @@ def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
     return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
 
 
-def _named(application: str, work: RepairWork, changes: Iterable[Change], forms: Forms) -> NamedRows:
+def _named(application: str, work: RepairWork, changes: Sequence[Change], forms: Forms) -> NamedRows:
     """The rows that the images of records name: an interrupted attempt may have left them empty or unfinished."""
     named = NamedRows()
-    for change in changes:
-        for image in (change.old if change.has_old else ABSENT, change.new if change.has_new else ABSENT):
-            try:
-                parts = contribution(work.route, image, work.fields, forms)
-            except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
-                continue
-            named.add(application, work.route, work.item, parts)
+    for image in images(changes):
+        try:
+            parts = contribution(work.route, image, work.fields, forms)
+        except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
+            continue
+        named.add(application, work.route, work.item, parts)
     return named
