@@ -1,0 +1,1 @@
+"""Documents of a search index that are never older than their items."""
