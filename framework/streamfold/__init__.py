@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.derivations.audit.options import AUDIT
+from streamfold.derivations.search.document import Document, Part, Parts
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
@@ -28,9 +29,9 @@ __all__ = [
     # what is declared
     "App", "Router", "Key", "Table",
     # what a handler gets
-    "Change", "Item", "Version",
+    "Change", "Item", "Part", "Parts", "Version",
     # what a handler returns or yields
-    "Row", "Put", "Add", "Delete",
+    "Row", "Put", "Add", "Delete", "Document",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
     # how a handler rounds on purpose

@@ -15,6 +15,10 @@ from streamfold.derivations.index.claims import OnConflict, Unique, checked_uniq
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
 from streamfold.derivations.on.kind import ON, Filter
+from streamfold.derivations.search.document import Document
+from streamfold.derivations.search.kind import SEARCH
+from streamfold.derivations.search.mapping import Fields
+from streamfold.derivations.search.options import Deletes, SearchOptions, checked_search
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
@@ -42,6 +46,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | None])
 """A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
+DocumentsHandler = TypeVar("DocumentsHandler", bound=Callable[..., Document | Iterable[Document] | None])
+"""A handler of a search: it returns a document, several or none, or yields them."""
 Effect = Put | Add | Delete
 EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
@@ -203,6 +209,52 @@ class Router(ItemDeclarations):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
         return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
 
+    def search(
+        self,
+        *sources: Key,
+        to: str,
+        parts: Sequence[Key] = (),
+        id: str | None = None,  # noqa: A002 - the word of the index
+        mapping: str | None = None,
+        fields: Fields | None = None,
+        settings: str | None = None,
+        deletes: Deletes = "kept",
+        skip_equal: bool = False,
+        replaces: str | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> Callable[[DocumentsHandler], DocumentsHandler]:
+        """Declares documents of a search index, which are never older than their items.
+
+        The function gets an item and returns the ``Document`` that stands for it, a list of them, or None; or it yields
+        them. ``to`` is the logical name of the index, or a template of fields of the source's key. ``parts`` names keys
+        of the same partition, rows of views among them: the function gets them as its second parameter, ``Parts``.
+        ``id`` is a template that holds every field of the source's key, and for several documents of an item a field
+        of theirs; without it the id is the item's key. ``mapping`` is a JSON file beside this one, or ``fields`` gives
+        types by name; nothing else is indexed unless the mapping says so. ``settings`` is a JSON file of the index's
+        settings. ``deletes="removed"`` deletes documents instead of hiding them. ``skip_equal=True`` sends nothing for
+        a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take
+        over. See docs/search.md.
+        """
+        _check_instance(self, "search")
+        _check_parentheses("search", sources)
+
+        def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
+            return (), checked_search(
+                keys,
+                at,
+                to=to,
+                parts=parts,
+                id=id,
+                mapping=mapping,
+                fields=fields,
+                settings=settings,
+                deletes=deletes,
+                skip_equal=skip_equal,
+                replaces=replaces,
+            )
+
+        return self._decorator("search", SEARCH, sources, common, made)
+
     def declare(
         self,
         kind: Kind,
@@ -224,7 +276,7 @@ class Router(ItemDeclarations):
             )
         at = place(handler) if handler else caller(1)
         keys = source_keys(sources, kind.name, at)
-        wants = wanted_fields(handler, keys, kind.items_given) if handler else ()
+        wants = wanted_fields(handler, keys, kind.items_given(options)) if handler else ()
         targets = target_keys(into, at) if into else ()
         self._add(Route(name, kind, keys, targets, handler, at, group, wants, options, policy))
 

@@ -42,9 +42,11 @@ class Join(Derivation):
     """
 
     name = "join"
-    items_given = 2
     reads_items = True
     reconciles = True
+
+    def items_given(self, options):
+        return 2
 
     def guard(self, route):
         return "bump before read"

@@ -94,8 +94,8 @@ class Batch:
 
 
 def _may_take(route: Route, change: Change) -> bool:
-    """Whether a handler may want a change; one that contributes sees derived attributes too."""
-    if route.kind.contributes:
+    """Whether a handler may want a change; one that gets items sees derived attributes too."""
+    if route.kind.gets_items:
         return True
     try:
         own = change.as_written()

@@ -11,9 +11,10 @@ from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.kind import ON
+from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.view.kind import VIEW
 
-KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE]
+KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE, SEARCH]
 
 
 def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:

@@ -137,6 +137,7 @@ class Contributing(Derivation):
     """A kind whose handlers contribute to rows through the ledger: planned, repeated and reconciled by the core."""
 
     contributes = True
+    gets_items = True
     reads_derived = True
     reconciles = True
 

@@ -18,14 +18,25 @@ MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier
 """What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+IN_ONE_TRANSACTION = EFFECTS_MAX, "the most that one transaction can hold beside its guard"
 
 
-def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: type) -> list[Any]:
-    """The effects that a handler returns or yields, all of the expected kinds and not too many."""
+def yielded(
+    route: Route,
+    subject: Image | Change,
+    fields: Fields,
+    *expected: type,
+    more: tuple[Any, ...] = (),
+    most: tuple[int, str] = IN_ONE_TRANSACTION,
+) -> list[Any]:
+    """The effects that a handler returns or yields, all of the expected kinds and not too many.
+
+    ``more`` is given to the handler after its subject; ``most`` is how many effects there may be, and why.
+    """
     assert route.function is not None
     found = []
     try:
-        given = route.function(subject, **route.asked(fields))
+        given = route.function(subject, *more, **route.asked(fields))
         for effect in each_effect(route.name, given, expected):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
@@ -33,10 +44,10 @@ def yielded(route: Route, subject: Image | Change, fields: Fields, *expected: ty
                     f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}."
                 )
             found.append(effect)
-            if len(found) > EFFECTS_MAX:
+            if len(found) > most[0]:
                 raise HandlerError(
-                    f"Handler {route.name!r} gave more than {EFFECTS_MAX} effects for one item, the most that one "
-                    "transaction can hold beside its guard. Spread them over several handlers."
+                    f"Handler {route.name!r} gave more than {most[0]} effects for one item, {most[1]}. "
+                    "Spread them over several handlers."
                 )
     except DecimalException as error:
         raise inexact(route, error) from error

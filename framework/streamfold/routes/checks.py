@@ -47,7 +47,8 @@ def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
         for writer in routes
         for target in writer.into
         for reader in routes
-        if reader.kind.reads_derived and any(source.overlaps(target) for source in reader.sources)
+        if reader.kind.reads_derived
+        if any(each.called and each.key.overlaps(target) for each in reader.kind.listens(reader))
     ]
 
 
@@ -176,7 +177,7 @@ def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None
                 raise DeclarationError(
                     f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "
                     f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on "
-                    "batching. Only a view or an index may read derived rows."
+                    "batching. Only a view, an index or a search may read derived rows."
                 )
 
 

@@ -9,7 +9,7 @@ from streamfold.keys.key import Key
 from streamfold.routes.ordered import Moment
 
 
-class _Write:
+class Write:
     """A target and values: names of the target's template fill its key, all others are attributes.
 
     Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
@@ -51,7 +51,7 @@ def _is_mapping_of_names(attributes: object) -> bool:
     return isinstance(attributes, Mapping) and all(isinstance(name, str) for name in attributes)
 
 
-class Row(_Write):
+class Row(Write):
     """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
     ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins``
@@ -80,19 +80,19 @@ class Row(_Write):
         return text if self.wins is None else f"{text[:-1]}{', ' if text[-2] != '(' else ''}wins={self.wins!r})"
 
 
-class Put(_Write):
+class Put(Write):
     """An ``on`` handler's write of a whole row, guarded by the change's version: an older change never overwrites."""
 
     __slots__ = ()
 
 
-class Add(_Write):
+class Add(Write):
     """An ``on`` handler's addition to numbers of a row, once per change: ``Add(SIGN_INS, day=day, total=1)``."""
 
     __slots__ = ()
 
 
-class Delete(_Write):
+class Delete(Write):
     """An ``on`` handler's removal of a row, guarded by the change's version."""
 
     __slots__ = ()
@@ -107,7 +107,7 @@ def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterabl
         return given
     if given is None:
         return ()
-    if isinstance(given, _Write):
+    if isinstance(given, Write):
         return (given,)
     if isinstance(given, (list, tuple, Iterator)):
         return given

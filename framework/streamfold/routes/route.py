@@ -53,7 +53,7 @@ class Kind:
     shares_rows: ClassVar[bool] = False  # a row may hold what several handlers contribute
     reads_derived: ClassVar[bool] = False  # a derived row may be its source
     sees_derived_attributes: ClassVar[bool] = False  # attributes that are derived onto an item are part of its item
-    items_given: ClassVar[int] = 1  # how many items its handler gets before it may ask for fields
+    gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
     elsewhere: ClassVar[bool] = False  # its targets may lie in another region
 
     def listens(self, route: "Route") -> tuple[Listening, ...]:
@@ -63,6 +63,11 @@ class Kind:
     def writes(self, route: "Route") -> tuple[Key, ...]:
         """The keys of its targets."""
         return route.into
+
+    def items_given(self, options: Any) -> int:
+        """How many items its handler gets before it may ask for fields."""
+        del options
+        return 1
 
     def touches(self, route: "Route") -> tuple[Key, ...]:
         """The application's own items that it updates or removes."""

@@ -12,9 +12,9 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 
 RETURN_ROW = "return Row(...)"
-EXAMPLE = {"on": "return Put(...)"}
+EXAMPLE = {"on": "return Put(...)", "search": "return Document(...)"}
 RETURN = re.compile(r"\breturn\b(\s+)(?=\w+\()")
-EFFECT = re.compile(r"^(?=(Row|Put|Add|Delete)\()")
+EFFECT = re.compile(r"^(?=(Row|Put|Add|Delete|Document)\()")
 ACCEPTED: dict[type, tuple[str, ...]] = {
     str: ("str",),
     int: ("int",),

@@ -72,10 +72,10 @@ class FaultyHandlers:
         function, name = route.function, route.name
         assert function is not None
 
-        def handler(subject: Any, **fields: Any) -> Iterator[Any]:
+        def handler(subject: Any, *more: Any, **fields: Any) -> Iterator[Any]:
             if self.once or self.always or self.for_one:
                 self._raise(name, subject, fields)
-            for effect in each_effect(name, function(subject, **fields)):
+            for effect in each_effect(name, function(subject, *more, **fields)):
                 self.yielded.add(name)
                 yield effect
 
@@ -109,8 +109,9 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 
 def is_called(route: Route) -> bool:
-    """Whether a route has a handler that a proof calls by itself: one of one item, and without effects outside."""
-    return route.function is not None and route.kind.items_given == 1 and not derivation(route).outside
+    """Whether a route has a handler that yields, and has no effects outside of the store."""
+    alone = route.kind.items_given(route.options) == 1
+    return route.function is not None and (alone or route.kind.gets_items) and not derivation(route).outside
 
 
 def parking_conflicts(app: App) -> set[str]:

@@ -6,6 +6,7 @@ change once. Nothing of the planner, the ledger or a store is used: two pages th
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import DecimalException, localcontext
 from typing import Any
 
@@ -45,12 +46,14 @@ def _expected(app: App, changes: Iterable[Change]) -> tuple[ExpectedRows, Expect
     outside: dict[RowKey, Values] = {}
     with localcontext(EXACT):
         history = history_of(changes)
+        folded = folded_rows(app, history.items)
+        with_rows = replace(history, items={**history.items, **folded})
         for route in app.routes:
             if not route.kind.contributes:
-                expected = derivation(route).expected(route, history)
+                expected = derivation(route).expected(route, with_rows if route.kind.reads_derived else history)
                 rows |= expected.rows
                 outside |= expected.outside
-        rows |= folded_rows(app, history.items)
+        rows |= folded
     return _all_shown(rows), _all_shown(outside)
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome, Tallies
 from streamfold.commit.sending import send
-from streamfold.derivations.cascade.declared import children_of, is_child, sort_prefix
+from streamfold.derivations.cascade.declared import children_of
 from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.partition import child_fields, sort_prefix
 from streamfold.engines import Page
 from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, is_of_table
 from streamfold.keys.key import Key
@@ -180,7 +181,7 @@ class Children:
         change, table, at = removed.changes[-1], child.table, _seconds(removed.changes[-1])
         for image in page.items:
             key = (table.name, decode(image[table.partition]), decode(image[str(table.sort)]))
-            if is_child(child, removed.fields, *key[1:]):
+            if child_fields(child, removed.fields, *key[1:]) is not None:
                 yield DeleteSource(key, image, change.version_text, at)
 
     def _tallies(self, removed: Removed) -> Tallies:

@@ -1,9 +1,10 @@
 """Cascades as they are declared: children in their parent's partition, and none that leads back to a parent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from streamfold.derivations.partition import check_in_partition
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.routes.route import Route
@@ -28,7 +29,7 @@ def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
     """Raises ``DeclarationError`` for a cascade that removes more than its parent's children."""
     for route in cascades:
         for parent, child in product(route.sources, children_of(route)):
-            _check_child(route, parent, child)
+            check_in_partition(_who(route), "the child", parent, child)
         _check_derived(route, routes)
     for route in cascades:
         for path in _paths(cascades, route, (route.name,)):
@@ -36,30 +37,6 @@ def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
                 f"{_who(route)} would reach its own parent: {' leads to '.join(map(repr, path))}. An item's children "
                 "cannot be its parents, or their parents. Narrow children= with a literal that tells them apart."
             )
-
-
-def _check_child(route: Route, parent: Key, child: Key) -> None:
-    if (child.table, child.partition.text) != (parent.table, parent.partition.text):
-        raise DeclarationError(
-            f"{_who(route)} has the child {child!r}, which is not in the partition of {parent!r}: children are found "
-            f"by a query of their parent's partition. Expected a template Key({parent.partition.text!r}, ...) of table "
-            f"{parent.table.name!r}."
-        )
-    if child.overlaps(parent):
-        raise DeclarationError(
-            f"{_who(route)} would reach its own parent: {child!r} takes keys of {parent!r} too. Give the children a "
-            "sort key with a literal that their parent does not have."
-        )
-    missing = [
-        name
-        for name, field in parent.types.items()
-        if child.types.get(name) is None or field.spec != child.types[name].spec
-    ]
-    if missing:
-        raise DeclarationError(
-            f"{_who(route)} has the child {child!r}, which several items of {parent!r} would share: its template must "
-            f"hold every field of the parent's key. Missing: {', '.join(missing)}."
-        )
 
 
 def _check_derived(route: Route, routes: Sequence[Route]) -> None:
@@ -84,20 +61,3 @@ def _paths(cascades: Sequence[Route], route: Route, path: tuple[str, ...]) -> It
 
 def _who(route: Route) -> str:
     return f"Cascade {route.name!r} ({route.declared_at})"
-
-
-def sort_prefix(child: Key, fields: Mapping[str, Any]) -> str:
-    """How the sort keys of a parent's children begin; ``""`` where that cannot be told."""
-    assert child.sort is not None
-    text = ""
-    for piece in child.sort.pieces:
-        if not isinstance(piece, str) and (piece.name not in fields or piece.attribute_type != "S"):
-            break
-        text += piece if isinstance(piece, str) else str(piece.write(fields[piece.name]))
-    return text
-
-
-def is_child(child: Key, fields: Mapping[str, Any], partition: Any, sort: Any) -> bool:
-    """Whether a key is one of a child of the parent with these fields."""
-    found = child.match_values(partition, sort)
-    return found is not None and all(found[name] == value for name, value in fields.items())

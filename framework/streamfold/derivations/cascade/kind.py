@@ -6,9 +6,10 @@ from typing import ClassVar
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.derivations.cascade.children import KEPT, Children, Removed
-from streamfold.derivations.cascade.declared import check_cascades, children_of, is_child
+from streamfold.derivations.cascade.declared import check_cascades, children_of
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
 from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.partition import child_fields
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Fields, Route
@@ -73,7 +74,7 @@ class Cascade(Derivation):
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         own = (key for key in children_of(route) if key.table.name == item[0])
-        return any(is_child(key, fields, *item[1:]) for key in own)
+        return any(child_fields(key, fields, *item[1:]) is not None for key in own)
 
 
 CASCADE = Cascade()

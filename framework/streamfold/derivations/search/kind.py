@@ -1,0 +1,172 @@
+"""The kind ``search``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.plan import Deferred
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.partition import check_in_partition
+from streamfold.derivations.search.gather import Root
+from streamfold.derivations.search.options import check_searches, keeps_ids, options_of
+from streamfold.errors import ManifestError, SettingsError, is_fatal
+from streamfold.records.change import Change
+from streamfold.routes.route import SOURCE, Listening, Route
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey
+
+NOT_INDEXED = "not_indexed"
+"""Counts items whose documents were sent nowhere."""
+PART = "part"
+"""The role of an item that is gathered into its parent's document."""
+
+
+class Search(Derivation):
+    """Documents of a search index, never older than their items."""
+
+    name = "search"
+    gets_items = True
+    reads_derived = True
+    sees_derived_attributes = True
+    reads_items = True
+    reconciles = True
+    says: ClassVar[Mapping[str, Said]] = {
+        NOT_INDEXED: Said(
+            "Search {name} did not index {count} items: a replay on DynamoDB writes to an index only with "
+            "--search-url, and reads the items that it indexes (--put-sources).",
+        )
+    }
+
+    def items_given(self, options: Any) -> int:
+        return 2 if options.parts else 1
+
+    def listens(self, route: Route) -> tuple[Listening, ...]:
+        return (*super().listens(route), *(Listening(key, PART) for key in options_of(route).parts))
+
+    def outside_places(self, route: Route) -> tuple[str, ...]:
+        return (f"index {options_of(route).index.text}",)
+
+    def guard(self, route: Route) -> str:
+        del route
+        return "bump before read"
+
+    def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
+        del routes
+        for route in own:
+            for part in options_of(route).parts:
+                check_in_partition(f"Search {route.name!r} ({route.declared_at})", "the part", route.sources[0], part)
+        check_searches(own)
+
+    def check_settings(self, route: Route, settings: Settings) -> None:
+        if settings.group in (None, route.group) and settings.search is None and settings.engine is None:
+            raise SettingsError(
+                f"Search {route.name!r} ({route.declared_at}) has no index to write to: expected STREAMFOLD_SEARCH="
+                "https://..., the address of an OpenSearch domain, or another group for this function."
+            )
+
+    def identity(self, route: Route) -> dict[str, Any]:
+        options = options_of(route)
+        form = options.id.text if options.id else "table and key" if options.names_table else "key"
+        return {"kind": self.name, "index": options.index.text, "id": form}
+
+    def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        for option, word in (("index", "to"), ("id", "id")):
+            if before.get(option) != now.get(option):
+                raise ManifestError(
+                    f"Search {name!r} changed {word}= from {before.get(option)!r} to {now.get(option)!r}: documents "
+                    "under their old names would stay. Declare the changed one under another name, "
+                    f'replaces="{name}", fill its index, and retire the old one, App(..., retired=["{name}"]).'
+                )
+
+    def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        del planning
+        roots: dict[Any, Root] = {}
+        for work in works:
+            root = _root(work)
+            known = roots.get(root.item)
+            roots[root.item] = known._replace(changes=(*known.changes, *root.changes)) if known else root
+        return Planned(deferred=[root for root in roots.values() if not _is_equal(root)])
+
+    def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        """Indexes the roots of a batch, search by search. An index that is missing starves no other's documents."""
+        from streamfold.derivations.search.places import sink_of
+
+        outcome = Outcome()
+        sink = sink_of(finishing) if finishing.run.source_items else None
+
+        def fails(root: Root, error: Exception) -> None:
+            failures = map(finishing.triage, (Failed(change, root.route, error) for change in root.changes))
+            outcome.failed.extend(failed for failed in failures if failed is not None)
+
+        fatal: Exception | None = None
+        for route, roots in _by_route(deferred).items():
+            if sink is None:
+                outcome.count(NOT_INDEXED, route.name, len(roots))
+                continue
+            try:
+                outcome += self._indexed(roots, finishing, sink, fails)
+            except Exception as error:
+                if not is_fatal(error):
+                    raise
+                fatal = fatal or error
+        if fatal is not None:
+            raise fatal
+        return outcome
+
+    def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
+        """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""
+        from streamfold.derivations.search.places import sink_of
+
+        def fails(_: Root, error: Exception) -> None:
+            raise error
+
+        sink = sink_of(finishing)
+        if sink is None:
+            raise SettingsError("No index is at hand: expected STREAMFOLD_SEARCH=https://...")
+        return self._indexed([_root(work)], finishing, sink, fails)
+
+    @staticmethod
+    def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any) -> Outcome:
+        from streamfold.derivations.search.indexing import Indexing
+
+        return Indexing(finishing.application.name, finishing.engine, sink, finishing.run, fails).index(roots)
+
+    def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.search.expected import expected
+
+        return expected(route, history)
+
+    def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
+        from streamfold.derivations.search.expected import found_outside
+
+        return found_outside(route, place)
+
+
+def _root(work: Work) -> Root:
+    """The item whose document a change is of: the item itself, or the parent of a part."""
+    if work.role == SOURCE:
+        return Root(work.route, work.item, work.fields, tuple(work.changes))
+    (source,) = work.route.sources
+    fields = {name: work.fields[name] for name in source.types}
+    return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
+
+
+def _is_equal(root: Root) -> bool:
+    """Whether the documents of both images are equal for every change, where that is asked for."""
+    if not options_of(root.route).skip_equal:
+        return False
+    from streamfold.derivations.search.equal import changes_nothing
+
+    return changes_nothing(root)
+
+
+def _by_route(deferred: Iterable[Deferred]) -> dict[Route, list[Root]]:
+    found: dict[Route, list[Root]] = {}
+    for each in deferred:
+        assert isinstance(each, Root)
+        found.setdefault(each.route, []).append(each)
+    return found
+
+
+SEARCH = Search()
