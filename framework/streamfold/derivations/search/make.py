@@ -61,7 +61,9 @@ def index_of(route: Route, fields: Fields, settings: Settings) -> str:
 
 
 def _template(index: KeyPart, settings: Settings) -> KeyPart:
-    return real_template(index, settings.index_name(setting_name(index)))
+    name = setting_name(index)
+    real = settings.index_name(name)
+    return real_template(index, None if real == name else real)
 
 
 def document_id(route: Route, item: ItemKey, fields: Fields, document: Document) -> str:
