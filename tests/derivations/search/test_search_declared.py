@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from streamfold import App, Document, Key, ManifestError, Parts, Router, Row, Sum, Table
+from streamfold import App, Document, Key, Parts, Router, Row, Sum, Table
 from streamfold.derivations.search.options import options_of
-from streamfold.errors import DeclarationError, SettingsError
+from streamfold.errors import DeclarationError, ManifestError, SettingsError
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
 

@@ -232,9 +232,10 @@ class Indexing:
         """Counts what was done, and forgets ids that are hidden now."""
         tally = self.outcome.tally(each.root.route.name)
         live = len(each.actions) - len(each.gone)
-        tally.written += sum(one.is_done for one in sent[:live])
-        tally.removed += sum(one.is_done for one in sent[live:])
-        tally.unchanged += not any(one.is_done for one in sent)
+        done = [one.answer is not None and one.answer.is_done for one in sent]
+        tally.written += sum(done[:live])
+        tally.removed += sum(done[live:])
+        tally.unchanged += not any(done)
         if each.gone and keeps_ids(each.root.route):
             write = CounterWrite(each.key, each.number, removed=each.gone, expires=None if live else True)
             with suppress(EngineUnavailable):  # they are hidden again then, which changes nothing
