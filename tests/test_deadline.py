@@ -30,6 +30,13 @@ def test_a_pause_may_be_nearly_nothing():
     assert pauses == [0.0]
 
 
+def test_no_pause_is_longer_than_the_longest_of_all():
+    pauses = []
+    with patch("random.random", return_value=1.0):
+        Deadline(pause=pauses.append).back_off(6, throttled=True)
+    assert pauses == [10]
+
+
 def test_no_try_is_made_whose_pause_outlasts_the_time():
     left, made = [10.3], []
 

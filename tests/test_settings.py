@@ -18,7 +18,8 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    assert values == ["-", "-", "-", "-", "-", "0", "25", "30", "12", "-", "-", "-", "off", "on", "on", "off", "-"]
+    search = ["-", "-", "-", "-", "-", "5000000", "off"]
+    assert values == [*"------", "0", "25", "30", "12", "-", "-", *search, "-", "off", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,17 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_LOGGER", "off", "logger", False),
         ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
         ("STREAMFOLD_TRACER", "1", "tracer", True),
+        ("STREAMFOLD_SEARCH", "https://search.example/cluster/", "search", "https://search.example/cluster"),
+        ("STREAMFOLD_SEARCH", "http://localhost:9200", "search", "http://localhost:9200"),
+        ("STREAMFOLD_SEARCH", "http://127.0.0.1:9200/", "search", "http://127.0.0.1:9200"),
+        ("STREAMFOLD_SEARCH", "http://[::1]:9200", "search", "http://[::1]:9200"),
+        ("STREAMFOLD_SEARCH_SERVICE", "aoss", "search_service", "aoss"),
+        ("STREAMFOLD_SEARCH_USER", "fold", "search_user", "fold"),
+        ("STREAMFOLD_SEARCH_PASSWORD", "hush", "search_password", "hush"),
+        ("STREAMFOLD_SEARCH_CA", "/etc/authority.pem", "search_ca", "/etc/authority.pem"),
+        ("STREAMFOLD_SEARCH_BULK_BYTES", "10000", "search_bulk_bytes", 10_000),
+        ("STREAMFOLD_SEARCH_BULK_BYTES", "100000000", "search_bulk_bytes", 100_000_000),
+        ("STREAMFOLD_SEARCH_GZIP", "on", "search_gzip", True),
         ("STREAMFOLD_AUDIT_KEY", "k" * 32, "audit_key", b"k" * 32),
         ("STREAMFOLD_AUDIT_KEY", "\u00fc" * 16, "audit_key", "\u00fc".encode() * 16),
     ],
@@ -60,8 +72,32 @@ def test_a_secret_is_shown_nowhere():
     assert "hush" not in str(told.value)
 
 
+def test_a_password_is_shown_nowhere():
+    found = read({"STREAMFOLD_SEARCH_PASSWORD": "hush"})
+    assert ("STREAMFOLD_SEARCH_PASSWORD", "set", "STREAMFOLD_SEARCH_PASSWORD") in [row[:3] for row in found.described()]
+    assert "hush" not in f"{found!r} {found.described()}"
+
+
+def test_a_password_in_a_url_is_refused_and_not_quoted():
+    with pytest.raises(SettingsError, match="STREAMFOLD_SEARCH_PASSWORD name a user") as told:
+        read({"STREAMFOLD_SEARCH": "https://fold:hush@search.example"})
+    assert "hush" not in str(told.value)
+
+
 def test_every_setting_can_be_read():
-    assert {setting.name for setting in Settings.__dataclass_fields__.values()} == {*READERS, "tables", "origins"}
+    names = {setting.name for setting in Settings.__dataclass_fields__.values()}
+    assert names == {*READERS, "tables", "indexes", "origins"}
+
+
+def test_the_real_names_of_indexes_are_read():
+    found = read({"STREAMFOLD_INDEX_PRODUCTS": "shop-prod-products", "STREAMFOLD_INDEX_SONGS_2": "songs-v2"})
+    assert found.index_name("products") == "shop-prod-products"
+    assert found.index_name("songs-2") == "songs-v2"
+    assert found.index_name("orders") == "orders"
+    assert found.origins == {"indexes": "STREAMFOLD_INDEX_<NAME>"}
+    assert ("STREAMFOLD_INDEX_<NAME>", "products=shop-prod-products, songs_2=songs-v2") in [
+        row[:2] for row in found.described()
+    ]
 
 
 def test_the_real_names_of_tables_are_read():

@@ -22,6 +22,8 @@ PAUSE_SECONDS_MAX = 0.05
 """The longest first pause, doubled each time: 6.35 seconds in all."""
 THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
+PAUSE_SECONDS_LONGEST = 10
+"""The longest pause of all, however many there were before."""
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
 
 
@@ -55,7 +57,7 @@ class Deadline:
         not come back together.
         """
         longest = PAUSE_SECONDS_MAX * (1 << number) * (THROTTLE_FACTOR if throttled else 1)
-        self.wait(random.random() * longest)  # noqa: S311 - jitter
+        self.wait(random.random() * min(longest, PAUSE_SECONDS_LONGEST))  # noqa: S311 - jitter
 
     def tries(self, tries_max: int = TRIES_MAX) -> Iterator[int]:
         """Counts tries from 0, with a pause before each but the first. Raises ``NotStarted`` as ``wait`` does."""

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError
 from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, STOP_SECONDS
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
+INDEX_PREFIX = PREFIX + "INDEX_"
+NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX}
+"""Settings that give real names, with what their variables begin with."""
 EMBEDDED = "embedded:"
 """Begins a value of ``engine``; the path of the local state's file follows."""
 EPOCH_MAX = 99
@@ -16,6 +20,9 @@ RETENTION_DAYS_MIN = 30
 """Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
 KEY_BYTES_MIN = 32
 """Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
+SERVICES = ("es", "aoss", "none")
+"""What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -29,6 +36,9 @@ class Settings:
 
     tables: Mapping[str, str] = field(
         default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}
+    )
+    indexes: Mapping[str, str] = field(
+        default_factory=dict, metadata={"text": "real names of search indexes, STREAMFOLD_INDEX_<NAME>"}
     )
     app: str | None = _setting(None, "the application that commands work on, MODULE:NAME; handlers:app if not set")
     engine: str | None = _setting(None, "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE")
@@ -46,6 +56,15 @@ class Settings:
     archive: str | None = _setting(
         None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
     )
+    search: str | None = _setting(None, "where documents go: the URL of an OpenSearch server, https://HOST")
+    search_service: str | None = _setting(
+        None, "what requests to it are signed for, es, aoss or none; by the host's name if not set"
+    )
+    search_user: str | None = _setting(None, "name of a user of the search server, instead of signed requests")
+    search_password: str | None = _setting(None, "password of that user", secret=True)
+    search_ca: str | None = _setting(None, "file with the certificates of the search server's own authority")
+    search_bulk_bytes: int = _setting(5_000_000, "size of one request with documents")
+    search_gzip: bool = _setting(False, "requests to the search server are compressed")
     handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
     older_code: bool = _setting(
         False, "code runs that lacks handlers of the state, as after a rollback; these are partial from then on"
@@ -61,19 +80,15 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
         """Reads ``STREAMFOLD_*``. Raises ``SettingsError`` for an unknown name or a value that does not fit."""
-        values: dict[str, Any] = {"tables": {}}
+        values: dict[str, Any] = {names: {} for names in NAMED}
         origins: dict[str, str] = {}
         for name, text in environment.items():
-            if name.startswith(TABLE_PREFIX) and len(name) > len(TABLE_PREFIX):
-                values["tables"][name[len(TABLE_PREFIX) :].lower()] = _text(name, text)
-                origins["tables"] = TABLE_PREFIX + "<NAME>"
+            if names := _names_of(name):
+                prefix = NAMED[names]
+                values[names][name[len(prefix) :].lower()] = _text(name, text)
+                origins[names] = prefix + "<NAME>"
             elif name.startswith(PREFIX):
-                setting = name[len(PREFIX) :].lower()
-                if setting not in READERS:
-                    raise SettingsError(
-                        f"Setting {name} is not known: expected "
-                        f"{', '.join(sorted(PREFIX + known.upper() for known in READERS))}, or {TABLE_PREFIX}<NAME>."
-                    )
+                setting = _known(name)
                 values[setting] = READERS[setting](name, text)
                 origins[setting] = name
         return cls(**values, origins=origins)
@@ -82,11 +97,15 @@ class Settings:
         """The real name that is set for a table; the environment knows it in upper case only."""
         return self.tables.get(logical) or self.tables.get(environment_name(logical).lower())
 
+    def index_name(self, logical: str) -> str:
+        """The real name of a search index: its own, if no other is set."""
+        return self.indexes.get(logical) or self.indexes.get(environment_name(logical).lower()) or logical
+
     def described(self) -> list[tuple[str, str, str, str]]:
         """Every setting as (name of the variable, value, origin, meaning)."""
         return [
             (
-                PREFIX + setting.name.upper() if setting.name != "tables" else TABLE_PREFIX + "<NAME>",
+                NAMED[setting.name] + "<NAME>" if setting.name in NAMED else PREFIX + setting.name.upper(),
                 _shown(getattr(self, setting.name), secret=setting.metadata.get("secret", False)),
                 self.origins.get(setting.name, "default"),
                 setting.metadata["text"],
@@ -94,6 +113,24 @@ class Settings:
             for setting in fields(self)
             if setting.name != "origins"
         ]
+
+
+def _names_of(variable: str) -> str | None:
+    """The setting whose names a variable gives."""
+    for setting, prefix in NAMED.items():
+        if variable.startswith(prefix) and variable != prefix:
+            return setting
+    return None
+
+
+def _known(variable: str) -> str:
+    setting = variable[len(PREFIX) :].lower()
+    if setting not in READERS:
+        known = ", ".join(sorted(PREFIX + known.upper() for known in READERS))
+        raise SettingsError(
+            f"Setting {variable} is not known: expected {known}, {TABLE_PREFIX}<NAME> or {INDEX_PREFIX}<NAME>."
+        )
+    return setting
 
 
 def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
@@ -160,6 +197,35 @@ def _engine(name: str, text: str) -> str:
     return text
 
 
+def _url(name: str, text: str) -> str:
+    """The text is quoted only where it can hold no password."""
+    try:
+        parts = urlsplit(text)
+        valid = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
+    except ValueError:
+        valid = False
+    if not valid or any(mark in text for mark in "@?# "):
+        raise SettingsError(
+            f"Setting {name} is no URL of a server: expected https://HOST, without a user, a query or a fragment. "
+            f"{PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD name a user."
+        )
+    if urlsplit(text).scheme == "http" and urlsplit(text).hostname not in LOOPBACK:
+        raise SettingsError(
+            f"Setting {name}={text!r} is not encrypted: expected https://HOST. Plain http is for "
+            f"{', '.join(LOOPBACK)} only."
+        )
+    return text.rstrip("/")
+
+
+def _one_of(*known: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text not in known:
+            raise SettingsError(f"Setting {name}={text!r} is not known: expected {', '.join(known)}.")
+        return text
+
+    return read
+
+
 def _secret(name: str, text: str) -> bytes:
     secret = text.encode(errors="surrogateescape")
     if len(secret) < KEY_BYTES_MIN:
@@ -188,6 +254,13 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
     "park": _text,
     "archive": _text,
+    "search": _url,
+    "search_service": _one_of(*SERVICES),
+    "search_user": _text,
+    "search_password": _text,
+    "search_ca": _text,
+    "search_bulk_bytes": _whole(10_000, 100_000_000),
+    "search_gzip": _switch,
     "handlers_off": _names,
     "older_code": _switch,
     "logger": _switch,

@@ -5,7 +5,10 @@ both (``tests/search/test_sinks.py``).
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from streamfold.errors import EngineUnavailable
 
 ID_BYTES_MAX = 512
 """Length of a document's id. One that is longer fails its whole request (OpenSearch, RestIndexAction; measured on
@@ -18,17 +21,24 @@ GONE = "_sf_gone"
 """The field that hides a document whose item is gone: the alias filters it out."""
 GONE_AT = "_sf_at"
 """The field of a hidden document that says when it was hidden, in epoch milliseconds."""
+VISIBLE = {"bool": {"must_not": [{"exists": {"field": GONE}}]}}
+"""The filter of an alias that hides what is gone."""
 CODE = "_sf_h"
 """The field that holds a digest of the handler's code."""
 RESERVED = "_sf_"
 """Begins the names of the framework's own fields."""
 
 
-class TooLarge(Exception):
+class TooLarge(Exception):  # noqa: N818 - an outcome, not a mistake
     """A request was larger than the server takes (HTTP 413); a smaller one may be taken."""
 
 
-class Action(NamedTuple):
+class IndexBusy(EngineUnavailable):  # an outcome, not a mistake
+    """A server that is busy refused a whole request (HTTP 429): nothing of it was written. A smaller one may pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
     """One document that is to be written, or deleted, in one version."""
 
     index: str  # the real name of the alias or index
@@ -46,7 +56,7 @@ class Answer(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        return self.status in (200, 201)
+        return self.status in (200, 201, 404)
 
 
 class Found(NamedTuple):

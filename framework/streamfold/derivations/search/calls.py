@@ -1,0 +1,102 @@
+"""One request to an OpenSearch server, and what its failure means for the next one."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamfold.derivations.search.sink import IndexBusy, TooLarge
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
+from streamfold.settings import PREFIX
+
+BUSY = 429
+TOO_LARGE = 413
+NDJSON = {"content-type": "application/x-ndjson"}
+REFUSED_FOR_GOOD = {
+    401: f"Expected credentials that it knows: {PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD, or a role and "
+    f"{PREFIX}SEARCH_SERVICE=es or aoss.",
+    403: "Expected permissions for this index: the access policy has to name the function's role, and so has the "
+    "mapping of roles where the domain has fine-grained access control.",
+    404: f"Expected an index that is there: streamfold search create INDEX makes it. {PREFIX}SEARCH names the server.",
+}
+"""What to do about a status of a whole request that no other try helps."""
+
+
+class Calls:
+    """Makes requests, and raises the errors of a sink."""
+
+    def __init__(self, transport: Any, url: str) -> None:
+        self.transport = transport
+        self.url = url
+
+    def send(self, method: str, path: str, body: bytes, params: Mapping[str, str]) -> Any:
+        """Sends lines of JSON as they are."""
+        with self._explained():
+            return self.transport.perform_request(method, path, params=dict(params), body=body, headers=NDJSON)
+
+    def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """Sends a small request; None where the server answers 404."""
+        text = None if body is None else json.dumps(body).encode()
+        with self._explained():
+            try:
+                return self.transport.perform_request(method, path, params=params, body=text)
+            except _errors().NotFoundError:
+                return None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        errors = _errors()
+        try:
+            yield
+        except errors.SSLError as error:
+            raise self._not_encrypted(error) from error
+        except errors.ConnectionTimeout as error:
+            raise EngineUnavailable(f"OpenSearch at {self.url} did not answer in time.") from error
+        except errors.ConnectionError as error:
+            raise self._not_connected(error) from error
+        except errors.TransportError as error:
+            raise self._refused(error) from error
+        except errors.SerializationError as error:
+            raise EngineUnavailable(f"OpenSearch at {self.url} gave an answer that is no JSON.") from error
+
+    def _not_encrypted(self, error: Any) -> EngineError:
+        if "CERTIFICATE_VERIFY_FAILED" not in str(error.error):
+            return EngineUnavailable(f"The encrypted connection to {self.url} was broken ({told(error.error)}).")
+        return EngineError(
+            f"The certificate of {self.url} is not valid ({told(error.error)}). Expected one of an authority that is "
+            f"known; {PREFIX}SEARCH_CA=FILE names the certificates of an own one."
+        )
+
+    def _not_connected(self, error: Any) -> EngineUnavailable:
+        from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+        if isinstance(error.info, ConnectTimeoutError | NewConnectionError):
+            return EngineUnreachable(f"Nothing answers at {self.url} ({told(error.error)}): is {PREFIX}SEARCH right?")
+        return EngineUnavailable(f"The connection to {self.url} was broken ({told(error.error)}).")
+
+    def _refused(self, error: Any) -> Exception:
+        status, kind, reason = _read(error)
+        if status == TOO_LARGE:
+            return TooLarge(f"OpenSearch at {self.url} takes no request of this size ({TOO_LARGE}).")
+        what = f"OpenSearch at {self.url} refused a request with {status}{kind}{reason}."
+        if status == BUSY:
+            return IndexBusy(what)
+        if status >= 500:
+            return EngineUnavailable(what)
+        return EngineError(f"{what} {REFUSED_FOR_GOOD.get(status, '')}".rstrip())
+
+
+def _read(error: Any) -> tuple[int, str, str]:
+    """Status, name and marked reason of a refused request. The name is the server's, the reason may quote anything."""
+    status = error.status_code if isinstance(error.status_code, int) else 500
+    found = error.info.get("error") if isinstance(error.info, dict) else None
+    if isinstance(found, dict):
+        return status, f" {found.get('type', '')}", f" ({told(found.get('reason', ''))})"
+    message = found or (error.info.get("message") if isinstance(error.info, dict) else None) or error.error
+    return status, "", f" ({told(message)})" if message else ""
+
+
+def _errors() -> Any:
+    from opensearchpy import exceptions
+
+    return exceptions

@@ -1,0 +1,125 @@
+"""The documents of a local state: an index that follows the version rules of OpenSearch."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from streamfold.derivations.search.sink import CONFLICT, GONE, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
+from streamfold.engines import Engine, Entries
+from streamfold.errors import Contended, EngineError, told
+from streamfold.run import TRIES_MAX
+from streamfold.writes.guarded import StateKey
+
+PAGE_DOCUMENTS = 250
+"""Documents that are read at once."""
+PARTITION = "search#"
+"""Begins the partition of an index in the state."""
+
+
+class Held(NamedTuple):
+    """What the index holds under an id."""
+
+    version: int
+    body: dict[str, Any] | None  # None: deleted
+
+
+class LocalIndex:
+    """A sink that keeps documents as state items, one for each id.
+
+    A deleted document keeps its version for ever. With ``forgets`` it is as if it never was: so it is in OpenSearch
+    after ``index.gc_deletes``, which proofs need.
+    """
+
+    def __init__(self, engine: Engine, *, forgets: bool = False) -> None:
+        self.engine = engine
+        self.forgets = forgets
+
+    def check(self, index: str) -> None:
+        """Does nothing: there are no aliases."""
+
+    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+        for action in actions:
+            _check(action)
+        return [self._write(action) for action in actions]
+
+    def read(self, index: str, ids: Collection[str]) -> dict[str, Found]:
+        keys = [_key(index, name) for name in ids]
+        found = ((key.sk, _held(item["s"])) for key, item in self.engine.read_state(keys, consistent=True).items())
+        return {name: Found(name, held.version, held.body) for name, held in found if held.body is not None}
+
+    def documents(self, index: str, *, hidden: bool = False) -> Iterator[Found]:
+        after = ""
+        while page := self.engine.read_entries(Entries(PARTITION + index, PAGE_DOCUMENTS, after)):
+            for name, text in page:
+                version, body = _held(text)
+                if body is not None and (hidden or body.get(GONE) is None):
+                    yield Found(name, version, body)
+            after = page[-1][0]
+
+    def _write(self, action: Action) -> Answer:
+        if refused := _unreadable(action):
+            return refused
+        key = _key(action.index, action.id)
+        for _ in range(TRIES_MAX):
+            item = self.engine.read_state([key], consistent=True).get(key)
+            held = _held(item["s"]) if item else None
+            answer = self._answer(action, held)
+            if answer.status == CONFLICT or self.engine.swap_state(key, {"s": _text(action)}, item["r"] if item else 0):
+                return answer
+        raise Contended(f"Others wrote the same document at {TRIES_MAX} tries; the record comes again.")
+
+    def _answer(self, action: Action, held: Held | None) -> Answer:
+        if held is not None and held.body is None and self.forgets:
+            held = None
+        if held is not None and action.version <= held.version:
+            reason = f"current version [{held.version}] is higher or equal to the one provided [{action.version}]"
+            return Answer(CONFLICT, f"version conflict, {reason}", held.version)
+        exists = held is not None and held.body is not None
+        if action.body is None:
+            return Answer(200 if exists else 404)
+        return Answer(200 if exists else 201)
+
+
+def _check(action: Action) -> None:
+    """Raises ``EngineError`` for an action with which OpenSearch refuses the whole request."""
+    if (size := len(action.id.encode(errors="replace"))) > ID_BYTES_MAX:
+        raise EngineError(f"The id {told(action.id)} has {size} bytes: expected {ID_BYTES_MAX} at most.")
+    if not 0 <= action.version <= VERSION_MAX:
+        raise EngineError(f"The version {action.version} does not fit: expected 0 to {VERSION_MAX}.")
+
+
+def _unreadable(action: Action) -> Answer | None:
+    """The answer to an action whose document or id OpenSearch refuses."""
+    if not action.id:
+        return Answer(400, "the id is empty")
+    if action.body is None:
+        return None
+    try:
+        body = _decode(action.body)
+    except ValueError as error:
+        return Answer(400, f"failed to parse: {error}")
+    return None if isinstance(body, dict) else Answer(400, "failed to parse: the document is no object")
+
+
+def _decode(text: str | bytes) -> Any:
+    return json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _key(index: str, name: str) -> StateKey:
+    return StateKey(PARTITION + index, name)
+
+
+def _text(action: Action) -> str:
+    """The document with its version; the digits of its numbers stay as they are."""
+    body = action.body.decode() if action.body is not None else "null"
+    return f'{{"v":{action.version},"body":{body}}}'
+
+
+def _held(text: str) -> Held:
+    item = _decode(text)
+    return Held(item["v"], item["body"])
