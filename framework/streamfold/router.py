@@ -18,7 +18,7 @@ from streamfold.derivations.on.kind import ON, Filter
 from streamfold.derivations.search.document import Document
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.search.mapping import Fields
-from streamfold.derivations.search.options import Deletes, SearchOptions, checked_search
+from streamfold.derivations.search.options import Deletes, IndexOptions, SearchOptions, checked_search
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
@@ -209,7 +209,7 @@ class Router(ItemDeclarations):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
         return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
 
-    def search(
+    def search(  # noqa: PLR0913 - one call says it all, by name
         self,
         *sources: Key,
         to: str,
@@ -239,19 +239,8 @@ class Router(ItemDeclarations):
         _check_parentheses("search", sources)
 
         def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
-            return (), checked_search(
-                keys,
-                at,
-                to=to,
-                parts=parts,
-                id=id,
-                mapping=mapping,
-                fields=fields,
-                settings=settings,
-                deletes=deletes,
-                skip_equal=skip_equal,
-                replaces=replaces,
-            )
+            given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
+            return (), checked_search(keys, at, to, parts, id, given)
 
         return self._decorator("search", SEARCH, sources, common, made)
 

@@ -39,7 +39,7 @@ def test_sets_bytes_moments_and_empty_text_have_one_form():
     [
         (Decimal("NaN"), "finite"),
         (float("inf"), "finite"),
-        (datetime(2026, 3, 1), "no time zone"),
+        (datetime(2026, 3, 1), "no time zone"),  # noqa: DTZ001 - that is what is refused
         ({1, "a"}, "one type"),
         (object(), "of type object"),
         ({1: 2}, "Name 1 of a field"),
@@ -67,9 +67,11 @@ def test_names_of_the_framework_are_refused():
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])) | st.floats(
-        allow_nan=False, allow_infinity=False
-    ),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text("ab", min_size=1), inside, max_size=4),
     max_leaves=10,
 )

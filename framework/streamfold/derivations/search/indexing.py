@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from streamfold.commit.outcome import Outcome
 from streamfold.derivations.search.bulk import Sent, send
 from streamfold.derivations.search.gather import Root, Stored, gathered, known_items
-from streamfold.derivations.search.make import hidden, index_of, made, only_id
+from streamfold.derivations.search.make import hidden, made, only_id
 from streamfold.derivations.search.options import keeps_ids, options_of
 from streamfold.derivations.search.sink import CONFLICT, VERSION_MAX, Action, Sink
 from streamfold.engines import Counter, Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, is_fatal
 from streamfold.ledger.state_keys import document_key
-from streamfold.records.change import ItemKey
 from streamfold.run import Run
 from streamfold.writes.guarded import CounterWrite, StateKey
 
@@ -125,7 +124,7 @@ class Indexing:
 
     def _stored(self, runs: Sequence[RootRun]) -> Stored:
         """The items whose keys are known, read after the counters were raised."""
-        items: dict[ItemKey, None] = {item: None for each in runs for item in known_items(each.root)}
+        items = dict.fromkeys(item for each in runs for item in known_items(each.root))
         return self.engine.read_sources(items) if items else {}
 
     def _made(self, each: RootRun, stored: Stored) -> bool:
@@ -141,7 +140,7 @@ class Indexing:
             each.actions = [Action(index, name, each.number, body) for name, body in bodies.items()]
             each.actions += [Action(index, name, each.number, self._gone(root)) for name in sorted(each.gone)]
             return True
-        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its root only
+        except Exception as error:
             if is_fatal(error):
                 raise
             self.fails(root, error)
@@ -232,10 +231,9 @@ class Indexing:
         """Counts what was done, and forgets ids that are hidden now."""
         tally = self.outcome.tally(each.root.route.name)
         live = len(each.actions) - len(each.gone)
-        done = [one.answer is not None and one.answer.is_done for one in sent]
-        tally.written += sum(done[:live])
-        tally.removed += sum(done[live:])
-        tally.unchanged += not any(done)
+        tally.written += sum(one.is_done for one in sent[:live])
+        tally.removed += sum(one.is_done for one in sent[live:])
+        tally.unchanged += not any(one.is_done for one in sent)
         if each.gone and keeps_ids(each.root.route):
             write = CounterWrite(each.key, each.number, removed=each.gone, expires=None if live else True)
             with suppress(EngineUnavailable):  # they are hidden again then, which changes nothing

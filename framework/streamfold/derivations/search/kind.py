@@ -9,9 +9,8 @@ from streamfold.derivations.derivation import Derivation, Finishing, Planned, Pl
 from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.gather import Root
-from streamfold.derivations.search.options import check_searches, keeps_ids, options_of
+from streamfold.derivations.search.options import check_searches, options_of
 from streamfold.errors import ManifestError, SettingsError, is_fatal
-from streamfold.records.change import Change
 from streamfold.routes.route import SOURCE, Listening, Route
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey

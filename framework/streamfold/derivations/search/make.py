@@ -28,7 +28,7 @@ CODE_DIGITS = 16
 class Made(NamedTuple):
     """What a handler gives for an item."""
 
-    index: str
+    alias: str  # the real name that its documents are written through
     bodies: Mapping[str, bytes]  # documents as JSON, by id
 
 

@@ -54,7 +54,7 @@ def index_settings(path: str | None, at: str) -> Mapping[str, Any]:
     return settings
 
 
-def _of_fields(fields: Fields, at: str) -> Mapping[str, Any]:
+def _of_fields(fields: Any, at: str) -> Mapping[str, Any]:
     if not isinstance(fields, Mapping) or not all(isinstance(name, str) and name for name in fields):
         raise DeclarationError(f'search at {at} has fields={fields!r}: expected types by name, {{"title": "text"}}.')
     return {"properties": {name: _field(name, given, at) for name, given in fields.items()}}
@@ -65,7 +65,7 @@ def _field(name: str, given: object, at: str) -> Mapping[str, Any]:
         return {"type": given, **DETAILS.get(given, {})}
     if isinstance(given, Mapping) and given:
         return given
-    raise DeclarationError(f"search at {at} has the field {name!r}: {given!r} is no type; expected \"text\" or a dict.")
+    raise DeclarationError(f'search at {at} has the field {name!r}: {given!r} is no type; expected "text" or a dict.')
 
 
 def _read(path: object, what: str, at: str) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def _read(path: object, what: str, at: str) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise DeclarationError(f"search at {at} has {what}={path!r}: {file} cannot be read ({error.strerror}).") from None
+        raise DeclarationError(
+            f"search at {at} has {what}={path!r}: {file} cannot be read ({error.strerror})."
+        ) from None
     except ValueError as error:
         raise DeclarationError(f"search at {at} has {what}={path!r}, which is no JSON ({error}).") from None
     if not isinstance(found, dict):

@@ -17,6 +17,7 @@ NEXT = "-next"
 INDEX_BYTES_MAX = 255
 """Length of an index's name (OpenSearch, CreateIndexRequest; ``MetadataCreateIndexService``)."""
 LITERAL = re.compile(r"[a-z0-9._-]*")
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 FIRST = re.compile(r"[a-z0-9{]")
 ID_BYTES_WHOLE = 480
 """Longer ids are cut and get a digest: the limit is ``ID_BYTES_MAX``."""
@@ -47,7 +48,9 @@ def real_template(index: KeyPart, real: str | None) -> KeyPart:
         template = KeyPart(real, "#", INDEX_BYTES_MAX)
         check_index(template, "a setting")
     except DeclarationError as error:
-        raise SettingsError(f"STREAMFOLD_INDEX_{setting_name(index).upper()}={real!r} names no index: {error}") from None
+        raise SettingsError(
+            f"STREAMFOLD_INDEX_{setting_name(index).upper()}={real!r} names no index: {error}"
+        ) from None
     mine, theirs = ({field.name for field in part.fields} for part in (index, template))
     if mine != theirs:
         wanted = ", ".join(f"{{{name}}}" for name in sorted(mine)) or "none"
@@ -72,10 +75,7 @@ def _piece(piece: str | Field, fields: Mapping[str, Any], safe: str) -> str:
     if isinstance(piece, str):
         return piece
     text = str(piece.write(fields[piece.name]))
-    return "".join(
-        letter if letter.isdigit() and letter.isascii() or "a" <= letter <= "z" or letter in safe else _escaped(letter)
-        for letter in text
-    )
+    return "".join(letter if letter in PLAIN or letter in safe else _escaped(letter) for letter in text)
 
 
 def _escaped(letter: str) -> str:

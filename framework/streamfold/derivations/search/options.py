@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.derivations.search.mapping import Fields, index_mapping, index_settings
 from streamfold.derivations.search.names import check_index
@@ -51,32 +51,38 @@ def keeps_ids(route: Route) -> bool:
     return any(name not in source.types for source in route.sources for name in options_of(route).id_fields)
 
 
+class IndexOptions(NamedTuple):
+    """The options of a search about its index, as they are given."""
+
+    mapping: str | None
+    fields: Fields | None
+    settings: str | None
+    deletes: Deletes
+    skip_equal: bool
+    replaces: str | None
+
+
 def checked_search(
     sources: Sequence[Key],
     at: str,
-    *,
     to: str,
     parts: Sequence[Key],
     id: str | None,  # noqa: A002 - the word of the index
-    mapping: str | None,
-    fields: Fields | None,
-    settings: str | None,
-    deletes: str,
-    skip_equal: bool,
-    replaces: str | None,
+    given: IndexOptions,
 ) -> SearchOptions:
     """The options of a declaration. Raises ``DeclarationError`` for what cannot be."""
-    if deletes not in get_args(Deletes):
-        raise DeclarationError(f"search at {at} has deletes={deletes!r}: expected {' or '.join(get_args(Deletes))}.")
+    if given.deletes not in get_args(Deletes):
+        expected = " or ".join(get_args(Deletes))
+        raise DeclarationError(f"search at {at} has deletes={given.deletes!r}: expected {expected}.")
     return SearchOptions(
         _checked_index(sources, to, at),
         _checked_id(sources, id, at),
         _checked_parts(sources, parts, at),
-        index_mapping(mapping, fields, at),
-        index_settings(settings, at),
-        deletes,
-        skip_equal,
-        replaces,
+        index_mapping(given.mapping, given.fields, at),
+        index_settings(given.settings, at),
+        given.deletes,
+        given.skip_equal,
+        given.replaces,
         len({source.table.name for source in sources}) > 1,
     )
 
