@@ -17,7 +17,7 @@ from streamfold.derivations.on.declared import OnOptions, checked_filter, no_tar
 from streamfold.derivations.on.kind import ON, Filter
 from streamfold.derivations.search.document import Document
 from streamfold.derivations.search.kind import SEARCH
-from streamfold.derivations.search.mapping import Fields
+from streamfold.derivations.search.mapping import FieldTypes
 from streamfold.derivations.search.options import Deletes, IndexOptions, SearchOptions, checked_search
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
@@ -216,7 +216,7 @@ class Router(ItemDeclarations):
         parts: Sequence[Key] = (),
         id: str | None = None,  # noqa: A002 - the word of the index
         mapping: str | None = None,
-        fields: Fields | None = None,
+        fields: FieldTypes | None = None,
         settings: str | None = None,
         deletes: Deletes = "kept",
         skip_equal: bool = False,

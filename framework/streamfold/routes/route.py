@@ -158,6 +158,11 @@ class Route:
         return self.kind.writes(self)
 
     @property
+    def items_given(self) -> int:
+        """How many items its function gets before it may ask for fields."""
+        return self.kind.items_given(self.options)
+
+    @property
     def guard(self) -> str:
         """The name of the guard of its writes, as the documents use it."""
         return self.kind.guard(self)

@@ -52,7 +52,7 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
         Call(route, subject, route.asked(fields), change)
         for change in changes
         for route, fields in app.sources(change.item)
-        if is_called(route) and route.kind.items_given(route.options) == 1
+        if is_called(route) and route.items_given == 1
         for subject in ([image for image in (change.old, change.new) if image] if route.kind.gets_items else [change])
     ]
 

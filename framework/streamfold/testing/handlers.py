@@ -110,7 +110,7 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 def is_called(route: Route) -> bool:
     """Whether a route has a handler that yields, and has no effects outside of the store."""
-    alone = route.kind.items_given(route.options) == 1
+    alone = route.items_given == 1
     return route.function is not None and (alone or route.kind.gets_items) and not derivation(route).outside
 
 

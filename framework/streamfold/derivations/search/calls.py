@@ -22,7 +22,7 @@ REFUSED_FOR_GOOD = {
 """What to do about a status of a whole request that no other try helps."""
 
 
-class Calls:
+class SearchCalls:
     """Makes requests, and raises the errors of a sink."""
 
     def __init__(self, transport: Any, url: str) -> None:

@@ -25,14 +25,14 @@ SEVERAL = (DOCUMENTS_MAX, "the most that one item may have")
 CODE_DIGITS = 16
 
 
-class Made(NamedTuple):
+class MadeDocuments(NamedTuple):
     """What a handler gives for an item."""
 
     alias: str  # the real name that its documents are written through
     bodies: Mapping[str, bytes]  # documents as JSON, by id
 
 
-def made(root: Root, found: Gathered, settings: Settings) -> Made:
+def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
     """The documents of an item; none if the item is absent. Raises what the handler raises, and ``HandlerError``."""
     index = index_of(root.route, root.fields, settings)
     documents = documents_of(root.route, found, root.fields) if found.image else ()
@@ -45,7 +45,7 @@ def made(root: Root, found: Gathered, settings: Settings) -> Made:
                 'with a field that tells them apart, id="{product_id}#{language}".'
             )
         bodies[name] = _with_code(document_text(document.fields), code_of(root.route.function))
-    return Made(index, bodies)
+    return MadeDocuments(index, bodies)
 
 
 def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document]:

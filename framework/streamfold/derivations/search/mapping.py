@@ -8,7 +8,7 @@ from typing import Any
 from streamfold.derivations.search.sink import CODE, GONE, GONE_AT, RESERVED
 from streamfold.errors import DeclarationError
 
-Fields = Mapping[str, str | Mapping[str, Any]]
+FieldTypes = Mapping[str, str | Mapping[str, Any]]
 """The fields of a mapping by name: a type, "text", or all that OpenSearch has to know of the field."""
 OWN_FIELDS: Mapping[str, Any] = {
     GONE: {"type": "boolean"},
@@ -22,7 +22,7 @@ DETAILS: Mapping[str, Mapping[str, Any]] = {"scaled_float": {"scaling_factor": 1
 """What a type needs beside its name, where ``fields=`` gives the name alone."""
 
 
-def index_mapping(path: str | None, fields: Fields | None, at: str) -> Mapping[str, Any]:
+def index_mapping(path: str | None, fields: FieldTypes | None, at: str) -> Mapping[str, Any]:
     """The mapping of an index. Nothing is inferred from documents unless it says so: ``dynamic`` is false.
 
     Raises ``DeclarationError`` for a file that is no mapping, and where neither or both are given.

@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 from urllib.parse import quote
 
-from streamfold.derivations.search.calls import Calls
+from streamfold.derivations.search.calls import SearchCalls
 from streamfold.derivations.search.sink import CONFLICT, GONE, VISIBLE, Action, Answer, Found
 from streamfold.errors import EngineError, EngineUnavailable, told
 
@@ -35,7 +35,7 @@ class OpenSearchIndex:
 
     def __init__(self, transport: Any, url: str) -> None:
         self.url = url
-        self.calls = Calls(transport, url)
+        self.calls = SearchCalls(transport, url)
 
     def check(self, index: str) -> None:
         found = self._behind(index)

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal, NamedTuple, get_args
 
-from streamfold.derivations.search.mapping import Fields, index_mapping, index_settings
+from streamfold.derivations.search.mapping import FieldTypes, index_mapping, index_settings
 from streamfold.derivations.search.names import check_index
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
@@ -55,7 +55,7 @@ class IndexOptions(NamedTuple):
     """The options of a search about its index, as they are given."""
 
     mapping: str | None
-    fields: Fields | None
+    fields: FieldTypes | None
     settings: str | None
     deletes: Deletes
     skip_equal: bool
