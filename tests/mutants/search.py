@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from random import Random
 from typing import NamedTuple
 
-from streamfold import App, Change, Count, Key, Router, Row, Sum, Table
+from streamfold import App, Change, Count, Document, Key, Router, Row, Sum, Table
 from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.testing.choices import Drawn
 from streamfold.testing.coverage import item_keys
@@ -29,6 +29,7 @@ KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
 BEST = Key("BEST#{group}", "TOTAL", table=TABLE)
 PART = Key("ITEM#{item_id}", "PART#{part}", table=TABLE)
 COPIES = Table("copies", ttl="expires")
+FIELDS = {"amount": "long"}
 PARTS = ({"amount": 5}, {"amount": 7})
 
 
@@ -85,6 +86,39 @@ def copy_app() -> App:
     return App("mutants", routers=[router])
 
 
+def search_app() -> App:
+    """A document of an item; those of one group have none."""
+    router = Router()
+
+    @router.search(ITEM, to="items", fields=FIELDS)
+    def document(item):
+        return Document(amount=item["amount"]) if item["group"] == "x" else None
+
+    return App("mutants", routers=[router])
+
+
+def search_parts_app() -> App:
+    """A document of an item and its parts."""
+    router = Router()
+
+    @router.search(ITEM, to="items", fields=FIELDS, parts=[PART])
+    def document(item, parts):
+        return Document(group=item["group"], amounts=[part["amount"] for part in parts(PART)])
+
+    return App("mutants", routers=[router])
+
+
+def search_ids_app() -> App:
+    """A document of an item under an id that follows from what the item holds."""
+    router = Router()
+
+    @router.search(ITEM, to="items", id="{item_id}#{group}", fields=FIELDS)
+    def document(item):
+        return Document(group=item["group"], amount=item["amount"])
+
+    return App("mutants", routers=[router])
+
+
 APPS = {
     "ledger": ledger_app,
     "claim": claim_app,
@@ -94,6 +128,9 @@ APPS = {
     "cascade": cascade_app,
     "archive": archive_app,
     "copy": copy_app,
+    "search": search_app,
+    "search parts": search_parts_app,
+    "search ids": search_ids_app,
 }
 
 

@@ -23,7 +23,7 @@ RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
 PAYLOAD = "payload"
 NOTIFICATION = "Notification"
 """The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
-Document = Mapping[str, Any]
+FailureDocument = Mapping[str, Any]
 
 
 class StreamRange(NamedTuple):
@@ -74,7 +74,7 @@ LeftDocument = Parked | Delivered | StreamRange
 """The contents of a document."""
 
 
-def documents_of(value: Any) -> list[Document]:
+def documents_of(value: Any) -> list[FailureDocument]:
     """The documents of a JSON value, one or a list. Raises ``RecordError`` for anything else."""
     documents = value if isinstance(value, list) else [value]
     for document in documents:
@@ -83,7 +83,7 @@ def documents_of(value: Any) -> list[Document]:
     return documents
 
 
-def left_of(document: Document) -> LeftDocument:
+def left_of(document: FailureDocument) -> LeftDocument:
     """The contents of a document. Raises ``RecordError`` if it is no document of a failure."""
     if document.get("Type") == NOTIFICATION and "Message" in document:
         (document,) = documents_of([_parsed("Message", document["Message"])])
@@ -104,7 +104,7 @@ def _parsed(name: str, text: Any) -> Any:
         raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
 
 
-def _range(name: str, form: DocumentForm, batch: Document) -> StreamRange:
+def _range(name: str, form: DocumentForm, batch: FailureDocument) -> StreamRange:
     told = {part: batch.get(part) for part in RANGE}
     found = StreamRange(*map(str, told.values()))
     numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
@@ -116,7 +116,7 @@ def _range(name: str, form: DocumentForm, batch: Document) -> StreamRange:
     return found
 
 
-def _unknown(document: Document) -> str:
+def _unknown(document: FailureDocument) -> str:
     if "dynamodb" in document or "Records" in document:
         return "This is an event or a record, which no failure left: streamfold replay takes it."
     return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."

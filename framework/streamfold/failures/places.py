@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.errors import PlaceError, SettingsError
-from streamfold.failures.documents import EXPECTED, Document, documents_of
+from streamfold.failures.documents import EXPECTED, FailureDocument, documents_of
 from streamfold.parking import Clients, make_client
 from streamfold.replay.files import DOCUMENT_BYTES_MAX, BadLine, FileForm, RecordedFiles, read_bytes
 
@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
     """A document that waits to be redriven."""
 
     place: str  # file and line, S3 object, or message
-    document: Document | None  # None: it could not be read
+    document: FailureDocument | None  # None: it could not be read
     why: str = ""  # why it could not be read
     receipt: str | None = None  # for ``settle``; only a queue's messages have one
 

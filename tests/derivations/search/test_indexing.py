@@ -127,6 +127,14 @@ def test_a_document_has_the_parts_of_its_item_and_rows_of_views():
     assert world.shown()["ORDER#1|METADATA"] == {"title": "first", "prices": {"a": 3, "b": 4}, "total": 7}
 
 
+def test_a_document_has_the_parts_of_all_pages(monkeypatch):
+    monkeypatch.setattr("streamfold.derivations.search.gather.PAGE_ITEMS", 2)
+    world = World(with_parts())
+    lines = [item("ORDER#1", f"LINE#{number}", price=number) for number in range(1, 6)]
+    world.put(change(None, FIRST), *(change(None, line) for line in lines))
+    assert world.shown()["ORDER#1|METADATA"]["prices"] == {str(number): number for number in range(1, 6)}
+
+
 def test_a_part_that_comes_before_its_parent_makes_no_document():
     world = World(with_parts())
     world.put(change(None, item("ORDER#1", "LINE#a", price=3)))

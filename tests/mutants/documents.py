@@ -1,0 +1,172 @@
+"""Mutants of search: bump, read, write, and what an index remembers."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from streamfold.derivations.search import equal, gather, indexing, options, places
+from streamfold.derivations.search.bulk import Sent
+from streamfold.derivations.search.gather import Root
+from streamfold.derivations.search.indexing import Indexing
+from streamfold.derivations.search.kind import Search
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.sink import Answer
+from streamfold.routes.route import Kind
+from tests.mutants.registry import mutant
+
+INDEXING = "tests/derivations/search/test_indexing.py::"
+raised, stored, noted, send = Indexing._raised, Indexing._stored, Indexing._noted, indexing.send
+
+
+@mutant("items are read before the counters of their documents are raised", "search")
+def _() -> Iterator[None]:
+    before: dict[Any, Any] = {}
+
+    def read_first(indexing: Any, roots: Any, *, again: bool) -> Any:
+        before.clear()
+        before.update(indexing.engine.read_sources([root.item for root in roots]))
+        return raised(indexing, roots, again=again)
+
+    with patch.object(Indexing, "_raised", read_first), patch.object(Indexing, "_stored", lambda *_: dict(before)):
+        yield
+
+
+@mutant("two runs of an item share a number", "search")
+def _() -> Iterator[None]:
+    def unraised(indexing: Any, roots: Any, *, again: bool) -> Any:
+        runs = raised(indexing, roots, again=again)
+        for run in runs:
+            run.number -= run.number % 2
+        return runs
+
+    with patch.object(Indexing, "_raised", unraised), patch.object(Indexing, "_is_settled", lambda *_: True):
+        yield
+
+
+@mutant("a document is that of the record, not of the item as it is", "search")
+def _() -> Iterator[None]:
+    def images(indexing: Any, runs: Any) -> Any:
+        found = stored(indexing, runs)
+        for run in runs:
+            for change in run.root.changes:
+                if change.item == run.root.item:
+                    found[run.root.item] = change.new.raw or None
+        return {item: image for item, image in found.items() if image}
+
+    with patch.object(Indexing, "_stored", images):
+        yield
+
+
+@mutant("a document whose item is gone stays", "search")
+def _() -> Iterator[None]:
+    with patch.object(indexing, "hidden", lambda _: b'{"title":"gone"}'):
+        yield
+
+
+@mutant("documents that are gone are deleted, and the index forgets them", "search")
+def _() -> Iterator[None]:
+    forgetful = partial(LocalIndex, forgets=True)
+    with patch.object(places, "LocalIndex", forgetful), patch.object(Indexing, "_gone", lambda *_: None):
+        yield
+
+
+@mutant("what the index did not take counts as done", "search")
+def _() -> Iterator[None]:
+    def never_fails(*arguments: Any) -> list[Sent]:
+        return [sent if sent.error is None else Sent(Answer(200)) for sent in send(*arguments)]
+
+    with patch.object(indexing, "send", never_fails):
+        yield
+
+
+@mutant("a change of a part does not reach the document", "search parts")
+def _() -> Iterator[None]:
+    with patch.object(Search, "listens", Kind.listens):
+        yield
+
+
+@mutant("only the first page of parts is gathered", None, tests=INDEXING + "test_a_document_has_the_parts_of_all_pages")
+def _() -> Iterator[None]:
+    with patch.object(gather, "range", lambda _: range(1), create=True):
+        yield
+
+
+@mutant("ids are sent that no later run sees", "search ids")
+def _() -> Iterator[None]:
+    with patch.object(Indexing, "_noted", lambda *_: True):
+        yield
+
+
+@mutant("ids are noted whatever the counter is", "search ids")
+def _() -> Iterator[None]:
+    def anyway(indexing: Any, run: Any) -> bool:
+        number = run.number
+        found = indexing.engine.read_state([run.key], consistent=True)
+        run.number = int(found.get(run.key, {}).get("n", number))
+        try:
+            return noted(indexing, run)
+        finally:
+            run.number = number
+
+    with patch.object(Indexing, "_noted", anyway):
+        yield
+
+
+@mutant("ids are forgotten before their documents are hidden", "search ids")
+def _() -> Iterator[None]:
+    made = Indexing._made
+
+    def forgotten(indexing: Any, run: Any, stored: Any) -> bool:
+        done = made(indexing, run, stored)
+        run.actions = [action for action in run.actions if action.id not in run.gone]
+        return done
+
+    with patch.object(Indexing, "_made", forgotten):
+        yield
+
+
+@mutant(
+    "an index that is newer than its state is taken for a later run's",
+    None,
+    tests=(
+        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1]",
+        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[2]",
+        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1000000000000]",
+        INDEXING + "test_a_document_in_the_last_version_is_told",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Indexing, "_is_settled", lambda *_: True):
+        yield
+
+
+@mutant(
+    "the number of the run itself is taken for a later run's",
+    None,
+    tests=INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1]",
+)
+def _() -> Iterator[None]:
+    settled = Indexing._is_settled
+
+    def equal_too(indexing: Any, run: Any, held: int, counters: Any) -> bool:
+        return held == run.number or settled(indexing, run, held, counters)
+
+    with patch.object(Indexing, "_is_settled", equal_too):
+        yield
+
+
+@mutant(
+    "changes that lead there and back are skipped",
+    None,
+    tests=INDEXING + "test_changes_that_lead_there_and_back_are_not_skipped",
+)
+def _() -> Iterator[None]:
+    def first_and_last(root: Root) -> bool:
+        images = root.changes[0].old, root.changes[-1].new
+        return options.options_of(root.route).skip_equal and equal._documents(root, images[0]) == equal._documents(
+            root, images[1]
+        )
+
+    with patch.object(equal, "changes_nothing", first_and_last):
+        yield
