@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.search import equal, gather, indexing, options, places
+from streamfold.derivations.search import equal, gather, indexing, options
 from streamfold.derivations.search.bulk import Sent
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.indexing import Indexing
@@ -13,6 +13,7 @@ from streamfold.derivations.search.kind import Search
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Answer
 from streamfold.routes.route import Kind
+from streamfold.testing import store
 from tests.mutants.registry import mutant
 
 INDEXING = "tests/derivations/search/test_indexing.py::"
@@ -67,7 +68,7 @@ def _() -> Iterator[None]:
 @mutant("documents that are gone are deleted, and the index forgets them", "search")
 def _() -> Iterator[None]:
     forgetful = partial(LocalIndex, forgets=True)
-    with patch.object(places, "LocalIndex", forgetful), patch.object(Indexing, "_gone", lambda *_: None):
+    with patch.object(store, "LocalIndex", forgetful), patch.object(Indexing, "_gone", lambda *_: None):
         yield
 
 
@@ -98,7 +99,11 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("ids are noted whatever the counter is", "search ids")
+@mutant(
+    "ids are noted whatever the counter is",
+    None,
+    tests=INDEXING + "test_a_run_that_was_overtaken_notes_no_id_and_begins_again",
+)
 def _() -> Iterator[None]:
     def anyway(indexing: Any, run: Any) -> bool:
         number = run.number

@@ -16,6 +16,7 @@ from streamfold.batch.chains import run_chains
 from streamfold.batch.process import process_changes
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
+from streamfold.derivations.search.places import OPENED
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.failures.repair import Repair, Repaired
@@ -33,7 +34,7 @@ from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.oracle import ExpectedRows, expected_all, identity, outside_rows, stored_rows
-from streamfold.testing.store import PLACE, Contents, ProofStore
+from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
 from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Driver:
         self.store.source_tables.update(self.app.source_tables)
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
         self._aside = Aside(self.app)
-        self.opened: dict[str, Any] = {PLACE: Contents(proof, self.engine.archive)}
+        self.opened: dict[str, Any] = {
+            PLACE: Contents(proof, self.engine.archive),
+            OPENED: Documents(proof, self.engine.bulk),
+        }
         self.learned: Learned = WeakKeyDictionary()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
@@ -23,6 +24,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "forget": ("applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
     "archive": ("applied-twice", *ANSWERS),
+    "bulk": ("half-applied", "applied-twice", *ANSWERS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
@@ -34,6 +36,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
 """The faults of each call of an engine."""
 DESCRIBED = {
     "archive": "write of an archive's content",
+    "bulk": "request with documents",
     "page": "read of children",
     "swap_state": "write of the manifest",
     "pending": "read of the stream of derived rows",
@@ -90,6 +93,9 @@ class FaultyEngine:
 
     def archive(self, name: str, content: bytes) -> None:
         self._call("archive", name, content)
+
+    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+        return cast("list[Answer]", self._call("bulk", actions))
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         name = "read_state" if not consistent else "read_consistently"
@@ -174,7 +180,7 @@ class FaultyEngine:
     def _half_applied(self, name: str, rows: Sequence[Any]) -> list[RowKey]:
         done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
         answer = self._carry_out(name, done) if done else []
-        if name == "remove_empty":
+        if name != "insert_rows":
             raise EngineUnavailable("a fault")
         return [*answer, *(row.key for row in left)]
 

@@ -5,11 +5,13 @@ which records they leave, cannot be written down before. So the changes of a his
 writes, each over what is there by then, and records come of its writes and of the handlers' alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from io import BytesIO
 from typing import IO, NamedTuple
 
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem
 from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.keys.table import Table
@@ -53,6 +55,10 @@ class ProofStore(MemoryEngine):
     def archive(self, name: str, content: bytes) -> None:
         """Writes a content of an archive."""
         self.archived[name] = content
+
+    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+        """Writes documents."""
+        return LocalIndex(self).bulk(actions)
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """A source item as it is now."""
@@ -113,6 +119,17 @@ class Contents:
 
     def __str__(self) -> str:
         return PLACE
+
+
+class Documents(LocalIndex):
+    """The search indexes of a store: written through ``send``, which may fail, and read from what is stored."""
+
+    def __init__(self, store: ProofStore, send: Callable[[Sequence[Action]], list[Answer]]) -> None:
+        super().__init__(store)
+        self.send = send
+
+    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+        return self.send(actions)
 
 
 def _as_found(given: Change, version: str, before: StoredItem | None, after: StoredItem | None) -> Change:

@@ -17,6 +17,7 @@ from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.writes.guarded import CounterWrite
 from tests.derivations.search.applications import ORDER, SONG, one_item, several, with_parts
 from tests.helpers.records import change, item
 
@@ -158,6 +159,22 @@ def test_ids_that_follow_from_an_item_are_kept_until_they_are_hidden():
     assert world.shown("songs") == {}
     assert not world.engine.state[key].get("ids")
     assert "ttl" in world.engine.state[key]
+
+
+def test_a_run_that_was_overtaken_notes_no_id_and_begins_again():
+    """The newer run is not shown the older one's id, so it would never hide the document."""
+    world = World(several())
+    english, german = (item("SONG#1", "METADATA", titles={language: "one"}) for language in ("en", "de"))
+    transact, newer = world.engine.transact, [change(english, german, 2)]
+
+    def overtaken(writes, expires_at):
+        if newer and isinstance(writes[0], CounterWrite):
+            world.put(newer.pop())
+        return transact(writes, expires_at)
+
+    world.engine.transact = overtaken
+    assert not world.put(change(None, english)).failures
+    assert set(world.shown("songs")) == {"1#de"}
 
 
 def test_two_documents_with_one_id_are_refused():
