@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines.clauses import Expression
 from streamfold.engines.dynamodb_calls import FORBIDDEN, Calls, plain_item
-from streamfold.engines.expressions import Expression, state_attributes
+from streamfold.engines.expressions import state_attributes
 from streamfold.engines.keys import stored_key
 from streamfold.errors import EngineError, TableThrottled
 from streamfold.keys.key_part import KeyValue

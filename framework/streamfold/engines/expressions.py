@@ -1,13 +1,13 @@
-"""The plan's writes as DynamoDB requests: update and condition expressions with every name aliased."""
+"""The plan's writes as DynamoDB requests: update and condition expressions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from streamfold.engines.clauses import Expression, clauses, counts_live, has_revision, still_expected
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
 from streamfold.records.values import encode
 from streamfold.writes.guarded import (
-    NO_VALUES,
     AbsentSource,
     AddRow,
     Claim,
@@ -16,7 +16,6 @@ from streamfold.writes.guarded import (
     DeleteState,
     GuardedPut,
     GuardedWrite,
-    LedgerPart,
     LedgerWrite,
     PutRow,
     PutState,
@@ -34,38 +33,6 @@ COMPARED_MAX = 150
 """Attributes of an image that are compared: an expression has 300 operators and 4 KB at most (Developer Guide,
 ServiceQuotas), and each attribute but the first takes two operators.
 """
-
-
-class Expression:
-    """Collects the names and values of one request under short aliases."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.values: dict[str, Any] = {}
-
-    def name(self, name: str) -> str:
-        return self.names.setdefault(name, f"#{len(self.names)}")
-
-    def value(self, value: Any) -> str:
-        return self.encoded(encode(value))
-
-    def encoded(self, value: Any) -> str:
-        """The alias of an attribute value."""
-        alias = f":{len(self.values)}"
-        self.values[alias] = value
-        return alias
-
-    def arguments(self) -> dict[str, Any]:
-        """The names and values; DynamoDB refuses either of them empty."""
-        names = {alias: name for name, alias in self.names.items()}
-        given = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": self.values}
-        return {argument: aliases for argument, aliases in given.items() if aliases}
-
-    def condition(self, *terms: str, tells: bool = True) -> dict[str, Any]:
-        """The condition that all terms hold, if there is one. ``tells``: a refusal brings the item that was found."""
-        condition = {"ConditionExpression": " AND ".join(terms)} if terms else {}
-        found = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if terms and tells else {}
-        return condition | found | self.arguments()
 
 
 class Requests:
@@ -107,7 +74,7 @@ class Requests:
                 return {"Put": claim | use.condition("attribute_not_exists(pk)")}
             case SwapState():
                 attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
-                return {"Put": self._of_item(write.key, attributes) | use.condition(_revision(use, write.revision))}
+                return {"Put": self._of_item(write.key, attributes) | use.condition(has_revision(use, write.revision))}
             case PutState():
                 return {"Put": self._of_item(write.key, {"s": write.contribution})}
             case DeleteState():
@@ -152,7 +119,7 @@ class Requests:
         conditions = [f"attribute_exists({self._partition(use, write.key)})"]
         conditions += [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
         conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
-        update = {"UpdateExpression": _clauses(use, write.values, write.removed)}
+        update = {"UpdateExpression": clauses(use, write.values, write.removed)}
         return self._of_key(write.key) | update | use.condition(*conditions, tells=False)
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
@@ -169,17 +136,17 @@ class Requests:
             else:
                 removes.append(part.handler + ".fence")
             if write.revision is None:
-                conditions.append(_optimistic(use, part))
+                conditions.append(still_expected(use, part))
         if write.expires:
             sets["ttl"] = expires_at
         else:
             removes.append("ttl")
         if write.live_expected is not None:
-            conditions.append(_live(use, write.live_expected))
+            conditions.append(counts_live(use, write.live_expected))
         if write.revision is not None:
-            conditions.append(_revision(use, write.revision))
+            conditions.append(has_revision(use, write.revision))
         update = {
-            "UpdateExpression": _clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
+            "UpdateExpression": clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
         }
         return self._of_key(write.key) | update | use.condition(*conditions)
 
@@ -188,7 +155,7 @@ class Requests:
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
         removes = write.removed if write.unversioned else (*write.removed, OWNER)
-        update = {"UpdateExpression": _clauses(use, sets, removes, amounts)}
+        update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
         conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
         if write.least is not None:
             conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
@@ -196,7 +163,7 @@ class Requests:
 
     def _recompute(self, write: RecomputedRow) -> dict[str, Any]:
         use = Expression()
-        update = {"UpdateExpression": _clauses(use, write.values, write.removed)}
+        update = {"UpdateExpression": clauses(use, write.values, write.removed)}
         return self._of_key(write.key) | update | use.condition(f"{use.name(STAMP)} = {use.value(write.stamp)}")
 
     def _owned(self, write: PutRow | DeleteRow) -> dict[str, Any]:
@@ -224,36 +191,3 @@ class Requests:
 def state_attributes(key: StateKey) -> dict[str, Any]:
     """The key attributes of a state item, encoded."""
     return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
-
-
-def _clauses(
-    use: Expression, values: Mapping[str, Any], removed: Iterable[str], amounts: Mapping[str, Any] = NO_VALUES
-) -> str:
-    """An update that sets and removes attributes, and adds to numbers."""
-    sets = ", ".join(f"{use.name(name)} = {use.value(value)}" for name, value in values.items())
-    removes = ", ".join(use.name(name) for name in removed)
-    adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
-    return " ".join(f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes), ("ADD", adds)) if what)
-
-
-def _optimistic(use: Expression, part: LedgerPart) -> str:
-    """The part is of an older version, holds what the effects were computed from, bears no fence, and nothing that an
-    earlier step left is still to be finished.
-    """
-    version, stored = use.name(part.handler + ".v"), use.name(part.handler + ".s")
-    older = (
-        f"{version} < {use.value(part.version)} AND {stored} = {use.value(part.expected)} "
-        f"AND attribute_not_exists({use.name(part.handler + '.fence')})"
-    )
-    holds = f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
-    return f"{holds} AND attribute_not_exists({use.name(part.handler + '.u')})"
-
-
-def _live(use: Expression, live: int) -> str:
-    name, same = use.name("live"), f"{use.name('live')} = {use.value(live)}"
-    return same if live else f"(attribute_not_exists({name}) OR {same})"
-
-
-def _revision(use: Expression, revision: int) -> str:
-    name = use.name("r")
-    return f"{name} = {use.value(revision)}" if revision else f"attribute_not_exists({name})"

@@ -1,0 +1,72 @@
+"""Clauses and conditions of a DynamoDB request, with every name and value under a short alias."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamfold.records.values import encode
+from streamfold.writes.guarded import NO_VALUES, LedgerPart
+
+
+class Expression:
+    """Collects the names and values of one request under short aliases."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+
+    def name(self, name: str) -> str:
+        return self.names.setdefault(name, f"#{len(self.names)}")
+
+    def value(self, value: Any) -> str:
+        return self.encoded(encode(value))
+
+    def encoded(self, value: Any) -> str:
+        """The alias of an attribute value."""
+        alias = f":{len(self.values)}"
+        self.values[alias] = value
+        return alias
+
+    def arguments(self) -> dict[str, Any]:
+        """The names and values; DynamoDB refuses either of them empty."""
+        names = {alias: name for name, alias in self.names.items()}
+        given = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": self.values}
+        return {argument: aliases for argument, aliases in given.items() if aliases}
+
+    def condition(self, *terms: str, tells: bool = True) -> dict[str, Any]:
+        """The condition that all terms hold, if there is one. ``tells``: a refusal brings the item that was found."""
+        condition = {"ConditionExpression": " AND ".join(terms)} if terms else {}
+        found = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if terms and tells else {}
+        return condition | found | self.arguments()
+
+
+def clauses(
+    use: Expression, values: Mapping[str, Any], removed: Iterable[str], amounts: Mapping[str, Any] = NO_VALUES
+) -> str:
+    """An update that sets and removes attributes, and adds to numbers."""
+    sets = ", ".join(f"{use.name(name)} = {use.value(value)}" for name, value in values.items())
+    removes = ", ".join(use.name(name) for name in removed)
+    adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
+    return " ".join(f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes), ("ADD", adds)) if what)
+
+
+def still_expected(use: Expression, part: LedgerPart) -> str:
+    """The part is of an older version, holds what the effects were computed from, bears no fence, and nothing that an
+    earlier step left is still to be finished.
+    """
+    version, stored = use.name(part.handler + ".v"), use.name(part.handler + ".s")
+    older = (
+        f"{version} < {use.value(part.version)} AND {stored} = {use.value(part.expected)} "
+        f"AND attribute_not_exists({use.name(part.handler + '.fence')})"
+    )
+    holds = f"({older})" if part.expected else f"(attribute_not_exists({version}) OR ({older}))"
+    return f"{holds} AND attribute_not_exists({use.name(part.handler + '.u')})"
+
+
+def counts_live(use: Expression, live: int) -> str:
+    name, same = use.name("live"), f"{use.name('live')} = {use.value(live)}"
+    return same if live else f"(attribute_not_exists({name}) OR {same})"
+
+
+def has_revision(use: Expression, revision: int) -> str:
+    name = use.name("r")
+    return f"{name} = {use.value(revision)}" if revision else f"attribute_not_exists({name})"
