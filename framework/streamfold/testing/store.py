@@ -13,7 +13,8 @@ from typing import IO, NamedTuple
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem
-from streamfold.engines.memory import NONE, MemoryEngine
+from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.memory_reads import NONE
 from streamfold.keys.table import Table
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
