@@ -9,7 +9,7 @@ from streamfold.keys.key import Key
 from streamfold.routes.ordered import Moment
 
 
-class Write:
+class GivenEffect:
     """A target and values: names of the target's template fill its key, all others are attributes.
 
     Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
@@ -51,7 +51,7 @@ def _is_mapping_of_names(attributes: object) -> bool:
     return isinstance(attributes, Mapping) and all(isinstance(name, str) for name in attributes)
 
 
-class Row(Write):
+class Row(GivenEffect):
     """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
     ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins``
@@ -80,19 +80,19 @@ class Row(Write):
         return text if self.wins is None else f"{text[:-1]}{', ' if text[-2] != '(' else ''}wins={self.wins!r})"
 
 
-class Put(Write):
+class Put(GivenEffect):
     """An ``on`` handler's write of a whole row, guarded by the change's version: an older change never overwrites."""
 
     __slots__ = ()
 
 
-class Add(Write):
+class Add(GivenEffect):
     """An ``on`` handler's addition to numbers of a row, once per change: ``Add(SIGN_INS, day=day, total=1)``."""
 
     __slots__ = ()
 
 
-class Delete(Write):
+class Delete(GivenEffect):
     """An ``on`` handler's removal of a row, guarded by the change's version."""
 
     __slots__ = ()
@@ -107,7 +107,7 @@ def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterabl
         return given
     if given is None:
         return ()
-    if isinstance(given, Write):
+    if isinstance(given, GivenEffect):
         return (given,)
     if isinstance(given, (list, tuple, Iterator)):
         return given
@@ -120,5 +120,5 @@ def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterabl
         line = f"def {name}(item):"
     raise HandlerError(
         f"Handler {name!r} returned {shown(given)} of type {type(given).__name__}: expected {', '.join(names)}, "
-        f"a list of them, or None. Write\n    {line}"
+        f"a list of them, or None. GivenEffect\n    {line}"
     )

@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 from streamfold.errors import AttributeMissing, HandlerError, shown
 from streamfold.keys.key import Key
-from streamfold.routes.effects import Write
+from streamfold.routes.effects import GivenEffect
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Document(Write):
+class Document(GivenEffect):
     """A document of an index, as long as the function gives it for its item.
 
     ``Document(title=item["title"], price=item["price"])``: the names are the document's fields. ``attributes`` is for

@@ -20,7 +20,7 @@ PARTS_BYTES_MAX = 10_000_000
 """Size of the parts of one document: ten pages of a query (1 MB each; API Reference, Query). An OpenSearch domain takes
 requests of 10 MB or 100 MB, by its instance (OpenSearch Service Developer Guide, limits)."""
 PAGE_ITEMS = 500
-Stored = Mapping[ItemKey, StoredItem]
+StoredItems = Mapping[ItemKey, StoredItem]
 
 
 class Root(NamedTuple):
@@ -56,7 +56,7 @@ def known_items(root: Root) -> Iterator[ItemKey]:
             yield (key.table.name, *key.compose(root.fields))
 
 
-def gathered(root: Root, engine: Engine, stored: Stored) -> Gathered:
+def gathered(root: Root, engine: Engine, stored: StoredItems) -> Gathered:
     """What a document is made of; ``stored`` has the items that ``known_items`` names.
 
     Raises ``Unprocessable`` for more parts than one document may have.
@@ -87,7 +87,7 @@ class _Counted:
             )
 
 
-def _parts(root: Root, key: Key, engine: Engine, stored: Stored, counted: _Counted) -> Iterator[Part]:
+def _parts(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[Part]:
     table = key.table
     for item in _items(root, key, engine, stored, counted):
         sort = decode(item[table.sort]) if table.sort else None
@@ -97,7 +97,7 @@ def _parts(root: Root, key: Key, engine: Engine, stored: Stored, counted: _Count
             yield Part(image, fields)
 
 
-def _items(root: Root, key: Key, engine: Engine, stored: Stored, counted: _Counted) -> Iterator[StoredItem]:
+def _items(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[StoredItem]:
     if set(key.types) <= set(root.fields):
         found = stored.get((key.table.name, *key.compose(root.fields)))
         yield from [found] if found is not None else []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from streamfold.commit.outcome import Outcome
 from streamfold.derivations.search.bulk import Sent, send
-from streamfold.derivations.search.gather import Root, Stored, gathered, known_items
+from streamfold.derivations.search.gather import Root, StoredItems, gathered, known_items
 from streamfold.derivations.search.make import hidden, made, only_id
 from streamfold.derivations.search.options import keeps_ids, options_of
 from streamfold.derivations.search.sink import CONFLICT, VERSION_MAX, Action, Sink
@@ -122,12 +122,12 @@ class Indexing:
                 self.fails(root, EngineUnavailable("The counter of a document is busy; the record comes again."))
         return runs
 
-    def _stored(self, runs: Sequence[RootRun]) -> Stored:
+    def _stored(self, runs: Sequence[RootRun]) -> StoredItems:
         """The items whose keys are known, read after the counters were raised."""
         items = dict.fromkeys(item for each in runs for item in known_items(each.root))
         return self.engine.read_sources(items) if items else {}
 
-    def _made(self, each: RootRun, stored: Stored) -> bool:
+    def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
         root = each.root
         try:
