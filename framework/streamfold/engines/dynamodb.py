@@ -39,7 +39,7 @@ from streamfold.writes.guarded import (
     StateKey,
 )
 
-Key = TypeVar("Key", RowKey, StateKey)
+AnyKey = TypeVar("AnyKey", RowKey, StateKey)
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 
 
@@ -109,12 +109,12 @@ class DynamoEngine(Reads):
             raise EngineUnavailable(f"{len(left)} of {len(statements)} empty rows could not be removed: they are busy.")
         return [key for key, answer in answers.items() if "Item" in answer]
 
-    def _execute(self, statements: Mapping[Key, Statement]) -> dict[Key, Answered]:
+    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
         """The last answer to each statement; none to statements that were not sent, or not for certain.
 
         What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
         """
-        answers: dict[Key, Answered] = {}
+        answers: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
         try:
             for keys in cut(statements, STATEMENTS_MAX):
