@@ -4,12 +4,19 @@ It does what the embedded engine does, with the same conditions (``streamfold.en
 contract tests. It is faster, because nothing is written as text and read back.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from streamfold.engines import OWN_VERSION, Declared, Entries, Finished, OwnRecord, Page, StoredItem, Wanted, declared
+from streamfold.engines import (
+    OWN_VERSION,
+    Declared,
+    Finished,
+    OwnRecord,
+    StoredItem,
+    Wanted,
+    declared,
+)
 from streamfold.engines.applied import (
     Attributes,
     is_empty,
@@ -22,15 +29,13 @@ from streamfold.engines.applied import (
 )
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.keys import key_attributes, key_too_long
+from streamfold.engines.memory_reads import NONE, MemoryReads
 from streamfold.engines.own_records import OwnRecords, change_of
-from streamfold.engines.sources import carried_out, page_of, source_refusal
-from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.key_part import KeyValue
+from streamfold.engines.sources import carried_out, source_refusal
+from streamfold.errors import HandlerError
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
-from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     VALIDATION,
     DeleteSource,
@@ -48,11 +53,10 @@ from streamfold.writes.guarded import (
 )
 
 PlaceKey = RowKey | StateKey
-NONE: tuple[str, StoredItem | None] = ("", None)
 FoundItems = dict[PlaceKey, dict[str, Any] | None]
 
 
-class MemoryEngine:
+class MemoryEngine(MemoryReads):
     """Dictionaries of rows (as DynamoDB attribute values) and of state items (as plain values).
 
     ``tables``, ``wanted`` and ``actions_max`` are those of ``EmbeddedEngine``. Stored values are never changed in
@@ -67,14 +71,9 @@ class MemoryEngine:
         actions_max: int = ACTIONS_MAX,
     ) -> None:
         known, self.wanted = declared(tables, wanted)
-        self.tables = {table.name: table for table in (*known, STATE)}
+        super().__init__({table.name: table for table in (*known, STATE)})
         self.actions_max = actions_max
-        self.rows: dict[RowKey, Attributes] = {}
-        self.state: dict[StateKey, dict[str, Any]] = {}
         self.touched: set[PlaceKey] | None = None  # if a set: collects the keys that were written, for invariants
-        self.source_tables: set[str] = set()
-        self._places: dict[str, list[str]] = {}
-        self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
         self._stream = OwnRecords()
 
     def close(self) -> None:
@@ -96,57 +95,11 @@ class MemoryEngine:
             if (item := without_left(texts, self.state.get(key))) is not None:
                 self._apply({key: item})
 
-    def read_state(
-        self,
-        keys: Iterable[StateKey],
-        *,
-        consistent: bool = False,  # noqa: ARG002 - it always is
-    ) -> dict[StateKey, dict[str, Any]]:
-        return {key: dict(self.state[key]) for key in keys if key in self.state}
-
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)
-        return {key: decode({"M": row}) for key, row in found if row is not None}
-
-    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        places = self._places.get(wanted.partition, [])
-        if wanted.after:
-            end = bisect_right(places, wanted.before) if wanted.before else None
-            places = places[bisect_right(places, wanted.after) : end]
-        first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
-        return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]
-
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         fits = revision_holds(revision, self.state.get(key))
         if fits:
             self._apply({key: {**attributes, "r": revision + 1}})
         return fits
-
-    def read_source(self, item: ItemKey) -> StoredItem | None:
-        _, source = self._sources.get(item, ("", None))
-        source = self.rows.get(item, source)
-        if source is None and item[0] not in self.source_tables:
-            raise EngineError(
-                f"No source items of table {item[0]!r} were put, so it cannot be told whether an item is gone. "
-                "A replay with --state FILE keeps them beside its rows."
-            )
-        return source
-
-    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        return self._sorted(key for key in self._keys(table) if partition in (None, key[1]))
-
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        first = "" if after is None else sortable(after)
-        keys = (key for key in self._keys(table) if key[1] == partition)
-        wanted = [key for key in keys if sortable(key[2]).startswith(begins) and sortable(key[2]) > first]
-        return page_of(table, list(islice(self._sorted(wanted), limit + 1)), limit)
-
-    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
-        """The items of a table whose partition key begins with this text."""
-        return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
-
-    def state_items(self) -> Iterator[StoredItem]:
-        return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
 
     def put_sources(self, images: Iterable[tuple[ItemKey, StoredItem | None, str]]) -> None:
         """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
@@ -166,21 +119,6 @@ class MemoryEngine:
 
     def retry(self) -> None:
         self._stream.retry()
-
-    def _keys(self, table: Table) -> Iterator[RowKey]:
-        """The keys of the items of a table: of derived rows, and of source items that are there."""
-        yield from (key for key in self.rows if key[0] == table.name)
-        for key, (_, image) in self._sources.items():
-            if key[0] == table.name and image is not None and key not in self.rows:
-                yield key
-
-    def _is_there(self, key: RowKey) -> bool:
-        return key in self.rows or self._sources.get(key, NONE)[1] is not None
-
-    def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
-        for key in sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))):
-            if (item := self.rows.get(key) or self._sources[key][1]) is not None:
-                yield item
 
     def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         done: FoundItems = {}

@@ -11,7 +11,8 @@ from io import BytesIO
 from typing import IO, NamedTuple
 
 from streamfold.engines import StoredItem
-from streamfold.engines.memory import NONE, MemoryEngine
+from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.memory_reads import NONE
 from streamfold.keys.table import Table
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange

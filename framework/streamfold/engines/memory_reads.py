@@ -1,0 +1,92 @@
+"""What the store in dictionaries reads: state items, rows, entries, and source items."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines.sources import page_of
+from streamfold.errors import EngineError
+from streamfold.keys.key_part import KeyValue
+from streamfold.keys.table import Table
+from streamfold.records.change import ItemKey
+from streamfold.records.sortable import sortable
+from streamfold.records.values import decode, encode
+from streamfold.writes.guarded import RowKey, StateKey
+
+NONE: tuple[str, StoredItem | None] = ("", None)
+"""What is kept of a source item that was never put: the version, the item."""
+
+
+class MemoryReads:
+    """The reads of the engine protocol, from dictionaries."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self.tables = tables
+        self.rows: dict[RowKey, dict[str, Any]] = {}
+        self.state: dict[StateKey, dict[str, Any]] = {}
+        self.source_tables: set[str] = set()
+        self._places: dict[str, list[str]] = {}
+        self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
+
+    def read_state(
+        self,
+        keys: Iterable[StateKey],
+        *,
+        consistent: bool = False,  # noqa: ARG002 - it always is
+    ) -> dict[StateKey, dict[str, Any]]:
+        return {key: dict(self.state[key]) for key in keys if key in self.state}
+
+    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)
+        return {key: decode({"M": row}) for key, row in found if row is not None}
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        places = self._places.get(wanted.partition, [])
+        if wanted.after:
+            end = bisect_right(places, wanted.before) if wanted.before else None
+            places = places[bisect_right(places, wanted.after) : end]
+        first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
+        return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        _, source = self._sources.get(item, ("", None))
+        source = self.rows.get(item, source)
+        if source is None and item[0] not in self.source_tables:
+            raise EngineError(
+                f"No source items of table {item[0]!r} were put, so it cannot be told whether an item is gone. "
+                "A replay with --state FILE keeps them beside its rows."
+            )
+        return source
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        return self._sorted(key for key in self._keys(table) if partition in (None, key[1]))
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        first = "" if after is None else sortable(after)
+        keys = (key for key in self._keys(table) if key[1] == partition)
+        wanted = [key for key in keys if sortable(key[2]).startswith(begins) and sortable(key[2]) > first]
+        return page_of(table, list(islice(self._sorted(wanted), limit + 1)), limit)
+
+    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
+        """The items of a table whose partition key begins with this text."""
+        return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
+
+    def state_items(self) -> Iterator[StoredItem]:
+        return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
+
+    def _keys(self, table: Table) -> Iterator[RowKey]:
+        """The keys of the items of a table: of derived rows, and of source items that are there."""
+        yield from (key for key in self.rows if key[0] == table.name)
+        for key, (_, image) in self._sources.items():
+            if key[0] == table.name and image is not None and key not in self.rows:
+                yield key
+
+    def _is_there(self, key: RowKey) -> bool:
+        return key in self.rows or self._sources.get(key, NONE)[1] is not None
+
+    def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
+        for key in sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))):
+            if (item := self.rows.get(key) or self._sources[key][1]) is not None:
+                yield item
