@@ -2,10 +2,9 @@
 
 import socket
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import ConnectTimeoutError, NoCredentialsError, ReadTimeoutError
 
 from streamfold import Table
 from streamfold.engines import DynamoEngine, Entries, dynamodb_client
@@ -13,6 +12,7 @@ from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
+from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements
 
 SHOP = Table("shop", sort=None)
 TABLES = {"shop": (SHOP, "real-shop")}
@@ -23,31 +23,8 @@ ROWS = [PutRow(("shop", str(number), None), {"a": number}) for number in range(3
 PLACES = [row.key for row in ROWS]
 
 
-class Client:
-    """Answers calls from a list, raising what is an exception, and remembers them."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.calls = []
-
-    def __getattr__(self, operation):
-        def call(**arguments):
-            self.calls.append(SimpleNamespace(operation=operation, **arguments))
-            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        return call
-
-
 def engine(*answers):
     return DynamoEngine(Client(*answers), TABLES, "state", pause=lambda seconds: None)
-
-
-def error(code, status=400, **more):
-    response = {"Error": {"Code": code, "Message": "why"}, "ResponseMetadata": {"HTTPStatusCode": status}, **more}
-    return ClientError(response, "Operation")
 
 
 # Transactions
@@ -137,29 +114,8 @@ def test_number_that_cannot_be_stored_refuses_its_write_before_anything_is_sent(
 # Rows in batches
 
 
-def statement(code=None, *, item=False):
-    return {
-        "TableName": "real-shop",
-        **({"Error": {"Code": code, "Message": "why"}} if code else {}),
-        **({"Item": {"PK": {"S": "1"}}} if item else {}),
-    }
-
-
-def statements(*codes):
-    return {"Responses": [statement(code) for code in codes]}
-
-
 def sent(call):
     return [parameters["Parameters"][0]["S"] for parameters in call.Statements]
-
-
-BUSY_CODES = [
-    "TransactionConflict",
-    "ThrottlingError",
-    "ProvisionedThroughputExceeded",
-    "RequestLimitExceeded",
-    "InternalServerError",
-]
 
 
 def test_rows_are_inserted_by_twenty_five_and_the_first_of_each_key():
