@@ -18,7 +18,10 @@ hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy mach
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)  # make quick
 hypothesis.settings.load_profile("streamfold")
 pytest.register_assert_rewrite(
-    "tests.helpers.engine_contract", "tests.helpers.entries_contract", "tests.helpers.commit_contract"
+    "tests.helpers.engine_contract",
+    "tests.helpers.entries_contract",
+    "tests.helpers.counter_contract",
+    "tests.helpers.commit_contract",
 )
 
 

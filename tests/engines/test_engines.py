@@ -7,6 +7,7 @@ from moto import mock_aws
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.keys.table import STATE
+from tests.helpers.counter_contract import CounterContract
 from tests.helpers.engine_contract import (
     TABLES,
     EngineContract,
@@ -25,6 +26,8 @@ MOTO_DIFFERS = {
     "test_sum_of_more_than_38_digits_is_refused_for_good": NUMBERS,
     "test_sum_beyond_the_largest_number_is_refused_for_good": NUMBERS,
     "test_transaction_over_4_megabytes_is_refused_for_good_and_one_just_under_it_is_made": "it takes larger ones",
+    "test_ids_over_400_kilobytes_are_refused_for_good": SIZES,
+    "test_ids_over_4_megabytes_are_refused_for_good": "it takes larger ones",
     "test_row_just_under_400_kilobytes_is_written": SIZES,
     "test_row_just_under_400_kilobytes_is_inserted_beside_others": SIZES,
     "test_row_that_grows_over_400_kilobytes_is_refused_for_good": SIZES,
@@ -83,6 +86,10 @@ class TestEngine(EngineContract):
 
 class TestEntries(EntriesContract):
     """The contract of entries, and of what rows make of them."""
+
+
+class TestCounters(CounterContract):
+    """The contract of numbers that are raised, and of the ids beside them."""
 
 
 class TestMissingTables(MissingTablesContract):

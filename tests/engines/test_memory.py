@@ -3,10 +3,10 @@
 import pytest
 
 from streamfold import Table
-from streamfold.engines import MemoryEngine
+from streamfold.engines import Counter, MemoryEngine
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
+from streamfold.writes.guarded import AddRow, Claim, CounterWrite, PutRow, StateKey
 
 SHOP = Table("shop", sort=None)
 CLAIM = Claim(StateKey("claim", "1"))
@@ -52,6 +52,32 @@ def test_table_whose_source_items_were_never_put_cannot_tell_whether_one_is_gone
         "No source items of table 'shop' were put, so it cannot be told whether an item is gone. A replay with "
         "--state FILE keeps them beside its rows."
     )
+
+
+def test_counters_that_were_raised_are_told_to_who_asked_for_them(engine):
+    engine.touched = set()
+    engine.count_up([Counter(CLAIM.key)], 1, 5)
+    assert engine.touched == {CLAIM.key}
+
+
+def test_ids_of_a_counter_that_were_read_are_never_changed_in_place(engine):
+    engine.count_up([Counter(CLAIM.key)], 1, 5)
+    engine.transact([CounterWrite(CLAIM.key, 2, added=frozenset("ba"))], 5)
+    (before,) = engine.read_state([CLAIM.key]).values()
+    engine.transact([CounterWrite(CLAIM.key, 2, removed=frozenset("a"))], 5)
+    engine.count_up([Counter(CLAIM.key)], 1, 6)
+    assert before == {"n": 2, "ttl": 5, "ids": ["a", "b"]}
+
+
+def test_write_of_a_counter_does_not_add_and_remove_ids():
+    with pytest.raises(ValueError, match="adds ids or removes some"):
+        CounterWrite(CLAIM.key, 2, added=frozenset("a"), removed=frozenset("b"))
+
+
+def test_source_items_of_a_table_whose_items_were_never_put_cannot_be_told_from_those_that_are_gone(engine):
+    engine.put_sources([(("other", "1", None), {"PK": {"S": "1"}}, "v1")])
+    with pytest.raises(EngineError, match="No source items of table 'shop' were put"):
+        engine.read_sources([("other", "1", None), ("shop", "2", None)])
 
 
 def test_table_whose_source_items_are_all_there_has_none_that_was_not_put(engine):

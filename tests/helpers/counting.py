@@ -85,6 +85,15 @@ class CountingEngine:
         self.engine.forget(finished)
         self.calls.append(Call("forget", ceil(len(finished) / BATCH_WRITES), len(finished), units))
 
+    def count_up(self, counters, start, expires_at):
+        before = {counter.key: self._bytes(counter.key) for counter in counters}
+        counted = self.engine.count_up(counters, start, expires_at)
+        units = sum(_write_units(max(size, self._bytes(key))) for key, size in before.items())
+        again = [counter for counter in counters if counter.new == (before[counter.key] > 0)]
+        requests = ceil(len(before) / BATCH_WRITES) + len(again)
+        self.calls.append(Call("count_up", requests, len(before), units + len(again)))
+        return counted
+
     def read_state(self, keys, **how):
         keys = list(dict.fromkeys(keys))
         found = self.engine.read_state(keys, **how)
@@ -97,6 +106,13 @@ class CountingEngine:
         found = self.engine.read_rows(keys)
         units = sum(_read_units(self._bytes(key)) for key in keys)
         self.calls.append(Call("read_rows", ceil(len(keys) / BATCH_READS), len(keys), read_units=units))
+        return found
+
+    def read_sources(self, items):
+        items = list(items)
+        found = self.engine.read_sources(items)
+        units = sum(_read_units(item_bytes(found.get(item, {}))) for item in items)
+        self.calls.append(Call("read_sources", ceil(len(items) / BATCH_READS), len(items), read_units=units))
         return found
 
     def read_entries(self, wanted):

@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Key, Table
 from streamfold.derivations.attributes.stored import StoredAttributes
-from streamfold.engines import DynamoEngine, Entries
+from streamfold.engines import Counter, DynamoEngine, Entries
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode
@@ -20,6 +20,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,
+    CounterWrite,
     DeleteRow,
     DeleteSource,
     DeleteState,
@@ -819,6 +820,24 @@ class EngineContract:
             store.engine.put_sources([(("shop", "ORDER#2", "METADATA"), {"PK": {"S": "ORDER#2"}}, "v1")])
         assert store.engine.read_source(ROW) is None
 
+    def test_source_items_that_exist_are_read_from_several_tables(self, store):
+        keys = [ROW, ("numbered", "a", Decimal("1.50")), ("numbered", "a", 2), ("binary", b"\xff\x00", None)]
+        for key in keys:
+            store.put(key, ALL_TYPES)
+        missing = [("shop", "ORDER#2", "METADATA"), ("numbered", "a", 3)]
+        found = store.engine.read_sources(iter([*missing, *keys, *keys]))
+        assert found == {key: store.engine.read_source(key) for key in keys}
+
+    def test_source_items_are_read_by_the_hundred(self, store):
+        keys = [("shop", f"ORDER#{number}", "METADATA") for number in range(130)]
+        for number, key in enumerate(keys):
+            store.put(key, {"total": number})
+        found = store.engine.read_sources(keys)
+        assert [found[key]["total"] for key in keys] == [{"N": str(number)} for number in range(130)]
+
+    def test_no_source_items_are_read(self, store):
+        assert store.engine.read_sources([]) == {}
+
     # Source items that a cascade removes
 
     def test_state_item_is_swapped_in_a_transaction_only_over_the_revision_that_was_read(self, store):
@@ -1037,6 +1056,10 @@ CALLS = {
     "read entries": lambda engine: engine.read_entries(Entries("entries", 1)),
     "recompute a row": lambda engine: engine.transact([RecomputedRow(ROW, "stamp", {"best": 1})], EXPIRES),
     "read a source": lambda engine: engine.read_source(ROW),
+    "read sources": lambda engine: engine.read_sources([ROW]),
+    "count up": lambda engine: engine.count_up([Counter(CLAIM)], 0, EXPIRES),
+    "count what is new": lambda engine: engine.count_up([Counter(CLAIM, new=True)], 0, EXPIRES),
+    "write a counter": lambda engine: engine.transact([CounterWrite(CLAIM, 1)], EXPIRES),
     "page": lambda engine: engine.page(SHOP, "ORDER#1", "", None, 1),
     "list items": lambda engine: list(engine.items(SHOP)),
     "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),

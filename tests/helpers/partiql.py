@@ -57,6 +57,23 @@ class WithStatements:
         return {"Item": found["Attributes"]}
 
     def _update(self, statement, parameters):
+        return (self._count if " SET " in statement else self._remove)(statement, parameters)
+
+    def _count(self, statement, parameters):
+        (table,) = re.match(r'UPDATE "([^"]+)" SET "n" = "n" \+ 1 ', statement).groups()
+        expires = ' SET "ttl" = ? ' in statement
+        found = self.client.update_item(
+            TableName=table,
+            Key=dict(zip(("pk", "sk"), parameters[-2:], strict=True)),
+            UpdateExpression="SET n = n + :one" + (", #t = :ttl" if expires else ""),
+            ConditionExpression="attribute_exists(pk)",
+            ExpressionAttributeValues={":one": {"N": "1"}, **({":ttl": parameters[0]} if expires else {})},
+            ReturnValues="ALL_NEW",
+            **({"ExpressionAttributeNames": {"#t": "ttl"}} if expires else {}),
+        )
+        return {"Item": found["Attributes"]}
+
+    def _remove(self, statement, parameters):
         table, removes, where = re.match(r'UPDATE "([^"]+)" (REMOVE .+) WHERE (.+)$', statement).groups()
         gone = re.findall(r'REMOVE "([^"]+)"', removes)
         key = dict(zip(re.findall(r'"([^"]+)" = \?', where)[:2], parameters[:2], strict=True))

@@ -54,6 +54,10 @@ class Watched:
         self.touched |= set(finished)
         return self.engine.forget(finished)
 
+    def count_up(self, counters, start, expires_at):
+        self.touched |= {counter.key for counter in counters}
+        return self.engine.count_up(counters, start, expires_at)
+
     def swap_state(self, key, attributes, revision):
         self.touched.add(key)
         return self.engine.swap_state(key, attributes, revision)
@@ -66,6 +70,9 @@ class Watched:
 
     def read_source(self, item):
         return self.sources.get(item) or self.rows.get(item)
+
+    def read_sources(self, items):
+        return {item: source for item in items if (source := self.read_source(item)) is not None}
 
     def __getattr__(self, name):
         return getattr(self.engine, name)

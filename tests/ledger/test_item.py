@@ -25,7 +25,15 @@ from streamfold.ledger.item import (
     repaired,
     replanned,
 )
-from streamfold.ledger.state_keys import claim_key, event_key, ledger_key, manifest_key, part_key, source_key
+from streamfold.ledger.state_keys import (
+    claim_key,
+    document_key,
+    event_key,
+    ledger_key,
+    manifest_key,
+    part_key,
+    source_key,
+)
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import (
     AddRow,
@@ -99,7 +107,7 @@ def test_every_key_fits_however_long_item_and_names_are(letter, sort_bytes, vers
     letter_bytes = len(letter.encode())
     item = (LONGEST, letter * (2048 // letter_bytes), letter * (sort_bytes // letter_bytes))
     ledger, of_change = ledger_key(LONGEST, LONGEST, item), (LONGEST, LONGEST, item, version)
-    keys = [ledger, part_key(ledger, LONGEST), source_key(LONGEST, item)]
+    keys = [ledger, part_key(ledger, LONGEST), source_key(LONGEST, item), document_key(LONGEST, LONGEST, item)]
     keys += [event_key(what, *of_change) for what in ("claim", "external", "attempt", "cascade")]
     assert list(map(key_too_long, keys)) == [None] * len(keys)
 
@@ -140,6 +148,11 @@ def test_a_key_is_written_out_as_long_as_it_fits():
     assert ledger_key("shop", "main", ("main", "p" * longest, None)).pk.endswith("p")
     assert ledger_key("shop", "main", ("main", "p" * (longest + 1), None)).pk.startswith("ledger#shop#main#main#H#")
     assert ledger_key("shop", "main", ("main", "p", "s" * 927)).sk.startswith("H#")
+
+
+def test_the_documents_of_an_item_have_one_key_for_each_handler():
+    assert document_key("shop", "orders", ITEM) == StateKey("document#shop#orders#main#S#A#1", "S#B")
+    assert document_key("shop", "orders", ("main", "A#1", None)) == StateKey("document#shop#orders#main#S#A#1", "-")
 
 
 def test_the_manifest_has_one_key_for_an_application():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.counter_contract import CounterContract
 from tests.helpers.engine_contract import (
     EngineContract,
     MissingTablesContract,
@@ -27,6 +28,10 @@ class TestEngine(EngineContract):
 
 class TestEntries(EntriesContract):
     """The contract of entries, and of what rows make of them."""
+
+
+class TestCounters(CounterContract):
+    """The contract of numbers that are raised, and of the ids beside them."""
 
 
 class TestMissingTables(MissingTablesContract):

@@ -30,6 +30,8 @@ WRITES = (
     writes.SwapState(STATE, {"done": True}, 0),
 )
 READS = ("read_state", "read_rows", "read_entries")
+OF_SEARCH = {"read_sources", "count_up", writes.CounterWrite}
+"""What only a function of search asks of an engine."""
 COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 OF_ATTRIBUTES = {writes.UpdateSource}
@@ -105,8 +107,8 @@ def needed():
 
 
 def test_every_write_and_every_method_of_an_engine_is_looked_at():
-    assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.GuardedWrite.__args__)
-    methods = {name for name in vars(Engine) if not name.startswith("_")}
+    assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.GuardedWrite.__args__) - OF_SEARCH
+    methods = {name for name in vars(Engine) if not name.startswith("_")} - OF_SEARCH
     assert (
         methods == {"transact", "insert_rows", "remove_empty", "forget", *READS, "swap_state", "page"} | COMMANDS_ONLY
     )

@@ -64,6 +64,14 @@ class Entries(NamedTuple):
     before: str = ""  # only places less than this; with ``after``
 
 
+class Counter(NamedTuple):
+    """A state item whose number ``n`` is raised."""
+
+    key: StateKey
+    new: bool = False  # none is expected to be there, which saves a call; what is found decides
+    expires: bool = True  # sets the time to live, which a new item always gets
+
+
 class Page(NamedTuple):
     """Some items of a partition."""
 
@@ -97,6 +105,15 @@ class Engine(Protocol):
         """Removes from ledger items what was left behind, if an item still holds exactly that text."""
         ...
 
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        """Raises the number ``n`` of state items by one, each item on its own; returns the items afterwards.
+
+        An item that is not there begins with ``start + 1``. A key that is given twice is counted once. A counter is
+        missing from the answer if its item stayed busy, or the outcome is not known: then its number may be raised,
+        by more than one too. Raises ``EngineUnavailable`` only if nothing was answered.
+        """
+        ...
+
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         """The state items that exist, as plain values; eventually consistent by default."""
         ...
@@ -118,6 +135,10 @@ class Engine(Protocol):
 
         Raises ``EngineError`` if the table is missing, may not be read, or was never kept in this store.
         """
+        ...
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        """The source items that exist, as they are now, strongly consistent. Raises as ``read_source`` does."""
         ...
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:

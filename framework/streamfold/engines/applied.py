@@ -6,6 +6,7 @@ Rows are DynamoDB attribute values, state items plain values. The items that wer
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamfold.engines import Counter
 from streamfold.engines.conditions import (
     ledger_holds,
     plus,
@@ -26,6 +27,7 @@ from streamfold.writes.guarded import (
     VALIDATION,
     AddRow,
     Claim,
+    CounterWrite,
     DeleteRow,
     GuardedPut,
     GuardedWrite,
@@ -96,7 +98,18 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
             if not revision_holds(write.revision, before):
                 return ABSENT if before is None else _found(write.key, before)
             return {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
+        case CounterWrite():
+            return _counter(write, before, expires_at)
     return None
+
+
+def counted_up(counter: Counter, before: StateItem | None, start: int, expires_at: int) -> StateItem:
+    """The state item of a counter with the next number."""
+    item = dict(before or {})
+    item["n"] = item.get("n", start) + 1
+    if counter.expires or before is None:
+        item["ttl"] = expires_at
+    return item
 
 
 def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateItem | None:
@@ -148,6 +161,19 @@ def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> St
     if write.expires:
         item["ttl"] = expires_at
     else:
+        item.pop("ttl", None)
+    return item
+
+
+def _counter(write: CounterWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason:
+    if before is None or before.get("n") != write.number:
+        return ABSENT if before is None else _found(write.key, before)
+    item = before | {"n": write.number if write.raised is None else write.raised}
+    if ids := (write.added | set(item.pop("ids", ()))) - write.removed:
+        item["ids"] = sorted(ids)  # a list, because the state file has no sets
+    if write.expires:
+        item["ttl"] = expires_at
+    elif write.expires is False:
         item.pop("ttl", None)
     return item
 

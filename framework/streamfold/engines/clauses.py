@@ -40,13 +40,19 @@ class Expression:
 
 
 def clauses(
-    use: Expression, values: Mapping[str, Any], removed: Iterable[str], amounts: Mapping[str, Any] = NO_VALUES
+    use: Expression,
+    values: Mapping[str, Any],
+    removed: Iterable[str],
+    amounts: Mapping[str, Any] = NO_VALUES,
+    taken: Mapping[str, Any] = NO_VALUES,
 ) -> str:
-    """An update that sets and removes attributes, and adds to numbers."""
+    """An update that sets and removes attributes, adds to numbers and sets, and takes members from sets."""
     sets = ", ".join(f"{use.name(name)} = {use.value(value)}" for name, value in values.items())
     removes = ", ".join(use.name(name) for name in removed)
     adds = ", ".join(f"{use.name(name)} {use.value(amount)}" for name, amount in amounts.items())
-    return " ".join(f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes), ("ADD", adds)) if what)
+    deletes = ", ".join(f"{use.name(name)} {use.value(members)}" for name, members in taken.items())
+    made = (("SET", sets), ("REMOVE", removes), ("ADD", adds), ("DELETE", deletes))
+    return " ".join(f"{verb} {what}" for verb, what in made if what)
 
 
 def still_expected(use: Expression, part: LedgerPart) -> str:

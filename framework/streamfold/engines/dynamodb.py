@@ -1,23 +1,25 @@
 """The DynamoDB engine: plans carried out through boto3, on AWS or on DynamoDB Local."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import Finished
-from streamfold.engines.dynamodb_calls import said
+from streamfold.engines import Counter, Finished
+from streamfold.engines.dynamodb_calls import plain_item, said
 from streamfold.engines.dynamodb_client import unreachable
 from streamfold.engines.dynamodb_reads import Reads, cut
 from streamfold.engines.expressions import ActionRequest, state_attributes
 from streamfold.engines.statements import (
     BUSY,
     DUPLICATE,
+    OTHERWISE,
     STATEMENTS_MAX,
     UNSTORABLE,
     Answered,
     Statement,
     code,
+    counting,
     forgetting,
     insertion,
     removal,
@@ -37,6 +39,7 @@ from streamfold.writes.guarded import (
     StateKey,
 )
 
+AnyKey = TypeVar("AnyKey", RowKey, StateKey)
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 
 
@@ -106,12 +109,12 @@ class DynamoEngine(Reads):
             raise EngineUnavailable(f"{len(left)} of {len(statements)} empty rows could not be removed: they are busy.")
         return [key for key, answer in answers.items() if "Item" in answer]
 
-    def _execute(self, statements: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
         """The last answer to each statement; none to statements that were not sent, or not for certain.
 
-        A busy row is tried again. Once a row stays busy, the rest is tried once, so that pauses do not add up.
+        What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
         """
-        answers: dict[RowKey, Answered] = {}
+        answers: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
         try:
             for keys in cut(statements, STATEMENTS_MAX):
@@ -152,6 +155,50 @@ class DynamoEngine(Reads):
                 if code(answer) not in (None, CONDITION, *BUSY):
                     raise self._forbidden(answer)
 
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        wanted = {counter.key: counter for counter in counters}
+        answers = self._execute({key: counting(self.requests, wanted[key], start, expires_at) for key in wanted})
+        first = {"n": start + 1, "ttl": expires_at}
+        found = ((key, self._counted(wanted[key], answer, first)) for key, answer in answers.items())
+        counted = {key: item for key, item in found if item is not None}
+        left = [wanted[key] for key, answer in answers.items() if key not in counted and code(answer) not in BUSY]
+        try:
+            for counter in left:
+                if (item := self._count_one(counter, start, expires_at)) is not None:
+                    counted[counter.key] = item
+        except EngineUnavailable:
+            if not counted:
+                raise
+        return counted
+
+    def _counted(self, counter: Counter, answer: Answered, first: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The item after a statement; None if it was refused, or does not tell. ``first``: what is inserted."""
+        if code(answer) in (*OTHERWISE, *BUSY):
+            return None
+        if code(answer) is not None:
+            raise self._forbidden(answer)
+        if counter.new:
+            return dict(first)
+        return _counter(answer["Item"]) if "Item" in answer else None
+
+    def _count_one(self, counter: Counter, start: int, expires_at: int) -> dict[str, Any] | None:
+        """Raises a counter that is there although it was to be new, or is not there; None if it stayed busy.
+
+        It is tried as it was found, and then the other way round: an item may be made or expire at any moment.
+        """
+        for there in (counter.new, not counter.new):
+            try:
+                update = self.requests.counting(counter, start, expires_at, there=there)
+                return _counter(self._ask(self.client.update_item, **update)["Attributes"])
+            except ClientError as error:
+                (reason,) = self._refused(error, 1).reasons
+            assert reason is not None
+            if reason.code in BUSY:
+                return None
+            if reason.code != CONDITION:
+                raise self._forbidden({"Error": {"Code": reason.code, "Message": reason.message}})
+        return None
+
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         item = state_attributes(key) | encode({**attributes, "r": revision + 1})["M"]
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
@@ -167,3 +214,8 @@ class DynamoEngine(Reads):
             raise EngineUnavailable(f"State item {told(key)} could not be written: {told(error)}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
+
+
+def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A state item as ``read_state`` gives it."""
+    return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}

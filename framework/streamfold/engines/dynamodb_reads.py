@@ -1,6 +1,7 @@
 """What the DynamoDB engine reads: state items, rows, entries, and the items of source tables."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 BATCH_GET_KEYS_MAX = 100
 """Keys of one call (API Reference, BatchGetItem)."""
+Call = Callable[..., Any]
 T = TypeVar("T")
 
 
@@ -29,32 +31,39 @@ class Reads(Calls):
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
         places = [state_attributes(key) for key in dict.fromkeys(keys)]
-        for plain in self._batch_get(self.requests.state_table, places, consistent=consistent):
+        get = partial(self._call, self.client.batch_get_item)
+        for item in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
+            plain = plain_item(item)
             found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
         return found
 
     def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+        return {key: plain_item(row) for key, row in self._stored(keys, self._call)}
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return dict(self._stored(items, self._read))
+
+    def _stored(self, keys: Iterable[RowKey], call: Call) -> Iterator[tuple[RowKey, StoredItem]]:
         by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
         for key in keys:
             by_table.setdefault(key[0], {})[key] = self.requests.key(key)
-        found: dict[RowKey, dict[str, Any]] = {}
         for name, places in by_table.items():
             attributes = self.requests.tables[name][0].attributes
             known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
-            for row in self._batch_get(self.requests.real_name(name), list(places.values()), consistent=True):
-                found[known[tuple(row[attribute] for attribute in attributes)]] = row
-        return found
+            get = partial(call, self._client((name, "", None)).batch_get_item)
+            for item in self._batch_get(get, self.requests.real_name(name), list(places.values()), consistent=True):
+                yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 
     def _batch_get(
-        self, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
-    ) -> Iterator[dict[str, Any]]:
+        self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+    ) -> Iterator[StoredItem]:
         for some in cut(places, BATCH_GET_KEYS_MAX):
-            yield from map(plain_item, self._get_some({table: {"Keys": some, "ConsistentRead": consistent}}))
+            yield from self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
-    def _get_some(self, requests: dict[str, Any]) -> list[StoredItem]:
+    def _get_some(self, get: Call, requests: dict[str, Any]) -> list[StoredItem]:
         found: list[StoredItem] = []
         for _ in self.deadline.tries():
-            answer = self._call(self.client.batch_get_item, RequestItems=requests)
+            answer = get(RequestItems=requests)
             for items in answer["Responses"].values():
                 found.extend(items)
             requests = answer.get("UnprocessedKeys") or {}
@@ -92,17 +101,23 @@ class Reads(Calls):
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         real_name, key = self.requests.real_name(item[0]), self.requests.key(item)
+        found = self._read(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
+        source: StoredItem | None = found.get("Item")
+        return source
+
+    def _read(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        """Makes a call that reads source items, and says what is missing where they may not be read."""
         try:
-            found = self._ask(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
+            return self._ask(operation, **arguments)
         except ClientError as error:
             if error.response["Error"]["Code"] in FORBIDDEN:
+                batch = arguments.get("RequestItems")
+                table, action = (*batch, "BatchGetItem") if batch else (arguments["TableName"], "GetItem")
                 raise EngineError(
-                    f"Source items of table {real_name} may not be read: dynamodb:GetItem on it is needed. "
+                    f"Source items of table {table} may not be read: dynamodb:{action} on it is needed. "
                     f"{error.response['Error'].get('Message', '')}"
                 ) from error
             raise self._fatal(error) from error
-        source: StoredItem | None = found.get("Item")
-        return source
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         real_name, client = self.requests.real_name(table.name), self._client((table.name, "", None))

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.engines import OWN_VERSION, Declared, Finished, OwnRecord, Wanted, declared
+from streamfold.engines import OWN_VERSION, Counter, Declared, Finished, OwnRecord, Wanted, declared
 from streamfold.engines.applied import (
     Attributes,
+    counted_up,
     is_empty,
     item_too_large,
     refused_as_a_whole,
@@ -35,6 +36,7 @@ from streamfold.records.sortable import sortable
 from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,
+    CounterWrite,
     DeleteRow,
     Guard,
     GuardedWrite,
@@ -102,6 +104,14 @@ class EmbeddedEngine(StateReads):
                 if (item := without_left(texts, self._state(key))) is not None:
                     self._put_state(key, item)
 
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        wanted = {counter.key: counter for counter in counters}
+        with self._file.transaction():
+            counted = {key: counted_up(each, self._state(key), start, expires_at) for key, each in wanted.items()}
+            for key, item in counted.items():
+                self._put_state(key, item)
+        return counted
+
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         with self._file.transaction():
             fits = revision_holds(revision, self._state(key))
@@ -150,7 +160,7 @@ class EmbeddedEngine(StateReads):
 
     def _write(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         if isinstance(write, StateWrite):
-            found = self._state(write.key) if isinstance(write, Guard | SwapState) else None
+            found = self._state(write.key) if isinstance(write, Guard | SwapState | CounterWrite) else None
             item = state_after(write, found, expires_at)
             return item if isinstance(item, Reason) else self._put_state(write.key, item)
         if isinstance(write, SourceWrite):

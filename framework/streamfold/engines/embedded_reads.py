@@ -53,6 +53,9 @@ class StateReads:
             )
         return row
 
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return {item: source for item in items if (source := self.read_source(item)) is not None}
+
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         return self._items(table, partition)
 

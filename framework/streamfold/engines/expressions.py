@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from streamfold.engines import Counter
 from streamfold.engines.clauses import Expression, clauses, counts_live, has_revision, still_expected
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
@@ -11,6 +12,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,
+    CounterWrite,
     DeleteRow,
     DeleteSource,
     DeleteState,
@@ -79,6 +81,22 @@ class Requests:
                 return {"Put": self._of_item(write.key, {"s": write.contribution})}
             case DeleteState():
                 return {"Delete": self._of_key(write.key)}
+            case CounterWrite():
+                return {"Update": self._counter(write, expires_at)}
+
+    def counting(self, counter: Counter, start: int, expires_at: int, *, there: bool) -> dict[str, Any]:
+        """An update that raises a counter, for a call of its own.
+
+        ``there``: the item is expected to be there. Refused if that is wrong and decides on the time to live.
+        """
+        use = Expression()
+        number = use.name("n")
+        update = f"SET {number} = if_not_exists({number}, {use.value(start)}) + {use.value(1)}"
+        if counter.expires or not there:
+            update += f", {use.name('ttl')} = {use.value(expires_at)}"
+        known = [] if counter.expires else [f"attribute_{'exists' if there else 'not_exists'}(pk)"]
+        wanted = {"UpdateExpression": update, "ReturnValues": "ALL_NEW"}
+        return self._of_key(counter.key) | wanted | use.condition(*known, tells=False)
 
     def real_name(self, logical: str) -> str:
         return self.tables[logical][1]
@@ -149,6 +167,17 @@ class Requests:
             "UpdateExpression": clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
         }
         return self._of_key(write.key) | update | use.condition(*conditions)
+
+    def _counter(self, write: CounterWrite, expires_at: int) -> dict[str, Any]:
+        use = Expression()
+        same = f"{use.name('n')} = {use.value(write.number)}"
+        sets = {"n": write.number if write.raised is None else write.raised}
+        if write.expires:
+            sets["ttl"] = expires_at
+        removes = ["ttl"] if write.expires is False else []
+        added, taken = ({"ids": ids} if ids else {} for ids in (write.added, write.removed))
+        update = {"UpdateExpression": clauses(use, sets, removes, added, taken)}
+        return self._of_key(write.key) | update | use.condition(same)
 
     def _add(self, write: AddRow) -> dict[str, Any]:
         use = Expression()

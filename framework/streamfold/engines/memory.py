@@ -10,6 +10,7 @@ from typing import Any
 
 from streamfold.engines import (
     OWN_VERSION,
+    Counter,
     Declared,
     Finished,
     OwnRecord,
@@ -19,6 +20,7 @@ from streamfold.engines import (
 )
 from streamfold.engines.applied import (
     Attributes,
+    counted_up,
     is_empty,
     item_too_large,
     letters,
@@ -94,6 +96,14 @@ class MemoryEngine(MemoryReads):
         for key, texts in finished.items():
             if (item := without_left(texts, self.state.get(key))) is not None:
                 self._apply({key: item})
+
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        wanted = {counter.key: counter for counter in counters}
+        counted: FoundItems = {
+            key: counted_up(each, self.state.get(key), start, expires_at) for key, each in wanted.items()
+        }
+        self._apply(counted)
+        return self.read_state(wanted)
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         fits = revision_holds(revision, self.state.get(key))

@@ -60,6 +60,9 @@ class MemoryReads:
             )
         return source
 
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return {item: source for item in items if (source := self.read_source(item)) is not None}
+
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         return self._sorted(key for key in self._keys(table) if partition in (None, key[1]))
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from streamfold.engines import Counter
 from streamfold.engines.expressions import Requests, state_attributes
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.writes.guarded import CONFLICT, PutRow, RowKey, StateKey
+from streamfold.writes.guarded import CONDITION, CONFLICT, PutRow, RowKey, StateKey
 
 STATEMENTS_MAX = 25
 """Statements of one call (API Reference, BatchExecuteStatement)."""
@@ -15,6 +16,8 @@ UNSTORABLE = ("ValidationError", "ValidationException", "ItemCollectionSizeLimit
 """Codes of a row that the store will never take (API Reference, BatchStatementError)."""
 DUPLICATE = "DuplicateItem"
 """The code of an ``INSERT`` whose row is there."""
+OTHERWISE = (DUPLICATE, CONDITION)
+"""Codes of a counter that is there although none was expected, or is not there."""
 
 Statement = Mapping[str, Any]
 Answered = Mapping[str, Any]
@@ -48,6 +51,20 @@ def forgetting(requests: Requests, key: StateKey, texts: Mapping[str, str]) -> S
     return {
         "Statement": f"UPDATE {_name(requests.state_table)} {removes} WHERE {where}",
         "Parameters": [*state_attributes(key).values(), *({"S": text} for text in texts.values())],
+    }
+
+
+def counting(requests: Requests, counter: Counter, start: int, expires_at: int) -> Statement:
+    """Raises a counter that is there, and returns its item; or inserts one where none is expected to be there."""
+    key, table, expires = state_attributes(counter.key), _name(requests.state_table), {"N": str(expires_at)}
+    if counter.new:
+        item = {**key, "n": {"N": str(start + 1)}, "ttl": expires}
+        attributes = ", ".join(_text(name) + ": ?" for name in item)
+        return {"Statement": f"INSERT INTO {table} VALUE {{{attributes}}}", "Parameters": list(item.values())}
+    sets = 'SET "n" = "n" + 1' + (' SET "ttl" = ?' if counter.expires else "")
+    return {
+        "Statement": f'UPDATE {table} {sets} WHERE "pk" = ? AND "sk" = ? RETURNING ALL NEW *',
+        "Parameters": [*([expires] if counter.expires else []), *key.values()],
     }
 
 

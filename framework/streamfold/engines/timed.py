@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.engines import Engine, Entries, Finished, Page, StoredItem
+from streamfold.engines import Counter, Engine, Entries, Finished, Page, StoredItem
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
@@ -38,6 +38,10 @@ class Timed:
         self.begin()
         self.engine.forget(finished)
 
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        self.begin()
+        return self.engine.count_up(counters, start, expires_at)
+
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         self.begin()
         return self.engine.read_state(keys, consistent=consistent)
@@ -57,6 +61,10 @@ class Timed:
     def read_source(self, item: ItemKey) -> StoredItem | None:
         self.begin()
         return self.engine.read_source(item)
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        self.begin()
+        return self.engine.read_sources(items)
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         self.begin()

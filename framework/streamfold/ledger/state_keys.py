@@ -38,6 +38,11 @@ def source_key(application: str, item: ItemKey) -> StateKey:
     return _state_key(f"source#{application}", item, "")
 
 
+def document_key(application: str, handler: str, item: ItemKey) -> StateKey:
+    """The key of the counter of a search handler's documents of one item."""
+    return _state_key(f"document#{application}#{handler}", item, "")
+
+
 def manifest_key(application: str) -> StateKey:
     """The key of the manifest."""
     return StateKey(f"manifest#{application}", NO_SORT)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from streamfold.engines import Entries, Finished, OwnRecord, Page, StoredItem
+from streamfold.engines import Counter, Entries, Finished, OwnRecord, Page, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.key_part import KeyValue
@@ -21,12 +21,14 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "forget": ("applied-twice", *ANSWERS),
+    "count_up": ("applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
     "archive": ("applied-twice", *ANSWERS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
     "read_source": ("unavailable", "dies-before"),
+    "read_sources": ("unavailable", "dies-before"),
     "page": ("unavailable", "dies-before"),
     "pending": ("dies-before",),
     "advance": ("dies-before", "dies-after"),
@@ -39,6 +41,16 @@ DESCRIBED = {
     "pending": "read of the stream of derived rows",
 }
 """What calls are called whose place does not matter."""
+PLACED = {
+    "insert_rows": "insertion of",
+    "remove_empty": "removal of empty rows",
+    "count_up": "count of",
+    "read_state": "read of",
+    "read_consistently": "read of",
+    "read_rows": "read of",
+    "read_sources": "read of source items",
+}
+"""What calls are called that are given several places."""
 LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
 LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
 """Calls after which a late write lands: during the retry, after it, after a repair."""
@@ -88,6 +100,9 @@ class FaultyEngine:
     def forget(self, finished: Finished) -> None:
         self._call("forget", finished)
 
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        return cast("dict[StateKey, dict[str, Any]]", self._call("count_up", counters, start, expires_at))
+
     def archive(self, name: str, content: bytes) -> None:
         self._call("archive", name, content)
 
@@ -106,6 +121,9 @@ class FaultyEngine:
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         return cast("StoredItem | None", self._call("read_source", item))
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return cast("dict[ItemKey, StoredItem]", self._call("read_sources", list(items)))
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         return cast("Page", self._call("page", table, partition, begins, after, limit))
@@ -140,7 +158,7 @@ class FaultyEngine:
         return getattr(self, "_" + fault.replace("-", "_"))(name, *arguments)
 
     def _carry_out(self, name: str, *arguments: Any) -> Any:
-        if name in ("transact", "swap_state"):
+        if name in ("transact", "swap_state", "count_up"):
             self._remember(arguments)
         answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
         self.checked()
@@ -220,18 +238,14 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
     if name == "transact":
         places = ", ".join(_place(write.key) for write in first)
         return f"transaction of {len(first)} writes ({places})"
-    if name == "insert_rows":
-        return f"insertion of {', '.join(_place(row.key) for row in first)}"
-    if name == "remove_empty":
-        return f"removal of empty rows {', '.join(map(_place, first))}"
     if name == "forget":
-        return f"note that what {', '.join(_place(key) for key in first)} left behind is finished"
+        return f"note that what {', '.join(map(_place, first))} left behind is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
-    if name in ("read_state", "read_consistently", "read_rows"):
-        return f"read of {', '.join(map(_place, first))}"
     if name == "read_source":
         return f"read of source item {_place(first)}"
+    if name in PLACED:
+        return f"{PLACED[name]} {', '.join(_place(getattr(each, 'key', each)) for each in first)}"
     return DESCRIBED.get(name, "note of the place in the stream of derived rows")
 
 

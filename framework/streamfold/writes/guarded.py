@@ -199,6 +199,25 @@ class SwapState:
 
 
 @dataclass(frozen=True, slots=True)
+class CounterWrite:
+    """Writes the state item of a counter. Refused unless the counter has the number that was read.
+
+    The item keeps its ids in ``ids``, which is absent when there are none. One write adds or removes ids, never both.
+    """
+
+    key: StateKey
+    number: int  # that must be stored
+    raised: int | None = None  # the new number; None: as it is
+    added: frozenset[str] = frozenset()  # ids
+    removed: frozenset[str] = frozenset()
+    expires: bool | None = None  # True: sets the time to live; False: removes it; None: as it is
+
+    def __post_init__(self) -> None:
+        if self.added and self.removed:
+            raise ValueError("A write of a counter adds ids or removes some: DynamoDB takes no update with both.")
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateSource:
     """Writes attributes of a source item. Refused if the item is gone, or one of these attributes changed."""
 
@@ -231,7 +250,7 @@ class DeleteSource:
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState | SwapState
+StateWrite = Guard | PutState | DeleteState | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | SourceWrite
 
 

@@ -6,7 +6,16 @@ from typing import Any
 from streamfold.limits import BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import encode
-from streamfold.writes.guarded import AddRow, DeleteSource, GuardedPut, GuardedWrite, LedgerWrite, PutRow, PutState
+from streamfold.writes.guarded import (
+    AddRow,
+    CounterWrite,
+    DeleteSource,
+    GuardedPut,
+    GuardedWrite,
+    LedgerWrite,
+    PutRow,
+    PutState,
+)
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2
 """Sizes are estimated from text lengths, so chunks are cut well below the limit."""
@@ -28,6 +37,8 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + sum(texts) * 2
     if isinstance(write, PutState):
         return len(write.contribution) * 2
+    if isinstance(write, CounterWrite):
+        return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
     if isinstance(write, PutRow | GuardedPut) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
     if isinstance(write, DeleteSource):
@@ -50,6 +61,8 @@ def _stored(write: GuardedWrite) -> Mapping[str, Any]:
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
         return {"s": write.contribution}
+    if isinstance(write, CounterWrite):
+        return {"ids": [*write.added, *write.removed]}
     if isinstance(write, AddRow):
         return write.values
     return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut) else {}
