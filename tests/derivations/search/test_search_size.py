@@ -19,7 +19,6 @@ from tests.helpers.records import change, item
 PARTS = 2_000
 ROOTS = 100
 MEGABYTES_MAX = 60
-TEXT = {"S": "x" * 1_000}
 
 
 class Emptied:
@@ -49,7 +48,13 @@ class Endless(MemoryEngine):
         first = int(after.rpartition("#")[2]) + 1 if after else 0
         numbers = range(first, min(first + limit, self.parts))
         items = [
-            {"PK": {"S": partition}, "SK": {"S": f"LINE#{n:05}"}, "price": {"N": str(n)}, "text": TEXT} for n in numbers
+            {
+                "PK": {"S": partition},
+                "SK": {"S": f"LINE#{n:05}"},
+                "price": {"N": str(n)},
+                "text": {"S": f"{n:05}" + "x" * 1_000},
+            }
+            for n in numbers
         ]
         return Page(items, f"LINE#{numbers[-1]:05}" if numbers and numbers[-1] + 1 < self.parts else None)
 
