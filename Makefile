@@ -106,7 +106,7 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 			--generate-hashes --no-annotate --no-emit-index-url $(LOCK_FLAGS) "$$@" > /dev/null; \
 	}; \
 	compile ../pyproject.toml run.in --output-file run.txt; \
-	compile ../pyproject.toml run.in dev.in --extra testing --constraint run.txt --output-file dev.txt; \
+	compile ../pyproject.toml run.in dev.in --extra testing --extra search --constraint run.txt --output-file dev.txt; \
 	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
 	compile runtime.in --constraint run.txt --output-file runtime.txt; \
