@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamfold.derivations.search.sink import IndexBusy, TooLarge
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
+from streamfold.derivations.search.sink import BUSY, IndexBusy, TooLarge
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, shortened, told
 from streamfold.settings import PREFIX
 
-BUSY = 429
 TOO_LARGE = 413
+TIMED_OUT = 408
 NDJSON = {"content-type": "application/x-ndjson"}
 REFUSED_FOR_GOOD = {
     401: f"Expected credentials that it knows: {PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD, or a role and "
@@ -23,7 +23,7 @@ REFUSED_FOR_GOOD = {
 
 
 class SearchCalls:
-    """Makes requests, and raises the errors of a sink."""
+    """Takes requests; their failures are the errors of a sink."""
 
     def __init__(self, transport: Any, url: str) -> None:
         self.transport = transport
@@ -42,6 +42,9 @@ class SearchCalls:
                 return self.transport.perform_request(method, path, params=params, body=text)
             except _errors().NotFoundError:
                 return None
+
+    def close(self) -> None:
+        self.transport.close()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -81,7 +84,7 @@ class SearchCalls:
         what = f"OpenSearch at {self.url} refused a request with {status}{kind}{reason}."
         if status == BUSY:
             return IndexBusy(what)
-        if status >= 500:
+        if status >= 500 or status == TIMED_OUT:
             return EngineUnavailable(what)
         return EngineError(f"{what} {REFUSED_FOR_GOOD.get(status, '')}".rstrip())
 
@@ -91,9 +94,9 @@ def _read(error: Any) -> tuple[int, str, str]:
     status = error.status_code if isinstance(error.status_code, int) else 500
     found = error.info.get("error") if isinstance(error.info, dict) else None
     if isinstance(found, dict):
-        return status, f" {found.get('type', '')}", f" ({told(found.get('reason', ''))})"
+        return status, f" {found.get('type', '')}", f" ({told(shortened(str(found.get('reason', ''))))})"
     message = found or (error.info.get("message") if isinstance(error.info, dict) else None) or error.error
-    return status, "", f" ({told(message)})" if message else ""
+    return status, "", f" ({told(shortened(str(message)))})" if message else ""
 
 
 def _errors() -> Any:

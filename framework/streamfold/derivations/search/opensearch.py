@@ -6,20 +6,19 @@ module. Bodies are encoded here, because its serializer would turn decimals to f
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from json.encoder import encode_basestring_ascii
 from typing import Any
 from urllib.parse import quote
 
 from streamfold.derivations.search.calls import SearchCalls
-from streamfold.derivations.search.sink import CONFLICT, GONE, VISIBLE, Action, Answer, Found
+from streamfold.derivations.search.sink import BUSY, CONFLICT, GONE, VISIBLE, Action, Answer, Found
 from streamfold.errors import EngineError, EngineUnavailable, told
 
 BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"}
 """What the answer to a bulk has to tell; the rest would be most of it."""
 HELD = re.compile(r"current version \[(\d+)\]")
 """The version that the index holds, in the reason of a conflict (OpenSearch, VersionConflictEngineException)."""
-FOR_GOOD = ("cluster_block_exception", "index_closed_exception", "index_not_found_exception", "security_exception")
-"""Types of an item's error that concern the whole index."""
 NO_WRITE_INDEX = "no write index is defined for alias"
 READ_IDS = 100
 """Documents that are read at once by their ids."""
@@ -28,6 +27,15 @@ PAGE_DOCUMENTS = 250
 KEEP = "2m"
 """How long the server keeps a scan between two pages."""
 CREATE = "streamfold search create"
+REMEDY = "Expected an alias of one open index that may be written."
+FOR_GOOD = {
+    "index_not_found_exception": f"Expected an alias that is there: {CREATE} INDEX makes it.",
+    "cluster_block_exception": "Expected an index that may be written: take its block away (index.blocks.write, "
+    "index.blocks.read_only).",
+    "security_exception": "Expected permissions for this index: the access policy has to name the function's role.",
+    "index_closed_exception": "Expected an open index: open it.",
+}
+"""Errors of a document that concern its whole index, with what to do about them."""
 
 
 class OpenSearchIndex:
@@ -36,24 +44,12 @@ class OpenSearchIndex:
     def __init__(self, transport: Any, url: str) -> None:
         self.url = url
         self.calls = SearchCalls(transport, url)
+        self.checked: set[str] = set()  # aliases that are as expected
 
     def check(self, index: str) -> None:
-        found = self._behind(index)
-        if index in found:
-            raise EngineError(
-                f"{index!r} is an index, and has to be an alias: searches would show documents of items that are gone. "
-                f"Expected an alias that filters them; {CREATE} INDEX makes index and alias, after this one is deleted."
-            )
-        if len(found) > 1 and not any(alias.get("is_write_index") for alias in found.values()):
-            raise EngineError(
-                f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
-                f"Expected one index: remove the others from the alias."
-            )
-        if unfiltered := sorted(name for name, alias in found.items() if not _hides(alias.get("filter"))):
-            raise EngineError(
-                f"Alias {index!r} has no filter on {', '.join(unfiltered)}: searches would show documents of items "
-                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX adds it."
-            )
+        if index not in self.checked:
+            self._check(index)
+            self.checked.add(index)
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         if not actions:
@@ -61,7 +57,7 @@ class OpenSearchIndex:
         found = self.calls.send("POST", "/_bulk", encoded(actions), BULK)
         items = found.get("items", ()) if isinstance(found, dict) else ()
         if len(items) != len(actions):
-            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} actions.")
+            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} documents.")
         return [self._answer(action, next(iter(item.values()))) for action, item in zip(actions, items, strict=True)]
 
     def read(self, index: str, ids: Collection[str]) -> dict[str, Found]:
@@ -89,7 +85,30 @@ class OpenSearchIndex:
         try:
             yield from self._scan(point)
         finally:
-            self.calls.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
+            with suppress(EngineError):  # the server drops it by itself then
+                self.calls.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self.calls.close()
+
+    def _check(self, index: str) -> None:
+        found = self._behind(index)
+        if index in found:
+            raise EngineError(
+                f"{index!r} is an index, and has to be an alias: searches would show documents of items that are gone. "
+                f"Expected an alias that filters them; {CREATE} INDEX makes index and alias, after this one is deleted."
+            )
+        if len(found) > 1 and not any(alias.get("is_write_index") for alias in found.values()):
+            raise EngineError(
+                f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
+                "Expected one index: remove the others from the alias."
+            )
+        if unfiltered := sorted(name for name, alias in found.items() if not _hides(alias.get("filter"))):
+            raise EngineError(
+                f"Alias {index!r} has no filter on {', '.join(unfiltered)}: searches would show documents of items "
+                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX adds it."
+            )
 
     def _scan(self, point: str) -> Iterator[Found]:
         body: dict[str, Any] = {
@@ -104,7 +123,7 @@ class OpenSearchIndex:
             hits = self._there("", self.calls.ask("POST", "/_search", body))["hits"]["hits"]
             new = [hit for hit in hits if (hit["_index"], hit["_id"]) not in seen]
             yield from map(_found, new)
-            if not new:
+            if len(hits) < PAGE_DOCUMENTS:
                 return
             last = hits[-1]["sort"][0]
             seen = {(hit["_index"], hit["_id"]) for hit in hits if hit["sort"][0] == last}
@@ -125,57 +144,45 @@ class OpenSearchIndex:
         if error is None:
             return Answer(status)
         kind, reason = error.get("type", ""), error.get("reason", "")
-        if status != 429 and (kind in FOR_GOOD or NO_WRITE_INDEX in reason):
+        if status != BUSY and (kind in FOR_GOOD or NO_WRITE_INDEX in reason):
             raise self._for_good(action.index, error)
         held = HELD.search(reason) if status == CONFLICT else None
         return Answer(status, _whole(error), int(held[1]) if held else None)
 
     def _for_good(self, index: str, error: Mapping[str, Any]) -> EngineError:
+        self.checked.discard(index)
         kind = error.get("type", "")
         what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({told(error.get('reason', ''))})."
-        return EngineError(f"{what} {REMEDIES.get(kind, REMEDY)}")
+        return EngineError(f"{what} {FOR_GOOD.get(kind, REMEDY)}")
 
     def __str__(self) -> str:
         return self.url
-
-
-REMEDY = "Expected an alias of one open index that may be written."
-REMEDIES = {
-    "index_not_found_exception": f"Expected an alias that is there: {CREATE} INDEX makes it.",
-    "cluster_block_exception": "Expected an index that may be written: take its block away (index.blocks.write, "
-    "index.blocks.read_only).",
-    "security_exception": "Expected permissions for this index: the access policy has to name the function's role.",
-    "index_closed_exception": "Expected an open index: open it.",
-}
 
 
 def encoded(actions: Sequence[Action]) -> bytes:
     """The body of a bulk: lines of JSON."""
     lines: list[bytes] = []
     for action in actions:
-        lines.append(_head(action))
+        lines.append(_head(action).encode())
         if action.body is not None:
             lines.append(action.body.replace(b"\n", b" "))
     lines.append(b"")
     return b"\n".join(lines)
 
 
-def _head(action: Action) -> bytes:
+def _head(action: Action) -> str:
     verb = "delete" if action.body is None else "index"
     index, name = encode_basestring_ascii(action.index), encode_basestring_ascii(action.id)
-    return (
-        f'{{"{verb}":{{"_index":{index},"_id":{name},"version":{action.version},"version_type":"external",'
-        '"require_alias":true}}'
-    ).encode()
+    place = f'"_index":{index},"_id":{name},"require_alias":true'
+    return f'{{"{verb}":{{{place},"version":{action.version},"version_type":"external"}}}}'
 
 
 def _hides(found: Any) -> bool:
     """Whether the filter of an alias leaves out what is gone; it may leave out more."""
-    inner = found.get("bool", {}).get("must_not", ()) if isinstance(found, dict) else ()
-    clauses = inner if isinstance(inner, list) else [inner]
-    return {"exists": {"field": GONE}} in clauses or any(
-        isinstance(clause, dict) and clause.get("exists", {}).get("field") == GONE for clause in clauses
-    )
+    clauses = found.get("bool", {}).get("must_not", []) if isinstance(found, dict) else []
+    if isinstance(clauses, dict):
+        clauses = [clauses]
+    return any(clause.get("exists", {}).get("field") == GONE for clause in clauses)
 
 
 def _found(document: Mapping[str, Any]) -> Found:
