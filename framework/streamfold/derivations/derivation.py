@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred, KeyedPut, Unit
+from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.engines import Engine
-from streamfold.errors import Unprocessable
+from streamfold.errors import Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Contributed, Forms
 from streamfold.records.change import Change, ItemKey
@@ -113,6 +114,18 @@ class Derivation(Kind):
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""
         raise NotImplementedError(f"Kind {self} reconciles, and has no method reconcile.")
+
+    def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
+        """Reconciles several items; reports failures with the changes of their work."""
+        outcome = Outcome()
+        for work in works:
+            try:
+                outcome += self.reconcile(work, finishing)
+            except Exception as error:
+                if is_fatal(error):
+                    raise
+                outcome.failed += [Failed(change, work.route, explained(work.route, error)) for change in work.changes]
+        return outcome
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""

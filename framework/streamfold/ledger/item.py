@@ -188,6 +188,11 @@ def repaired(
     return _from_found(key, item, (step._replace(version=version),), found, added, fence=True)
 
 
+def reconciled(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem) -> Transition:
+    """The steps of several handlers as ``repaired`` makes one; the caller gives versions that never fall."""
+    return _from_found(key, item, steps, found, NO_ROWS, fence=True)
+
+
 def _from_found(
     key: StateKey,
     item: ItemKey,

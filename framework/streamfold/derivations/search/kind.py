@@ -125,6 +125,13 @@ class Search(Derivation):
             raise SettingsError("No index is at hand: expected STREAMFOLD_SEARCH=https://...")
         return self._indexed([_root(work)], finishing, sink, fails)
 
+    def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
+        """Indexes the documents of many items at once."""
+        roots: dict[Any, Root] = {}
+        for root in map(_root, works):
+            roots.setdefault((root.route.name, root.item), root)
+        return self.finish([*roots.values()], finishing)
+
     @staticmethod
     def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any) -> Outcome:
         from streamfold.derivations.search.indexing import Indexing

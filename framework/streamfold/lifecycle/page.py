@@ -1,0 +1,283 @@
+"""The reconciling page: some items at once, led to what their sources say now.
+
+Ledger items are read first, *then* the sources, both strongly. What differs is written on the revisions that were read,
+merged by row, with a fence. A record of the live stream that comes in between moves the ledger, and the item is read
+again: so a page never sets an item back, whatever the stream does at the same time.
+
+A new part gets the highest version that the ledger item had of any handler when it was read: a record that led to that
+version was committed before, so the source is at least as new. Without one it is ``BEFORE_ALL``.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import localcontext
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.known_forms import keep_forms
+from streamfold.batch.process import finish
+from streamfold.commit.ledger_reads import filled
+from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.plan import Plan, Unit, exceeds_transaction, pack
+from streamfold.commit.triage import explained
+from streamfold.commit.unfinished import NamedRows, Unfinished
+from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
+from streamfold.engines import Engine, StoredItem
+from streamfold.engines.timed import Timed
+from streamfold.errors import is_fatal
+from streamfold.failures.repair import Repair, Repaired
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.contribution import stored_text
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle.committing import PageCommitter
+from streamfold.records.change import ItemKey, image_of
+from streamfold.records.numbers import EXACT
+from streamfold.routes.application import Application
+from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
+
+if TYPE_CHECKING:
+    from streamfold.records.change import Change
+
+
+class Scanned(NamedTuple):
+    """Stands for the change of an item that a page met; a failure names it."""
+
+    item: ItemKey
+    sequence: str = ""
+    event: str = ""
+
+    @property
+    def name(self) -> str:
+        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+
+
+class ItemFailed(NamedTuple):
+    """An item that a page could not lead to its source, for one handler."""
+
+    item: ItemKey
+    handler: str
+    error: Exception
+
+
+@dataclass(slots=True)
+class PageReport:
+    """What became of the items of pages, by handler and in all."""
+
+    items: int = 0  # that a handler was asked for
+    written: int = 0  # parts of items that were led to their source, or would be in a dry run
+    equal: int = 0  # parts that agree with their source
+    rows: int = 0  # rows written or removed
+    failed: list[ItemFailed] = field(default_factory=list)
+    differing: list[tuple[ItemKey, str]] = field(default_factory=list)  # items and handlers that did not agree
+
+    def add(self, other: "PageReport") -> None:
+        """Adds another page's counts."""
+        self.items += other.items
+        self.written += other.written
+        self.equal += other.equal
+        self.rows += other.rows
+        self.failed += other.failed
+        self.differing += other.differing
+
+
+class Part(NamedTuple):
+    """One handler's part of one item, as a page has to lead it."""
+
+    route: Route
+    fields: Fields
+
+
+class ItemParts(NamedTuple):
+    """The parts of one ledger item."""
+
+    item: ItemKey
+    group: str
+    parts: Sequence[Part]
+
+
+@dataclass(slots=True)
+class Pages:
+    """Reconciles pages of items for some handlers.
+
+    always: parts are written although they agree with their source, with a fence, as a repair does.
+    dry_run: nothing is written; the report says what differs.
+    """
+
+    app: Application
+    engine: Engine
+    run: Run
+    handlers: Collection[str]
+    always: bool = False
+    dry_run: bool = False
+    sources_only: bool = True  # items that are parts of other items' documents do not lead to these
+    timed: Timed = field(init=False)
+    knows: Knowledge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = Timed(self.engine, self.run)
+        self.knows = knowledge(self.run, self.app, self.engine)
+
+    def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
+        """Leads these items to their sources. Raises ``EngineError`` where sources or state may not be read."""
+        report = PageReport()
+        with localcontext(EXACT):
+            ledgers, works = self._wanted(items, report)
+            self._ledgers(ledgers, report)
+            self._others(works, report)
+        return report
+
+    def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[ItemParts], list[Work]]:
+        """The parts of ledger items, and the work of kinds that keep none."""
+        ledgers: list[ItemParts] = []
+        works: list[Work] = []
+        for item in dict.fromkeys(items):
+            groups: dict[str, list[Part]] = {}
+            others: list[Work] = []
+            for each, fields in self.app.listeners(item):
+                route = each.route
+                if route.name not in self.handlers or not derivation(route).reconciles:
+                    continue
+                if route.kind.contributes:
+                    groups.setdefault(route.group, []).append(Part(route, fields))
+                elif each.role == SOURCE or not self.sources_only:
+                    others.append(Work(route, item, each.role, fields, ()))
+            report.items += bool(groups or others)
+            ledgers += [ItemParts(item, group, parts) for group, parts in groups.items()]
+            works += others
+        return ledgers, works
+
+    def _ledgers(self, wanted: Sequence[ItemParts], report: PageReport) -> None:
+        if not wanted:
+            return
+        keys = {ledger_key(self.app.name, each.group, each.item): each for each in wanted}
+        stored = self.timed.read_state(keys, consistent=True)
+        sources = self.timed.read_sources(each.item for each in wanted)  # after the ledger: see above
+        units: list[Unit] = []
+        alone: list[ItemParts] = []
+        unfinished = Unfinished()
+        for key, each in keys.items():
+            found = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
+            steps = self._steps(each, found, sources, report)
+            self._name(each, steps, found, unfinished)
+            unit = self._unit(key, each.item, [step for step in steps if self._differs(step, found)], found)
+            report.equal += len(steps) - (len(unit.steps) if unit else 0)
+            if unit is None:
+                continue
+            report.written += len(unit.steps)
+            report.differing += [(each.item, step.route.name) for step in unit.steps]
+            if unit.partial or exceeds_transaction(unit):
+                alone.append(each)
+            else:
+                units.append(unit)
+        if self.dry_run:
+            return
+        if not keep_forms(self.app, self.timed, self.knows, self.run):
+            alone, units = list(wanted), []  # others made an attribute otherwise meanwhile: each is planned again
+        alone += self._committed(units, {id(unit): keys[unit.guard.key] for unit in units}, unfinished, report)
+        self._one_by_one(alone, report)
+
+    def _steps(
+        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], report: PageReport
+    ) -> list[Step]:
+        """The step of each part to what its source says now; a handler that raises fails its own part only."""
+        bound = max((part.version for part in found.parts.values()), default=BEFORE_ALL)
+        image, steps = image_of(sources.get(each.item)), []
+        for route, fields in each.parts:
+            stored = found.parts.get(route.name)
+            try:
+                after = contribution(route, image, fields, self.knows.forms)
+            except Exception as error:
+                if is_fatal(error):
+                    raise
+                report.failed.append(ItemFailed(each.item, route.name, explained(route, error)))
+                continue
+            steps.append(Step(route, max(bound, stored.version) if stored else bound, None, after))
+        return steps
+
+    def _differs(self, step: Step, found: LedgerItem) -> bool:
+        """Whether a step is to be written."""
+        stored = found.parts.get(step.route.name)
+        if stored is None:
+            return bool(step.after)
+        return self.always or bool(stored.left) or stored.text != stored_text(step.after)
+
+    def _name(self, each: ItemParts, steps: Sequence[Step], found: LedgerItem, unfinished: Unfinished) -> None:
+        """Takes the rows that an earlier page or record may have left unfinished when it died.
+
+        What was left behind is in the ledger item. Whether the rows that the item leads to now were recomputed is not,
+        so they are looked at again.
+        """
+        change = _stand_in(each.item)
+        for step in steps:
+            named = NamedRows()
+            if (stored := found.parts.get(step.route.name)) is not None and stored.left:
+                named.add_stored(self.app.name, step.route, each.item, found)
+            named.hold(self.app.name, step.route, each.item, step.after)
+            named.state_rows.update(filter(is_in_state, step.after))
+            unfinished.take(named, [step.route], [change])
+
+    @staticmethod
+    def _unit(key: StateKey, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Unit | None:
+        """The unit of the steps that differ; None if there are none."""
+        if not steps:
+            return None
+        guard, effects, _, tallies, partial = reconciled(key, item, tuple(steps), found)
+        routes = tuple(step.route for step in steps)
+        return Unit(item, guard, effects, routes, (_stand_in(item),), tallies, tuple(steps), partial)
+
+    def _committed(
+        self, units: Sequence[Unit], parts: Mapping[int, ItemParts], unfinished: Unfinished, report: PageReport
+    ) -> list[ItemParts]:
+        """Writes units; returns the parts of those that were refused, which are led one by one."""
+        if not (units or unfinished.moved or unfinished.state_rows):
+            return []
+        committer = PageCommitter(self.timed, self.run, lambda *_: NamedRows(), unfinished)
+        outcome = committer.carry_out(Plan(tuple(pack(units, self.run.chunk_actions)), ()))
+        outcome += finish((), (), self._finishing(unfinished))
+        self._count(outcome, report)
+        return [parts[id(unit)] for unit in committer.handed_back]
+
+    def _one_by_one(self, wanted: Iterable[ItemParts], report: PageReport) -> None:
+        repair = Repair(self.app, self.engine, self.run)
+        for each in wanted:
+            names = {part.route.name for part in each.parts}
+            for repaired in repair.item(each.item, handlers=names):
+                self._add_repaired(repaired, report)
+
+    @staticmethod
+    def _add_repaired(repaired: Repaired, report: PageReport) -> None:
+        report.rows += repaired.written + repaired.removed
+        if repaired.error is not None:
+            report.failed.append(ItemFailed(repaired.item, repaired.handler, repaired.error))
+
+    def _others(self, works: Sequence[Work], report: PageReport) -> None:
+        """Lets kinds without a ledger reconcile their items, each kind all of the page's."""
+        by_kind: dict[object, list[Work]] = {}
+        for work in works:
+            by_kind.setdefault(work.route.kind, []).append(work)
+        for own in by_kind.values():
+            kind = derivation(own[0].route)
+            if self.dry_run:
+                report.written += len(own)
+                continue
+            scanned = [work._replace(changes=(_stand_in(work.item),)) for work in own]
+            report.written += len(own)
+            self._count(kind.reconcile_all(scanned, self._finishing(Unfinished())), report)
+
+    def _finishing(self, unfinished: Unfinished) -> Finishing:
+        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, unfinished)
+
+    def _count(self, outcome: Outcome, report: PageReport) -> None:
+        report.rows += sum(tally.written + tally.removed for tally in outcome.tallies.values())
+        report.failed += [_failed(failed) for failed in outcome.failed]
+
+
+def _stand_in(item: ItemKey) -> "Change":
+    return cast("Change", Scanned(item))
+
+
+def _failed(failed: Failed) -> ItemFailed:
+    return ItemFailed(failed.change.item, failed.route.name, failed.error)

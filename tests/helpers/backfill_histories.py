@@ -1,0 +1,201 @@
+"""A deployment in the middle, and pages beside the stream: old and new code at once, crashes, two overlapping runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
+from streamfold.batch.process import process_changes
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle.page import Pages
+from streamfold.records.values import encode
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing.invocations import Died
+from streamfold.testing.oracle import folded_rows, stored_rows
+from tests.helpers.records import change, item
+
+ITEM = Key("ITEM#{item_id}", "METADATA")
+GROUP = Key("GROUP#{group}", "TOTAL")
+BEST = Key("BEST#{group}", "TOTAL")
+OTHER = Key("OTHER#{group}", "TOTAL")
+OWN = Key("OWN#{item_id}", "OWN")
+NAME = Key("NAME#{name}", "NAME")
+ITEMS = [f"ITEM#{number}" for number in range(4)]
+IMAGES = [{"group": group, "amount": amount, "name": group} for group in "xy" for amount in (1, 2)]
+CALLS = ("transact", "read_state", "read_sources", "read_source", "insert_rows", "remove_empty", "forget", "swap_state")
+GATE = 12
+"""Steps between the last invocation of old code and the first page."""
+
+
+def application(*, new: bool) -> App:
+    """A view; the new code has four handlers more, of which one is in another group."""
+    router = Router()
+
+    @router.view(ITEM, into=GROUP)
+    def total(item):
+        return Row(group=item["group"], total=Sum(item["amount"]), items=Count())
+
+    if new:
+
+        @router.view(ITEM, into=BEST)
+        def best(item, item_id):
+            return Row(group=item["group"], most=Max(item["amount"]), top=Top(2, item_id, by=item["amount"]))
+
+        @router.view(ITEM, into=OTHER, group="other")
+        def other(item):
+            return Row(group=item["group"], total=Sum(item["amount"]))
+
+        @router.index(ITEM, into=OWN)
+        def own(item):
+            return Row(amount=item["amount"]) if item["amount"] > 1 else None
+
+        @router.index(ITEM, into=NAME, unique=True, by="amount")
+        def name(item):
+            return Row(name=item["name"], amount=item["amount"])
+
+    return App("shop", routers=[router])
+
+
+OLD, NEW = application(new=False), application(new=True)
+ADDED = frozenset(route.name for route in NEW.routes) - {"total"}
+
+
+class History:
+    """One deployment: records go to old or new code, then to new code alone, beside pages over all items."""
+
+    def __init__(self, seed: int, *, gate: bool = True, sweep: bool = True, source_first: bool = False) -> None:
+        self.random, self.gate, self.sweep = Random(seed), gate, sweep
+        self.engine = MemoryEngine(NEW.tables.values(), NEW.chains)
+        self.engine.source_tables.add("main")
+        self.items: dict[str, dict[str, object] | None] = {}
+        self.waiting: list[object] = []
+        self.sequence, self.depth, self.steps = 0, 0, 0
+        self.left = self.random.randint(6, 16)
+        self.deployed = self.random.randint(3, 15)
+        for call in CALLS:
+            setattr(self.engine, call, self._hooked(call, getattr(self.engine, call)))
+
+    def run(self) -> "History":
+        while self.steps < self.deployed or (self.gate and self.steps < self.deployed + GATE and self._old_waits()):
+            self.step()
+        for _ in range(1 + (self.random.random() < 0.3)):
+            self._pages()
+        while self.left or self.waiting:
+            self.step()
+        return self
+
+    def _old_waits(self) -> bool:
+        return False
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.left and self.random.random() < 0.5:
+            self._change()
+        elif self.waiting:
+            self._deliver()
+
+    def _hooked(self, name, call):
+        def hooked(*arguments, **named):
+            if not self.depth:
+                return call(*arguments, **named)
+            drawn = self.random.random()
+            if drawn < 0.12 and self.depth < 3 and self.waiting:
+                self._deliver()
+            elif drawn < 0.2 and self.left:
+                self._change()
+            elif drawn < 0.22:
+                raise Died
+            elif drawn < 0.24:
+                raise EngineUnavailable("a fault")
+            answer = call(*arguments, **named)
+            if self.random.random() < 0.02:
+                raise Died
+            return answer
+
+        return hooked
+
+    def _change(self) -> None:
+        self.left -= 1
+        name = self.random.choice(ITEMS)
+        before = self.items.get(name)
+        after = None if before and self.random.random() < 0.35 else self.random.choice(IMAGES)
+        if before == after:
+            return
+        self.sequence += 1
+        self.items[name] = after
+        images = [image and item(name, "METADATA", **image) for image in (before, after)]
+        self.engine.put_sources([(_key(name), encode(images[1])["M"] if after else None, f"{self.sequence:09}")])
+        self.waiting.append((name, change(*images, self.sequence)))
+
+    def _deliver(self) -> None:
+        """The first waiting record of an item, to old code or new, as a rolling deployment has both."""
+        names = list(dict.fromkeys(name for name, _ in self.waiting))
+        name = self.random.choice(names)
+        place = next(place for place, (other, _) in enumerate(self.waiting) if other == name)
+        record = self.waiting.pop(place)
+        is_old = self.steps < self.deployed and self.random.random() < 0.6
+        app, settings = (OLD, Settings(older_code=True)) if is_old else (NEW, Settings())
+        self.depth += 1
+        try:
+            failed = bool(process_changes(app, [record[1]], self.engine, self._run(settings)).failures)
+        except (Died, EngineUnavailable):
+            failed = True
+        self.depth -= 1
+        if failed:
+            self.waiting.insert(place, record)
+
+    def _run(self, settings: Settings) -> Run:
+        return Run(settings, pause=lambda _: None)
+
+    def _pages(self) -> None:
+        """A run over all items that are there, a page at a time; then over the items that the state alone knows."""
+        for names in (self._scanned, self._swept if self.sweep else list):
+            waiting = list(names())
+            while waiting:
+                page, self.depth = waiting[:2], self.depth + 1
+                try:
+                    report = Pages(NEW, self.engine, self._run(Settings()), ADDED).reconcile(map(_key, page))
+                    failed = [each.item[1] for each in report.failed]
+                except (Died, EngineUnavailable):
+                    failed = page
+                self.depth -= 1
+                waiting = [*dict.fromkeys(failed), *waiting[2:]]
+                if self.random.random() < 0.3 and (self.left or self.waiting):
+                    self.step()
+
+    def _scanned(self) -> Sequence[str]:
+        return [name for name, image in self.items.items() if image]
+
+    def _swept(self) -> Sequence[str]:
+        keys = {ledger_key("shop", group, _key(name)): name for name in ITEMS for group in ("main", "other")}
+        return list(dict.fromkeys(name for key, name in keys.items() if key in self.engine.state))
+
+    def wrong(self) -> object:
+        """What the rows are, unless they are those of the items."""
+        images = {_key(name): item(name, "METADATA", **image) for name, image in self.items.items() if image}
+        expected = {
+            key: found for key, found in stored_rows(NEW, _encoded(folded_rows(NEW, images), NEW)).items() if found
+        }
+        shown = {key: found for key, found in stored_rows(NEW, self.engine.rows.items()).items() if found}
+        return None if shown == expected else (shown, expected)
+
+
+def _encoded(rows, app):
+    return {key: encode(row)["M"] for key, row in rows.items()}.items()
+
+
+def _key(name: str):
+    return ("main", name, "METADATA")
+
+
+def check(histories: int, first: int = 0) -> None:
+    """Runs so many histories, each with its own seed."""
+    for seed in range(first, first + histories):
+        wrong = History(seed).run().wrong()
+        assert wrong is None, f"seed {seed}: {wrong}"
+
+
+assert replace
