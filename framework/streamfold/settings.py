@@ -66,6 +66,9 @@ class Settings:
     search_bulk_bytes: int = _setting(5_000_000, "size of one request with documents")
     search_gzip: bool = _setting(False, "requests to the search server are compressed")
     handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
+    gate_seconds: int = _setting(
+        900, "how long an invocation of older code may go on after a handler was first named, before it is filled"
+    )
     older_code: bool = _setting(
         False, "code runs that lacks handlers of the state, as after a rollback; these are partial from then on"
     )
@@ -262,6 +265,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "search_bulk_bytes": _whole(10_000, 100_000_000),
     "search_gzip": _switch,
     "handlers_off": _names,
+    "gate_seconds": _whole(0, 86_400),
     "older_code": _switch,
     "logger": _switch,
     "metrics": _switch,

@@ -94,6 +94,7 @@ def test_a_new_state_learns_every_handler():
             "owned": [],
             "contributes": True,
             "shares": True,
+            "since": "2026-03-01T12:00:00+00:00",
         }
     }
 

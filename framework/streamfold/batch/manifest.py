@@ -5,7 +5,7 @@ next batch. Where that shall go on (``STREAMFOLD_OLDER_CODE``), the handlers tha
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,8 +23,10 @@ from streamfold.routes.route import Route
 from streamfold.run import TRIES_MAX, Run
 
 APPLICATIONS_KEPT = 4
-PARTIAL, RETIRED = "partial", "retired"
-"""Since when a handler may have missed items, and since when it is retired."""
+SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
+"""When a function first named a handler, since when it may have missed items, since when it is retired, and when it was
+last filled from all items."""
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED)
 
 
 class Manifest(NamedTuple):
@@ -104,9 +106,9 @@ def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, S
     lacking = is_lacking(before.handlers, current, app.retired)
     handlers = {name: dict(entry) for name, entry in before.handlers.items()}
     for name, entry in current.items():
-        marks = {mark: handlers[name][mark] for mark in (PARTIAL, RETIRED) if mark in handlers.get(name, {})}
+        marks = {mark: handlers[name][mark] for mark in MARKS if mark in handlers.get(name, {})}
         if name not in handlers:
-            handlers[name] = {**entry, PARTIAL: now} if before.handlers else entry
+            handlers[name] = {**entry, SINCE: now, **({PARTIAL: now} if before.handlers else {})}
         elif not lacking:
             handlers[name] = entry | marks
     for name in app.retired & handlers.keys():
@@ -115,6 +117,24 @@ def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, S
         handlers[name].setdefault(PARTIAL, now)
     tables = {name: table_entry(name, before.tables.get(name), seen, run.settings) for name, seen in sources.items()}
     return Manifest(handlers, {**before.tables, **tables}, before.revision)
+
+
+def note_filled(app: Application, engine: Engine, run: Run, names: Collection[str]) -> None:
+    """Notes that these handlers have what all items contribute: they are partial no more.
+
+    Raises ``Contended`` when others write the manifest at every try.
+    """
+    now = _time(run)
+    for _ in run.tries():
+        before = read_manifest(app.name, engine)
+        handlers = {name: dict(entry) for name, entry in before.handlers.items()}
+        for name in handlers.keys() & set(names):
+            handlers[name].pop(PARTIAL, None)
+            handlers[name][FILLED] = now
+        attributes = {"handlers": json.dumps(handlers, sort_keys=True), "tables": json.dumps(before.tables)}
+        if engine.swap_state(manifest_key(app.name), attributes, before.revision):
+            return
+    raise Contended(f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row: try again.")
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:

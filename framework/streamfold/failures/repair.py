@@ -76,6 +76,7 @@ class Repair:
     engine: Engine
     run: Run
     dry_run: bool = False
+    checked: bool = False  # the caller has held the application against the state, which a repair does otherwise
     timed: Timed = field(init=False)
     knows: Knowledge = field(init=False)
 
@@ -127,7 +128,7 @@ class Repair:
         """Lets a kind without a ledger repair what it derived from an item. A dry run counts one write."""
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
-        check_application(self.app, self.engine, self.run)
+        self._check()
         outcome = derivation(work.route).reconcile(work, self._finishing)
         tally = outcome.tally(work.route.name)
         wrong = next((failed.error for failed in outcome.failed), None)
@@ -138,7 +139,7 @@ class Repair:
         written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
         odd = OddRows()
         if not self.dry_run:
-            check_application(self.app, self.engine, self.run)
+            self._check()
         for number in range(TRIES_MAX):
             known, transition = self._planned(work, named, odd)
             tally, after = transition.tallies[0], transition.steps[0].after
@@ -173,6 +174,10 @@ class Repair:
         """The result, with the conflicts that the kind finds when it finishes the repair."""
         met = contributing(route).reconciled(route, done.item, after, named, self._finishing)
         return done._replace(conflicts=tuple(met))
+
+    def _check(self) -> None:
+        if not self.checked:
+            check_application(self.app, self.engine, self.run)
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
         """Deletes the ledger's note of unfinished work: it is done now."""

@@ -62,6 +62,15 @@ class ItemFailed(NamedTuple):
     error: Exception
 
 
+class Difference(NamedTuple):
+    """A part of an item that did not agree with its source."""
+
+    item: ItemKey
+    handler: str
+    stored: str  # what the ledger holds, as text
+    expected: str  # what the handler makes of the source
+
+
 @dataclass(slots=True)
 class PageReport:
     """What became of the items of pages, by handler and in all."""
@@ -71,7 +80,7 @@ class PageReport:
     equal: int = 0  # parts that agree with their source
     rows: int = 0  # rows written or removed
     failed: list[ItemFailed] = field(default_factory=list)
-    differing: list[tuple[ItemKey, str]] = field(default_factory=list)  # items and handlers that did not agree
+    differing: list[Difference] = field(default_factory=list)  # in a dry run
 
     def add(self, other: "PageReport") -> None:
         """Adds another page's counts."""
@@ -167,7 +176,8 @@ class Pages:
             if unit is None:
                 continue
             report.written += len(unit.steps)
-            report.differing += [(each.item, step.route.name) for step in unit.steps]
+            if self.dry_run:
+                report.differing += [_difference(each.item, step, found) for step in unit.steps]
             if unit.partial or exceeds_transaction(unit):
                 alone.append(each)
             else:
@@ -241,7 +251,7 @@ class Pages:
         return [parts[id(unit)] for unit in committer.handed_back]
 
     def _one_by_one(self, wanted: Iterable[ItemParts], report: PageReport) -> None:
-        repair = Repair(self.app, self.engine, self.run)
+        repair = Repair(self.app, self.engine, self.run, checked=True)
         for each in wanted:
             names = {part.route.name for part in each.parts}
             for repaired in repair.item(each.item, handlers=names):
@@ -277,6 +287,11 @@ class Pages:
 
 def _stand_in(item: ItemKey) -> "Change":
     return cast("Change", Scanned(item))
+
+
+def _difference(item: ItemKey, step: Step, found: LedgerItem) -> Difference:
+    stored = found.parts.get(step.route.name)
+    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after))
 
 
 def _failed(failed: Failed) -> ItemFailed:

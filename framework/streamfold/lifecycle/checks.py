@@ -1,0 +1,72 @@
+"""What a run over all items may be asked for, and when it may begin."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from streamfold.batch.manifest import RETIRED, SINCE, Manifest
+from streamfold.derivations.derivation import derivation
+from streamfold.errors import SettingsError
+from streamfold.keys.table import Table
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+from streamfold.routes.suggestions import unknown_handler
+from streamfold.settings import Settings
+
+
+def reconcilable(app: Application) -> list[Route]:
+    """The routes whose truth is in their items."""
+    return [route for route in app.routes if derivation(route).reconciles]
+
+
+def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
+    """The routes of these handlers; all that can be reconciled if none is named.
+
+    Raises ``SettingsError`` for a handler that is unknown, retired, or whose truth is the changes.
+    """
+    if not names:
+        return reconcilable(app)
+    by_name = {route.name: route for route in app.routes}
+    found = []
+    for name in names:
+        if name in app.retired:
+            raise SettingsError(f"Handler {name!r} is retired: expected one that is declared.")
+        if name not in by_name:
+            raise unknown_handler("The command", name, sorted(by_name))
+        route = by_name[name]
+        if not derivation(route).reconciles:
+            raise SettingsError(
+                f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
+                "changed before cannot be read from the items as they are. Expected a handler of another kind."
+            )
+        found.append(route)
+    return found
+
+
+def source_tables(routes: Iterable[Route]) -> list[Table]:
+    """The tables whose items these routes read, each once."""
+    return list({key.table.name: key.table for route in routes for key in route.sources}.values())
+
+
+def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now: float, *, offline: bool) -> None:
+    """Raises ``SettingsError`` where code that does not know a handler may still be running.
+
+    An item is read once. A record of it that older code acknowledges after that would be lost to the handler: older
+    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Where
+    nothing is delivered meanwhile (``offline``), there is no gate.
+    """
+    for route in routes:
+        entry = found.handlers.get(route.name)
+        if entry is None and not offline:
+            raise SettingsError(
+                f"Handler {route.name!r} was not named by any function yet: deploy it first, so that what changes from "
+                "now on reaches it. Without a stream, --offline fills it at once."
+            )
+        if entry is not None and RETIRED in entry:
+            raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
+        if entry is not None and not offline and SINCE in entry:
+            left = datetime.fromisoformat(entry[SINCE]).timestamp() + settings.gate_seconds - now
+            if left > 0:
+                raise SettingsError(
+                    f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
+                    f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
+                )
