@@ -9,7 +9,7 @@ version was committed before, so the source is at least as new. Without one it i
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import localcontext
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -31,6 +31,7 @@ from streamfold.ledger.contribution import stored_text
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.committing import PageCommitter
+from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
@@ -126,6 +127,7 @@ class Pages:
     knows: Knowledge = field(init=False)
 
     def __post_init__(self) -> None:
+        self.run = replace(self.run, actions=ACTIONS_MAX)  # rows that many items share are written least often
         self.timed = Timed(self.engine, self.run)
         self.knows = knowledge(self.run, self.app, self.engine)
 

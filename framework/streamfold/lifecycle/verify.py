@@ -1,21 +1,13 @@
 """Whether what handlers made of items is what they make of them now. Nothing that moves is called different."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 
 READS_MAX = 3
 """Times that a suspicion is looked at again before its item counts as moving."""
-
-
-class Verdict(NamedTuple):
-    """What became of a suspicion."""
-
-    difference: Difference
-    what: str  # "different", "moving"
 
 
 @dataclass(slots=True)
@@ -51,7 +43,7 @@ class Verifier:
         """Compares these items."""
         report = self.pages.reconcile(items)
         self.found.add(report)
-        suspected: Sequence[Difference] = report.differing
+        suspected = report.differing
         for _ in range(READS_MAX):
             if not suspected:
                 return

@@ -1,0 +1,224 @@
+"""Pages: items are led to their sources beside the stream, and cost as few writes as their rows allow."""
+
+from collections import Counter
+
+import pytest
+
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.batch.process import process_changes
+from streamfold.engines import MemoryEngine
+from streamfold.ledger.item import BEFORE_ALL
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.verify import Verifier
+from streamfold.replay.replay import newest_sources
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.backfill_histories import History, check
+from tests.helpers.records import change, item
+
+ITEM = Key("ITEM#{item_id}", "METADATA")
+TOTAL = Key("TOTAL#{group}", "TOTAL")
+OWN = Key("OWN#{item_id}", "OWN")
+HISTORIES_OF_MUTANTS = 2_000
+
+
+def app_of(into=TOTAL):
+    router = Router()
+
+    @router.view(ITEM, into=into)
+    def total(item):
+        if item["group"] == "wrong":
+            raise ValueError(item["group"])
+        return Row(group=item["group"], total=Sum(item["amount"])) if into is TOTAL else Row(amount=item["amount"])
+
+    return App("shop", routers=[router])
+
+
+@pytest.fixture
+def app():
+    return app_of()
+
+
+@pytest.fixture
+def engine(app):
+    engine = MemoryEngine(app.tables.values())
+    engine.source_tables.add("main")
+    return engine
+
+
+def run_of(**more):
+    return Run(Settings(), pause=lambda _: None, **more)
+
+
+def put(engine, *numbers, group="x", amount=2):
+    changes = [change(None, item(f"ITEM#{n}", "METADATA", group=group, amount=amount), n) for n in numbers]
+    engine.put_sources(newest_sources(changes))
+    return changes
+
+
+def keys(*numbers):
+    return [("main", f"ITEM#{n}", "METADATA") for n in numbers]
+
+
+def row(engine, name="TOTAL#x", sort="TOTAL"):
+    return engine.read_rows([("main", name, sort)]).get(("main", name, sort))
+
+
+def test_items_of_a_full_table_are_filled_and_a_second_page_changes_nothing(app, engine):
+    put(engine, 1, 2, 3)
+    pages = Pages(app, engine, run_of(), {"total"})
+    first = pages.reconcile(keys(1, 2, 3))
+    again = pages.reconcile(keys(1, 2, 3))
+    assert (first.items, first.written, first.failed) == (3, 3, [])
+    assert (again.written, again.equal) == (0, 3)
+    assert row(engine)["total"] == 6
+
+
+def test_a_record_that_comes_after_its_page_counts_once(app, engine):
+    changes = put(engine, 1)
+    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    process_changes(app, changes, engine, run_of())
+    assert row(engine)["total"] == 2
+
+
+def test_an_item_that_is_gone_is_taken_back(app, engine):
+    process_changes(app, put(engine, 1), engine, run_of())
+    engine.put_sources([(keys(1)[0], None, "9")])
+    report = Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    assert report.written == 1
+    assert row(engine) is None
+
+
+def test_an_item_on_which_the_handler_raises_is_reported_and_the_others_go_on(app, engine):
+    put(engine, 1, group="wrong")
+    put(engine, 2)
+    report = Pages(app, engine, run_of(), {"total"}).reconcile(keys(1, 2))
+    ((failed),) = report.failed
+    assert (failed.item, failed.handler, type(failed.error)) == (keys(1)[0], "total", ValueError)
+    assert row(engine)["total"] == 2
+
+
+def test_a_dry_run_writes_nothing_and_tells_what_differs(app, engine):
+    put(engine, 1)
+    before = dict(engine.state)
+    report = Pages(app, engine, run_of(), {"total"}, dry_run=True).reconcile(keys(1))
+    assert engine.state == before
+    assert [(each.item, each.handler, each.stored) for each in report.differing] == [(keys(1)[0], "total", "")]
+
+
+def test_a_new_part_has_the_version_of_its_neighbour_and_without_one_that_before_all(app, engine):
+    put(engine, 1)
+    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    (stored,) = (found for key, found in engine.state.items() if key.pk.startswith("ledger"))
+    assert stored["total.v"] == BEFORE_ALL
+
+
+@pytest.mark.parametrize(
+    ("into", "rows", "size", "units_max"),
+    [(TOTAL, 2, 500, 2.05), (TOTAL, 1_000, 10_000, 2.25), (OWN, 0, 500, 4.05)],
+    ids=["two rows", "a thousand rows", "own rows"],
+)
+def test_an_item_costs_little_more_than_its_ledger_item(into, rows, size, units_max):
+    app = app_of(into)
+    engine = MemoryEngine(app.tables.values())
+    engine.source_tables.add("main")
+    units = Counter()
+    transact = engine.transact
+
+    def counted(writes, expires_at):
+        units["write"] += 2 * len(writes)
+        units["requests"] += 1
+        return transact(writes, expires_at)
+
+    engine.transact = counted
+    items = 10_000
+    for n in range(items):
+        put(engine, n, group=f"g{n % rows}" if rows else "x")
+    pages = Pages(app, engine, run_of(), {"total"})
+    for start in range(0, items, size):
+        pages.reconcile(keys(*range(start, start + size)))
+        units["requests"] += 2 * (size // 100)  # ledger items and sources, a hundred a request
+    assert units["write"] / items <= units_max
+    assert units["requests"] / items <= (0.035 if rows else 0.045)
+
+
+def test_deployments_with_pages_beside_the_stream_end_right():
+    check(60)
+
+
+@pytest.mark.ci
+def test_five_thousand_deployments_with_pages_beside_the_stream_end_right():
+    check(1_500, 1_000)
+
+
+@pytest.mark.nightly
+def test_many_deployments_with_pages_beside_the_stream_end_right():
+    check(20_000, 10_000)
+
+
+def source_first(pages, wanted, report):
+    """Reads sources before ledger items."""
+    stored = pages.timed.read_sources([each.item for each in wanted])
+    read = pages.timed.read_sources
+    pages.timed.read_sources = lambda _: stored
+    try:
+        ledgers(pages, wanted, report)
+    finally:
+        pages.timed.read_sources = read
+
+
+def absent_only(pages, step, found):
+    """Passes parts over that are there."""
+    return step.route.name not in found.parts and bool(step.after)
+
+
+ledgers = Pages._ledgers
+MUTANTS = {
+    "no gate": (None, None, {"gate": False}),
+    "no sweep": (None, None, {"sweep": False}),
+    "absent parts only": ("_differs", absent_only, {}),
+    "sources before ledger items": ("_ledgers", source_first, {}),
+    "rows of an earlier page are not looked at again": ("_name", lambda *_: None, {}),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_page_that_is_made_wrong_is_noticed(name, monkeypatch):
+    place, wrong, options = MUTANTS[name]
+    if place:
+        monkeypatch.setattr(Pages, place, wrong)
+    assert any(History(seed, **options).run().wrong() for seed in range(HISTORIES_OF_MUTANTS))
+
+
+def verified(app, engine, *numbers, pause=lambda _: None):
+    run = Run(Settings(), pause=pause)
+    verifier = Verifier(Pages(app, engine, run, {"total"}, dry_run=True), 60)
+    verifier.page(keys(*numbers))
+    return verifier.found
+
+
+def test_items_that_agree_are_equal_and_one_that_was_lost_is_different(app, engine):
+    process_changes(app, put(engine, 1), engine, run_of())
+    put(engine, 2)
+    found = verified(app, engine, 1, 2)
+    assert (found.equal, [each.item for each in found.different], found.moving) == (1, keys(2), 0)
+
+
+def test_an_item_whose_record_comes_meanwhile_is_not_different(app, engine):
+    changes = put(engine, 1)
+    found = verified(app, engine, 1, pause=lambda _: process_changes(app, changes, engine, run_of()))
+    assert (found.different, found.equal, found.moving) == ([], 1, 0)
+
+
+def test_an_item_that_moves_whenever_it_is_looked_at_is_moving(app, engine):
+    put(engine, 1)
+    amounts = iter(range(10))
+
+    def moves(_):
+        engine.put_sources(
+            [(keys(1)[0], {"group": {"S": "x"}, "amount": {"N": str(next(amounts))}}, f"{next(amounts)}z")]
+        )
+
+    found = verified(app, engine, 1, pause=moves)
+    assert (found.different, found.moving) == ([], 1)
