@@ -18,8 +18,10 @@ from tests.helpers.engine_contract import (
 )
 from tests.helpers.entries_contract import EntriesContract
 from tests.helpers.partiql import WithStatements
+from tests.helpers.scan_contract import ScanContract
 from tests.helpers.source import Source
 
+SEGMENTS = "it takes the hash of texts only"
 NUMBERS = "it refuses no sum, however many digits that has"
 SIZES = "it counts the bytes of an item otherwise"
 MOTO_DIFFERS = {
@@ -29,6 +31,7 @@ MOTO_DIFFERS = {
     "test_ids_over_400_kilobytes_are_refused_for_good": SIZES,
     "test_ids_over_4_megabytes_are_refused_for_good": "it takes larger ones",
     "test_row_just_under_400_kilobytes_is_written": SIZES,
+    "test_binary_keys_of_a_table_without_sort_key": SEGMENTS,
     "test_row_just_under_400_kilobytes_is_inserted_beside_others": SIZES,
     "test_row_that_grows_over_400_kilobytes_is_refused_for_good": SIZES,
 }
@@ -90,6 +93,10 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+class TestScans(ScanContract):
+    """The contract of scans by segments."""
 
 
 class TestMissingTables(MissingTablesContract):

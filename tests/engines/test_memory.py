@@ -3,10 +3,10 @@
 import pytest
 
 from streamfold import Table
-from streamfold.engines import Counter, MemoryEngine
+from streamfold.engines import Counter, MemoryEngine, Segment
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.writes.guarded import AddRow, Claim, CounterWrite, PutRow, StateKey
+from streamfold.writes.guarded import AddRow, Claim, CounterWrite, DeleteRow, PutRow, StateKey
 
 SHOP = Table("shop", sort=None)
 CLAIM = Claim(StateKey("claim", "1"))
@@ -83,3 +83,30 @@ def test_source_items_of_a_table_whose_items_were_never_put_cannot_be_told_from_
 def test_table_whose_source_items_are_all_there_has_none_that_was_not_put(engine):
     engine.source_tables.add("shop")
     assert engine.read_source(("shop", "2", None)) is None
+
+
+def keys(engine, of=1):
+    return sorted(key[1] for number in range(of) for key in engine.scan(SHOP, Segment(number, of), None, 10).keys)
+
+
+def test_rows_that_were_changed_behind_its_back_are_scanned_as_they_are(engine):
+    engine.insert_rows([PutRow(("shop", name, None), {}) for name in "abc"])
+    assert keys(engine, 3) == ["a", "b", "c"]
+    del engine.rows["shop", "a", None]
+    engine.rows["shop", "d", None] = engine.rows["shop", "b", None]
+    engine.rows["shop", "e", None] = engine.rows["shop", "b", None]
+    assert keys(engine, 3) == ["b", "c", "d", "e"]
+    engine.rows = {("shop", "x", None): engine.rows["shop", "b", None]}
+    assert keys(engine) == ["x"]
+
+
+def test_keys_are_ordered_once_and_kept_up(engine, monkeypatch):
+    engine.insert_rows([PutRow(("shop", "a", None), {})])
+    assert keys(engine) == ["a"]
+    monkeypatch.setattr("streamfold.engines.memory_reads.KeyOrder", None)
+    engine.insert_rows([PutRow(("shop", "b", None), {})])
+    engine.put_sources([(("shop", "c", None), {"PK": {"S": "c"}}, "v1"), (("shop", "b", None), None, "v1")])
+    engine.transact([DeleteRow(("shop", "a", None), None)], 5)
+    assert keys(engine) == ["b", "c"]
+    engine.insert_rows([PutRow(("shop", "a", None), {})])
+    assert keys(engine) == ["a", "b", "c"]

@@ -9,6 +9,7 @@ per 4 KB begun, and a read of nothing is one of the smallest.
 from math import ceil
 from typing import NamedTuple
 
+from streamfold.keys.table import is_in_state
 from streamfold.records.encoded import item_bytes
 from streamfold.records.values import encode
 from streamfold.writes.guarded import PutRow, StateKey
@@ -127,6 +128,11 @@ class CountingEngine:
         self.calls.append(Call("swap_state", 1, 1, _write_units(max(before, self._bytes(key))), refused=not swapped))
         return swapped
 
+    def scan(self, table, part, after, limit):
+        page = self.engine.scan(table, part, after, limit)
+        self.calls.append(Call("scan", 1, len(page.keys), read_units=_read_units(sum(map(self._scanned, page.keys)))))
+        return page
+
     def items(self, table, partition=None):
         return self.engine.items(table, partition)
 
@@ -150,6 +156,10 @@ class CountingEngine:
             item = self.engine.read_state([key]).get(key)
             return 0 if item is None else item_bytes(encode({**key._asdict(), **item})["M"])
         return self._row_bytes(key)
+
+    def _scanned(self, key):
+        size = self._bytes(StateKey(*key[1:])) if is_in_state(key) else 0
+        return size or sum(item_bytes(encode(row)["M"]) for row in self.engine.read_rows([key]).values())
 
     def _row_bytes(self, key):
         table, partition, sort = key

@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Key, Table
 from streamfold.derivations.attributes.stored import StoredAttributes
-from streamfold.engines import Counter, DynamoEngine, Entries
+from streamfold.engines import Counter, DynamoEngine, Entries, Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode
@@ -1061,6 +1061,8 @@ CALLS = {
     "count what is new": lambda engine: engine.count_up([Counter(CLAIM, new=True)], 0, EXPIRES),
     "write a counter": lambda engine: engine.transact([CounterWrite(CLAIM, 1)], EXPIRES),
     "page": lambda engine: engine.page(SHOP, "ORDER#1", "", None, 1),
+    "scan": lambda engine: engine.scan(SHOP, Segment(), None, 1),
+    "scan the state": lambda engine: engine.scan(STATE, Segment(), None, 1),
     "list items": lambda engine: list(engine.items(SHOP)),
     "list items of a partition": lambda engine: list(engine.items(SHOP, "ORDER#1")),
     "list state items": lambda engine: list(engine.state_items()),

@@ -3,6 +3,9 @@
 Source items lie beside the engine: repairs read them, and what a store of an application's own holds is not the point.
 """
 
+from streamfold.engines import MemoryEngine
+from streamfold.keys.table import STATE
+from streamfold.records.change import item_key
 from streamfold.records.envelope import Origins
 from streamfold.settings import Settings
 from streamfold.testing.check import ACTIONS, RATES
@@ -73,6 +76,15 @@ class Watched:
 
     def read_sources(self, items):
         return {item: source for item in items if (source := self.read_source(item)) is not None}
+
+    def scan(self, table, part, after, limit):
+        if table.name == STATE.name:
+            return self.engine.scan(table, part, after, limit)
+        shown, image = MemoryEngine([table]), {"there": {"BOOL": True}}
+        rows = [item_key({name: row[name] for name in table.attributes}, table) for row in self.engine.items(table)]
+        there = [key for key, source in self.sources.items() if source is not None]
+        shown.put_sources((key, image, "1") for key in (*rows, *there))
+        return shown.scan(table, part, after, limit)
 
     def __getattr__(self, name):
         return getattr(self.engine, name)

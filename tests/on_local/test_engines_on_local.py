@@ -10,6 +10,7 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.scan_contract import ScanContract
 
 
 @pytest.fixture
@@ -32,6 +33,10 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+class TestScans(ScanContract):
+    """The contract of scans by segments."""
 
 
 class TestMissingTables(MissingTablesContract):

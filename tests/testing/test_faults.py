@@ -3,13 +3,14 @@
 import pytest
 
 from streamfold import Table
-from streamfold.engines import Counter, MemoryEngine
+from streamfold.engines import Counter, MemoryEngine, Segment
 from streamfold.errors import EngineUnavailable
 from streamfold.testing.choices import Choices
 from streamfold.testing.faults import FAULTS, FaultyEngine
 from streamfold.testing.invocations import Died
 from streamfold.writes.guarded import StateKey
 
+SHOP = Table("shop", sort=None)
 KEY, OTHER = StateKey("document#shop", "S#1"), StateKey("document#shop", "S#2")
 COUNTERS = [Counter(KEY), Counter(OTHER, new=True)]
 ITEM, GONE = ("shop", "ORDER#1", None), ("shop", "ORDER#2", None)
@@ -36,7 +37,7 @@ class World:
     """A store whose first call has a fault, the lines that were told, and how often it was looked at."""
 
     def __init__(self, fault=None):
-        self.engine = MemoryEngine([Table("shop", sort=None)])
+        self.engine = MemoryEngine([SHOP])
         self.engine.put_sources([(ITEM, SOURCE, "v1")])
         self.told, self.looks = [], 0
         self.faulty = FaultyEngine(self.engine, First(fault), lambda: None, self.look, self.told.append)
@@ -105,3 +106,15 @@ def test_read_of_source_items_under_a_fault(fault):
     with pytest.raises(Died if fault == "dies-before" else EngineUnavailable):
         world.faulty.read_sources([ITEM, GONE])
     assert world.told == [f"  read of source items ORDER#1, ORDER#2: {fault}"]
+
+
+def test_keys_are_scanned():
+    assert World().faulty.scan(SHOP, Segment(), None, 5).keys == [ITEM]
+
+
+@pytest.mark.parametrize("fault", FAULTS["scan"])
+def test_scan_under_a_fault(fault):
+    world = World(fault)
+    with pytest.raises(Died if fault == "dies-before" else EngineUnavailable):
+        world.faulty.scan(SHOP, Segment(1, 4), None, 5)
+    assert world.told == [f"  scan of shop, segment 1 of 4: {fault}"]

@@ -79,6 +79,24 @@ class Page(NamedTuple):
     after: KeyValue | None  # the sort key after which the next page begins; None for the last page
 
 
+ScanPlace = str
+"""Where a scan goes on: a text that only the engine reads, and that may be stored as it is."""
+
+
+class Segment(NamedTuple):
+    """A part of a table, by a hash of the partition key."""
+
+    number: int = 0  # from 0
+    of: int = 1  # how many parts there are
+
+
+class ScanPage(NamedTuple):
+    """Some keys of a table's segment."""
+
+    keys: Sequence[ItemKey]  # none, perhaps, before the end too
+    after: ScanPlace | None  # where the next page begins; None: the segment is read
+
+
 class Engine(Protocol):
     """A store.
 
@@ -151,6 +169,15 @@ class Engine(Protocol):
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         """The items of a table, or of one partition of it, sorted by key where the store can."""
+        ...
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        """Some keys of a table's segment, strongly consistent: source items and derived rows alike.
+
+        A key that is there all the while is in exactly one page of one segment. A key that is written or removed
+        meanwhile is in one page or in none. ``STATE`` has the keys of the state items.
+        after: the place that the page before told; None for the first page.
+        """
         ...
 
     def state_items(self) -> Iterator[StoredItem]:

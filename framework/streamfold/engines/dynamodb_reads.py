@@ -7,15 +7,16 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.clauses import Expression
 from streamfold.engines.dynamodb_calls import FORBIDDEN, Calls, plain_item
 from streamfold.engines.expressions import state_attributes
 from streamfold.engines.keys import stored_key
+from streamfold.engines.scans import place_text, start_of
 from streamfold.errors import EngineError, TableThrottled
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
-from streamfold.records.change import ItemKey
+from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import RowKey, StateKey
 
@@ -151,6 +152,21 @@ class Reads(Calls):
         )
         last = answer.get("LastEvaluatedKey")
         return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        use = Expression()
+        answer = self._call(
+            self._client((table.name, "", None)).scan,
+            TableName=self.requests.real_name(table.name),
+            ConsistentRead=True,
+            Segment=part.number,
+            TotalSegments=part.of,
+            Limit=limit,
+            ProjectionExpression=", ".join(map(use.name, table.attributes)),
+            **use.arguments(),
+            **start_of(after),
+        )
+        return ScanPage([item_key(item, table) for item in answer["Items"]], place_text(answer.get("LastEvaluatedKey")))
 
     def state_items(self) -> Iterator[StoredItem]:
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)

@@ -3,19 +3,23 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.applied import Attributes
+from streamfold.engines.scans import hashes, place_after, start_after
 from streamfold.engines.sources import page_of
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import Table
-from streamfold.records.change import ItemKey
+from streamfold.keys.table import STATE, Table
+from streamfold.records.change import ItemKey, item_key
 from streamfold.records.sortable import sortable
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import RowKey, StateKey
 
 HIGHEST = "\U0010ffff"
+BEHIND = "(pk, sk) > (:pk, :sk) AND (:whole OR hash_of(pk) BETWEEN :first AND :last)"
+ROW_KEYS = f"SELECT pk, sk, item FROM items WHERE tbl = :tbl AND {BEHIND} AND item IS NOT NULL"  # noqa: S608 - constants
+STATE_KEYS = f"SELECT pk, sk, NULL FROM state WHERE {BEHIND}"  # noqa: S608 - constants
 
 
 class StateReads:
@@ -78,6 +82,17 @@ class StateReads:
         rows = self._file.rows(query, (table.name, sortable(partition), *bounds, limit + 1))
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        """A segment is the keys whose hash fits, among all: reading ``n`` segments reads the keys ``n`` times."""
+        first, end = hashes(part)
+        pk, sk = start_after(after)
+        values = {"tbl": table.name, "pk": pk, "sk": sk, "whole": part.of == 1, "first": first, "last": end - 1}
+        query = f"{STATE_KEYS} UNION ALL {ROW_KEYS}" if table.name == STATE.name else ROW_KEYS
+        rows = self._file.rows(f"{query} ORDER BY pk, sk LIMIT :most", {**values, "most": limit + 1})
+        found = [(StateKey(pk, sk), text) for pk, sk, text in rows]
+        keys = [self._scanned(table, key, text) for key, text in found[:limit]]
+        return ScanPage(keys, place_after(found[limit - 1][0]) if len(found) > limit else None)
+
     def state_items(self) -> Iterator[StoredItem]:
         rows = self._file.rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
         return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
@@ -86,6 +101,13 @@ class StateReads:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
         return (self._file.item(text) for (text,) in self._file.rows(query, (table.name, *values)))
+
+    def _scanned(self, table: Table, key: StateKey, text: str | None) -> ItemKey:
+        """The key of a state item, or that in the text of a row: of a number, the place does not tell its spelling."""
+        if text is None:
+            return (table.name, *key)
+        item = self._file.item(text)
+        return item_key({name: item[name] for name in table.attributes}, table)
 
     def _keeps_sources(self, table: str) -> bool:
         """Whether a source image of the table was ever put; only those have a version."""

@@ -33,6 +33,7 @@ from streamfold.engines.conditions import revision_holds
 from streamfold.engines.keys import key_attributes, key_too_long
 from streamfold.engines.memory_reads import NONE, MemoryReads
 from streamfold.engines.own_records import OwnRecords, change_of
+from streamfold.engines.scans import PlaceKey
 from streamfold.engines.sources import carried_out, source_refusal
 from streamfold.errors import HandlerError
 from streamfold.keys.table import STATE, Table
@@ -54,7 +55,6 @@ from streamfold.writes.guarded import (
     UpdateSource,
 )
 
-PlaceKey = RowKey | StateKey
 FoundItems = dict[PlaceKey, dict[str, Any] | None]
 
 
@@ -170,6 +170,7 @@ class MemoryEngine(MemoryReads):
             self._stream.add(change)
 
     def _apply(self, done: FoundItems) -> None:
+        order = self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
         for key, after in done.items():
             if isinstance(key, StateKey):
                 self._apply_state(key, after)
@@ -180,6 +181,8 @@ class MemoryEngine(MemoryReads):
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = after
+        if order is not None:
+            order.add(done)
         if self.touched is not None:
             self.touched.update(done)
 

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from streamfold.engines import Entries, Page, StoredItem
+from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines.keys import stored_key
+from streamfold.engines.scans import KeyOrder, PlaceKey, place_after
 from streamfold.engines.sources import page_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import Table
+from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey
 from streamfold.records.sortable import sortable
 from streamfold.records.values import decode, encode
@@ -29,6 +31,7 @@ class MemoryReads:
         self.source_tables: set[str] = set()
         self._places: dict[str, list[str]] = {}
         self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
+        self._order: KeyOrder | None = None
 
     def read_state(
         self,
@@ -76,6 +79,14 @@ class MemoryReads:
         """The items of a table whose partition key begins with this text."""
         return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
 
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        if not (self._order and self._order.is_of(self.rows, self.state, self._sources)):
+            self._order = KeyOrder(self.rows, self.state, self._sources)
+        keys = self._order.walk(table.name, part, after)
+        found = list(islice(filter(self._is_kept, keys), limit + 1))
+        items = [(STATE.name, *key) if isinstance(key, StateKey) else stored_key(key) for key in found[:limit]]
+        return ScanPage(items, place_after(found[limit - 1]) if len(found) > limit else None)
+
     def state_items(self) -> Iterator[StoredItem]:
         return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
 
@@ -88,6 +99,9 @@ class MemoryReads:
 
     def _is_there(self, key: RowKey) -> bool:
         return key in self.rows or self._sources.get(key, NONE)[1] is not None
+
+    def _is_kept(self, key: PlaceKey) -> bool:
+        return key in self.state if isinstance(key, StateKey) else self._is_there(key)
 
     def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
         for key in sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))):

@@ -2,12 +2,13 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any
 
+from streamfold.engines.scans import hash_of
 from streamfold.errors import EngineError, SettingsError
 
 APPLICATION_ID = 0x5F_01D_5F0
@@ -62,7 +63,7 @@ class StateFile:
                 with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
                     self.execute("ROLLBACK")
 
-    def rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
         try:
             yield from self.execute(query, values)
         except UNREADABLE as error:
@@ -128,6 +129,7 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     if path:
         _write_ahead(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.create_function("hash_of", 1, hash_of, deterministic=True)
     if not tables:
         connection.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
 

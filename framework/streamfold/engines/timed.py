@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.engines import Counter, Engine, Entries, Finished, Page, StoredItem
+from streamfold.engines import Counter, Engine, Entries, Finished, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
@@ -73,6 +73,10 @@ class Timed:
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         self.begin()
         return self.engine.items(table, partition)
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        self.begin()
+        return self.engine.scan(table, part, after, limit)
 
     def state_items(self) -> Iterator[StoredItem]:
         self.begin()

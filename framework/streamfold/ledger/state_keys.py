@@ -1,11 +1,12 @@
 """Keys of the items of the state table, never the same for two things."""
 
 from hashlib import sha256
+from typing import NamedTuple
 
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
-from streamfold.records.numbers import number_text
+from streamfold.records.numbers import decode_number, number_text
 from streamfold.writes.guarded import StateKey
 
 NO_SORT = "-"
@@ -16,6 +17,27 @@ SUFFIX_BYTES_MAX = 96
 def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
     """The key of a source item's ledger item."""
     return _state_key(f"ledger#{application}#{group}", item, "")
+
+
+class LedgerSource(NamedTuple):
+    """What a ledger item is kept for."""
+
+    application: str
+    group: str
+    item: ItemKey
+
+
+def source_of(key: StateKey) -> LedgerSource | None:
+    """What a key of ``ledger_key`` was made of; None for a key that holds a hash, or that of another kind of item."""
+    what, *names = key.pk.split("#", 4)
+    if what != "ledger" or len(names) != 4:
+        return None
+    application, group, table, text = names
+    try:
+        sort = None if key.sk == NO_SORT else _value(key.sk)
+        return LedgerSource(application, group, (table, _value(text), sort))
+    except (ValueError, ArithmeticError):
+        return None
 
 
 def part_key(key: StateKey, handler: str) -> StateKey:
@@ -69,6 +91,18 @@ def _text(value: KeyValue) -> str:
     if isinstance(value, str):
         return f"S#{value}"
     return f"B#{value.hex()}" if isinstance(value, bytes) else f"N#{number_text(value)}"
+
+
+def _value(text: str) -> KeyValue:
+    """The value of ``_text``. Raises ``ValueError`` or ``ArithmeticError`` for another text, such as a hash."""
+    tag, _, content = text.partition("#")
+    if tag == "S":
+        return content
+    if tag == "B":
+        return bytes.fromhex(content)
+    if tag == "N":
+        return decode_number(content)
+    raise ValueError(text)
 
 
 def _hashed(value: KeyValue) -> str:

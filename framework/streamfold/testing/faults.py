@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines import Counter, Entries, Finished, OwnRecord, Page, StoredItem
+from streamfold.engines import Counter, Entries, Finished, OwnRecord, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.key_part import KeyValue
@@ -32,6 +32,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "read_source": ("unavailable", "dies-before"),
     "read_sources": ("unavailable", "dies-before"),
     "page": ("unavailable", "dies-before"),
+    "scan": ("unavailable", "dies-before"),
     "pending": ("dies-before",),
     "advance": ("dies-before", "dies-after"),
 }
@@ -133,6 +134,9 @@ class FaultyEngine:
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         return cast("Page", self._call("page", table, partition, begins, after, limit))
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        return cast("ScanPage", self._call("scan", table, part, after, limit))
 
     def pending(self, limit: int) -> list[OwnRecord]:
         return cast("list[OwnRecord]", self._call("pending", limit))
@@ -250,6 +254,8 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
         return f"note that what {', '.join(map(_place, first))} left behind is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
+    if name == "scan":
+        return f"scan of {first.name}, segment {arguments[1].number} of {arguments[1].of}"
     if name == "read_source":
         return f"read of source item {_place(first)}"
     if name in PLACED:
