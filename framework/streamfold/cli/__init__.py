@@ -20,6 +20,9 @@ COMMANDS: Mapping[str, str] = {
     "history": "streamfold.cli.history",
     "audit": "streamfold.cli.audit",
     "routes": "streamfold.cli.routes",
+    "backfill": "streamfold.cli.filling:backfill",
+    "rebuild": "streamfold.cli.filling:rebuild",
+    "jobs": "streamfold.cli.jobs",
     "record": "streamfold.cli.record",
     "settings": "streamfold.cli.settings",
 }
@@ -36,8 +39,9 @@ class Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = __import__(COMMANDS[name], fromlist=["command"])
-        command: click.Command = module.command
+        place, _, attribute = COMMANDS[name].partition(":")
+        module = __import__(place, fromlist=[attribute or "command"])
+        command: click.Command = getattr(module, attribute or "command")
         return command
 
 

@@ -54,6 +54,12 @@ def confirm_writes(client: Any, tables: Iterable[tuple[Table, str]], state: str,
     click.confirm("Go on?", abort=True, err=True)
 
 
+def described(engine: Any, table: Table) -> tuple[int, int]:
+    """How many items a table has, and their bytes, as DynamoDB counts them every six hours (API Reference, Table)."""
+    found = engine.client.describe_table(TableName=engine.requests.real_name(table.name))["Table"]
+    return int(found.get("ItemCount", 0)), int(found.get("TableSizeBytes", 0))
+
+
 def create_tables(
     client: Any,
     app: App,

@@ -11,6 +11,7 @@ version was committed before, so the source is at least as new. Without one it i
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from streamfold.batch.knowledge import Knowledge, knowledge
@@ -18,7 +19,7 @@ from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.process import finish
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed, Outcome
-from streamfold.commit.plan import Plan, Unit, exceeds_transaction, pack
+from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
@@ -37,10 +38,15 @@ from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.run import Run
-from streamfold.writes.guarded import StateKey
+from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey
+from streamfold.writes.sizes import estimated_bytes
 
 if TYPE_CHECKING:
     from streamfold.records.change import Change
+
+
+UNIT_BYTES = 1024
+UNITS_OF_A_TRANSACTION = 2
 
 
 class Scanned(NamedTuple):
@@ -80,6 +86,7 @@ class PageReport:
     written: int = 0  # parts of items that were led to their source, or would be in a dry run
     equal: int = 0  # parts that agree with their source
     rows: int = 0  # rows written or removed
+    write_units: int = 0  # of the transactions of a dry run
     failed: list[ItemFailed] = field(default_factory=list)
     differing: list[Difference] = field(default_factory=list)  # in a dry run
 
@@ -89,6 +96,7 @@ class PageReport:
         self.written += other.written
         self.equal += other.equal
         self.rows += other.rows
+        self.write_units += other.write_units
         self.failed += other.failed
         self.differing += other.differing
 
@@ -185,6 +193,7 @@ class Pages:
             else:
                 units.append(unit)
         if self.dry_run:
+            report.write_units += sum(map(_units, pack(units, self.run.chunk_actions)))
             return
         if not keep_forms(self.app, self.timed, self.knows, self.run):
             alone, units = list(wanted), []  # others made an attribute otherwise meanwhile: each is planned again
@@ -285,6 +294,16 @@ class Pages:
     def _count(self, outcome: Outcome, report: PageReport) -> None:
         report.rows += sum(tally.written + tally.removed for tally in outcome.tallies.values())
         report.failed += [_failed(failed) for failed in outcome.failed]
+
+
+def _units(chunk: Chunk) -> int:
+    """The write units of a transaction: two for each KB of an item (Developer Guide, transaction-apis)."""
+    return sum(UNITS_OF_A_TRANSACTION * ceil(_bytes(write) / UNIT_BYTES) for write in chunk.writes)
+
+
+def _bytes(write: GuardedWrite) -> int:
+    """About the size of the item that a write leaves."""
+    return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
 
 
 def _stand_in(item: ItemKey) -> "Change":

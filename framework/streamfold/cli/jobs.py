@@ -1,0 +1,80 @@
+"""``streamfold jobs``: the runs over all items, and how far they are."""
+
+import json
+from contextlib import closing
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, application_and_settings, open_store, state_option, store_options
+from streamfold.errors import SettingsError
+from streamfold.jobs.job import Job, Jobs
+
+RATES = ("read_units", "write_units")
+
+
+@click.command("jobs", short_help="List, pause and change runs over all items.")
+@application_option
+@state_option
+@store_options
+@click.option("--pause", metavar="JOB", help="Let a job pause after its page.")
+@click.option("--resume", metavar="JOB", help="Let a paused job go on.")
+@click.option("--end", metavar="JOB", help="End a job; what it did stays.")
+@click.option("--set", "change", nargs=2, metavar="JOB NAME=VALUE", help="Change read_units or write_units of a job.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
+def command(
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    pause: str | None,
+    resume: str | None,
+    end: str | None,
+    change: tuple[str, str] | None,
+    json_output: bool,
+) -> None:
+    """List the runs of backfill, rebuild and verify: what they do, how far they are, and at which rate.
+
+    A running job looks at these settings every 5 seconds. A job that was stopped goes on with the command that began
+    it. Jobs are kept for 90 days after their end.
+
+    \b
+    Examples:
+      streamfold jobs --engine dynamodb
+      streamfold jobs --engine dynamodb --pause 20260301-100000-a1b2
+      streamfold jobs --engine dynamodb --set 20260301-100000-a1b2 write_units=500
+    """
+    app, settings = application_and_settings(application, tables)
+    with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
+        jobs = Jobs(app.name, opened)
+        if pause:
+            jobs.change(pause, paused=True)
+        if resume:
+            jobs.change(resume, paused=False)
+        if change:
+            jobs.change(change[0], **_rate(change[1]))
+        if end:
+            jobs.end(end)
+        found = jobs.all()
+        for job in found:
+            click.echo(_line(jobs, job, json_output=json_output))
+        if not found and not json_output:
+            click.echo("There are no jobs.")
+
+
+def _rate(text: str) -> dict[str, int]:
+    name, _, value = text.partition("=")
+    if name not in RATES or not value.isdecimal():
+        raise SettingsError(f"--set {text!r}: expected read_units=N or write_units=N, in units a second; 0: no limit.")
+    return {name: int(value)}
+
+
+def _line(jobs: Jobs, job: Job, *, json_output: bool) -> str:
+    done = job.segments if job.done else sum(each.done for each in jobs.segments(job).values())
+    what = "done" if job.done else "ended" if job.ended else "paused" if job.paused else "open"
+    if json_output:
+        known = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": what, "segments": job.segments}
+        return json.dumps({**known, "segments_done": done, **{rate: getattr(job, rate) for rate in RATES}})
+    counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
+    return f"{job.id}  {job.what} {', '.join(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"

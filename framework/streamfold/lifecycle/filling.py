@@ -1,0 +1,145 @@
+"""A run over all items: segment by segment, page by page, beside the live stream.
+
+The cursor of a segment moves after its page is done. So a run that was killed does one page again, which changes
+nothing; and two runs of one job at once do no harm. After the sources come the ledger items whose source is gone: an
+item that older code saw removed is in no scan of the sources.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from streamfold.engines import Engine, Segment
+from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.jobs.job import Job, Jobs, JobSegment
+from streamfold.keys.table import STATE, Table
+from streamfold.ledger.state_keys import source_of
+from streamfold.lifecycle.page import PageReport, Pages
+from streamfold.records.change import ItemKey
+from streamfold.run import TRIES_MAX
+from streamfold.writes.guarded import StateKey
+
+PAGE_ITEMS = 500
+LOOK_SECONDS = 5
+"""How often a run looks at its job, for another rate or a pause."""
+PAUSE_SECONDS = 5
+FAILED_KEPT = 10_000
+"""Failed items that a run remembers; it counts the others."""
+Tell = Callable[["Progress"], None]
+Spend = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is."""
+
+    read: int = 0  # keys that were read
+    report: PageReport = field(default_factory=PageReport)
+    segments: int = 0
+    done: int = 0  # segments
+    unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
+
+
+class Filling:
+    """Carries out one job. ``spend`` is told after each page, and waits as the rates ask for."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: Job,
+        pages: Pages,
+        tables: Sequence[Table],
+        *,
+        page_items: int = PAGE_ITEMS,
+        spend: Spend = lambda: None,
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self.jobs = jobs
+        self.job = job
+        self.pages = pages
+        self.tables = [*tables, STATE]
+        self.of = job.segments // len(self.tables)
+        self.page_items = page_items
+        self.spend = spend
+        self.tell = tell
+        self.progress = Progress(segments=job.segments)
+        self.looked = pages.run.clock()
+
+    @property
+    def engine(self) -> Engine:
+        return self.pages.timed
+
+    def run(self) -> Progress:
+        """Reads what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
+        left = list(self.jobs.left(self.job))
+        self.progress.done = self.job.segments - len(left)
+        for segment in left:
+            self._segment(segment)
+            self.progress.done += 1
+        self.job = self.jobs.end(self.job.id)
+        return self.progress
+
+    def _segment(self, segment: JobSegment) -> None:
+        table = self.tables[segment.number // self.of]
+        part = Segment(segment.number % self.of, self.of)
+        while not segment.done:
+            self._look()
+            page = self.engine.scan(table, part, segment.after, self.page_items)
+            keys = self._swept(page.keys) if table is STATE else page.keys
+            report = self._reconciled(keys)
+            counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
+            segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
+            self._count(len(page.keys), report)
+            self.spend()
+            self.tell(self.progress)
+
+    def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
+        """A page, again where the store did not answer: it changes nothing that was done already."""
+        last: EngineUnavailable | None = None
+        for _ in self.pages.run.tries(TRIES_MAX):
+            try:
+                return self.pages.reconcile(keys)
+            except EngineUnavailable as error:
+                last = error
+        assert last is not None
+        raise last
+
+    def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
+        """The items of ledger items of the handlers' groups whose source is gone."""
+        groups = {route.group for route in self.pages.app.routes if route.name in self.pages.handlers}
+        items: dict[ItemKey, None] = {}
+        for _, pk, sk in keys:
+            key = StateKey(str(pk), str(sk))
+            found = source_of(key)
+            if found is not None and (found.application, found.group in groups) == (self.pages.app.name, True):
+                items[found.item] = None
+            elif found is None and key.pk.startswith(f"ledger#{self.pages.app.name}#"):
+                self.progress.unkeyed += 1
+        there = self.engine.read_sources(items) if items else {}
+        return [item for item in items if item not in there]
+
+    def _count(self, read: int, report: PageReport) -> None:
+        self.progress.read += read
+        room = FAILED_KEPT - len(self.progress.report.failed)
+        self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
+
+    def _look(self) -> None:
+        """Looks at the job every few seconds: waits while it is paused, and stops where somebody ended it."""
+        if self.pages.run.clock() - self.looked < LOOK_SECONDS:
+            return
+        while True:
+            self.looked = self.pages.run.clock()
+            found = self.jobs.read(self.job.id)
+            if found is None or found.ended:
+                raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
+            self.job = found
+            if not found.paused:
+                return
+            self.pages.run.wait(PAUSE_SECONDS)
+
+
+def new_job(
+    jobs: Jobs, what: str, handlers: Sequence[str], tables: Sequence[Table], segments: int, **given: object
+) -> Job:
+    """Stores a job over these tables and the state: so many segments of each."""
+    names = ",".join(table.name for table in tables)
+    return jobs.create(what, tuple(handlers), names, segments * (len(tables) + 1), **given)
