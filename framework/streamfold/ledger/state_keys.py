@@ -75,6 +75,21 @@ def forms_key(application: str, place: str) -> StateKey:
     return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
 
 
+def jobs_partition(application: str) -> str:
+    """The partition of an application's jobs; their ids are the sort keys."""
+    return f"job#{application}"
+
+
+def segments_partition(application: str, job: str) -> str:
+    """The partition of the segments of a job."""
+    return f"job#{application}#{job}"
+
+
+def segment_key(application: str, job: str, number: int) -> StateKey:
+    """The key of how far a segment of a job is."""
+    return StateKey(segments_partition(application, job), f"seg#{number:06d}")
+
+
 def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
     table, partition, sort = item
     pk = f"{prefix}#{table}#{_text(partition)}"

@@ -1,0 +1,1 @@
+"""Long runs over many items: kept as items of the state, done in segments, held to a rate."""

@@ -1,0 +1,210 @@
+"""A job and its segments, each an item of the state: whoever runs them may be killed, or run twice at once.
+
+A segment moves on only after its page is done, under its revision. So a page may be done twice, and none is left out.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from streamfold.engines import Engine, Entries
+from streamfold.errors import Contended, SettingsError, damaged
+from streamfold.ledger.state_keys import jobs_partition, segment_key, segments_partition
+from streamfold.run import SECONDS_A_DAY, Deadline
+from streamfold.writes.guarded import StateKey
+
+KEPT_DAYS = 90
+"""How long a job is kept after its end, and a segment after its last page."""
+JOBS_MAX = 1000
+"""Jobs that are listed, the newest first."""
+SEGMENTS_MAX = 1_000_000
+"""Segments of a parallel scan (API Reference, Scan)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A run over many items."""
+
+    id: str  # sorts by the time of the start
+    what: str  # the command: "backfill"
+    handlers: tuple[str, ...]
+    table: str  # the logical name of the table whose keys are read
+    segments: int
+    started: int  # epoch seconds
+    by: str  # who started it
+    read_units: int = 0  # the most in a second; 0: no limit
+    write_units: int = 0
+    paused: bool = False
+    ended: int = 0  # epoch seconds; 0: not yet
+    done: bool = False  # it ended with all of its segments read
+    counts: Mapping[str, int] = field(default_factory=dict)  # the sum of its segments, from its end on
+    options: Mapping[str, Any] = field(default_factory=dict)  # what only this command knows, as JSON
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handlers", tuple(self.handlers))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSegment:
+    """How far a segment of a job is."""
+
+    number: int
+    after: str | None = None  # where it goes on: the place of a scan, the line of a file; None: at its begin
+    counts: Mapping[str, int] = field(default_factory=dict)  # what was done, by word
+    done: bool = False
+    revision: int = 0
+
+
+class Jobs:
+    """The jobs of an application in a state. ``clock`` tells epoch seconds; ``deadline`` bounds the tries of a change.
+
+    Each method raises what the engine raises.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.application = application
+        self.engine = engine
+        self.clock = clock
+        self.deadline = deadline or Deadline()
+
+    def create(self, what: str, handlers: tuple[str, ...], table: str, segments: int, **given: Any) -> Job:
+        """Stores a new job. ``given``: ``by``, and what else a job may be given (``Job``).
+
+        Raises ``SettingsError`` for segments or rates that cannot be.
+        """
+        now = int(self.clock())
+        begin = f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
+        for _ in self.deadline.tries():
+            identity = f"{begin}-{token_hex(2)}"
+            job = Job(id=identity, what=what, handlers=handlers, table=table, segments=segments, started=now, **given)
+            if (stored := self._store(_checked(job))) is not None:
+                return stored
+        raise Contended("No id was found for a new job.")
+
+    def read(self, identity: str) -> Job | None:
+        """A job; None if there is none of this id."""
+        key = self._key(identity)
+        found = self.engine.read_state([key], consistent=True).get(key)
+        return None if found is None else _loaded(Job, found.get("s"), identity)
+
+    def all(self) -> list[Job]:
+        """The jobs that are kept, the newest first."""
+        wanted = Entries(jobs_partition(self.application), JOBS_MAX, descending=True)
+        return [_loaded(Job, text, place) for place, text in self.engine.read_entries(wanted)]
+
+    def change(self, identity: str, **changes: Any) -> Job:
+        """Changes ``paused``, ``read_units`` or ``write_units`` of a job that has not ended.
+
+        Raises ``SettingsError`` if there is no such job, or it has ended, and ``Contended`` when others change it at
+        every try.
+        """
+        for _ in self.deadline.tries():
+            found = self._known(identity)
+            if found.ended:
+                raise SettingsError(f"Job {identity} has ended: nothing of it can be changed.")
+            if (stored := self._store(_checked(replace(found, **changes)))) is not None:
+                return stored
+        raise Contended(f"Job {identity} was changed by others at every try.")
+
+    def segment(self, job: Job, number: int) -> JobSegment:
+        """How far a segment is."""
+        key = segment_key(self.application, job.id, number)
+        found = self.engine.read_state([key], consistent=True).get(key)
+        return JobSegment(number) if found is None else _loaded(JobSegment, found.get("s"), job.id)
+
+    def segments(self, job: Job) -> dict[int, JobSegment]:
+        """The segments that were begun, by number."""
+        found = self.engine.read_entries(Entries(segments_partition(self.application, job.id), job.segments))
+        loaded = (_loaded(JobSegment, text, job.id) for _, text in found)
+        return {segment.number: segment for segment in loaded}
+
+    def left(self, job: Job) -> Iterator[JobSegment]:
+        """The segments that are not done, begun or not."""
+        begun = self.segments(job)
+        found = (begun.get(number) or JobSegment(number) for number in range(job.segments))
+        return (segment for segment in found if not segment.done)
+
+    def advance(self, job: Job, segment: JobSegment, after: str | None, counts: Mapping[str, int]) -> JobSegment:
+        """Moves a segment on, after its page was done; returns how far it is then.
+
+        after: where the next page begins; None: the segment is done.
+        counts: what the page did, by word. They are lost if another run has moved the segment meanwhile: then the
+        segment is returned as that run left it.
+        """
+        total = dict(Counter(segment.counts) + Counter(counts))
+        moved = JobSegment(segment.number, after, total, after is None, segment.revision + 1)
+        key = segment_key(self.application, job.id, segment.number)
+        attributes = {"s": _text(moved), "ttl": self._expires()}
+        stored = self.engine.swap_state(key, attributes, segment.revision)
+        return moved if stored else self.segment(job, segment.number)
+
+    def end(self, identity: str) -> Job:
+        """Ends a job, done or not, and sums up what its segments did. It is kept for ``KEPT_DAYS``."""
+        for _ in self.deadline.tries():
+            job = self._known(identity)
+            if job.ended:
+                return job
+            begun = self.segments(job).values()
+            done = sum(segment.done for segment in begun) == job.segments
+            counts = sum((Counter(segment.counts) for segment in begun), Counter[str]())
+            ended = replace(job, ended=int(self.clock()), done=done, counts=dict(counts))
+            if (stored := self._store(ended)) is not None:
+                return stored
+        raise Contended(f"Job {identity} was changed by others at every try.")
+
+    def _known(self, identity: str) -> Job:
+        job = self.read(identity)
+        if job is None:
+            raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
+        return job
+
+    def _store(self, job: Job) -> Job | None:
+        """Writes a job over the revision that was read; None if another is there, that is none of an earlier try."""
+        stored, key = replace(job, revision=job.revision + 1), self._key(job.id)
+        attributes = {"s": _text(stored), **({"ttl": self._expires()} if job.ended else {})}
+        if self.engine.swap_state(key, attributes, job.revision):
+            return stored
+        found = self.engine.read_state([key], consistent=True).get(key, {})
+        return stored if found.get("s") == attributes["s"] else None
+
+    def _key(self, identity: str) -> StateKey:
+        return StateKey(jobs_partition(self.application), identity)
+
+    def _expires(self) -> int:
+        return int(self.clock()) + KEPT_DAYS * SECONDS_A_DAY
+
+
+Loaded = TypeVar("Loaded", Job, JobSegment)
+
+
+def _checked(job: Job) -> Job:
+    if not 1 <= job.segments <= SEGMENTS_MAX:
+        raise SettingsError(f"A job has {job.segments} segments: expected 1 to {SEGMENTS_MAX}.")
+    if job.read_units < 0 or job.write_units < 0:
+        raise SettingsError("A rate is below 0: expected units a second, or 0 for no limit.")
+    return job
+
+
+def _text(kept: Job | JobSegment) -> str:
+    return json.dumps(asdict(kept), sort_keys=True)
+
+
+def _loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
+    """A job or segment of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
+    try:
+        known = {each.name for each in fields(kind)}
+        return kind(**{name: value for name, value in json.loads(text).items() if name in known})
+    except (AttributeError, TypeError, ValueError):
+        raise damaged(f"Job {identity}") from None

@@ -1,0 +1,141 @@
+"""Read and write units are spent at a rate: it can be changed at any time, and gives way where a table is throttled.
+
+Units are known only after a call, so they are taken first, and what was taken too much is waited for.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+from streamfold.run import Deadline
+
+UNLIMITED = float("inf")
+BURST_SECONDS = 1.0
+"""For how long units that nobody spends are kept."""
+WAIT_SECONDS_MAX = 1.0
+"""The longest wait before the rates are looked at again."""
+HALVED = 0.5
+GROWTH_A_SECOND = 1.1
+"""How fast a rate that was halved grows again: it doubles in about seven seconds."""
+HALVING_SECONDS = 1.0
+"""A rate is halved once in this time, however many threads are throttled."""
+GROWING_SECONDS_MAX = 60
+"""After an idle hour a rate has grown as after this time: enough for a factor of 300."""
+RATE_MIN = 1.0
+"""A rate is halved no further."""
+SECONDS_SHORT_MIN = 0.001
+"""A shorter wait is owed on, and joins the next one."""
+WINDOW_SECONDS = 10.0
+"""About how long what was spent is remembered, for a rate without a limit."""
+
+
+class TokenBucket:
+    """Units of one kind that may be spent. ``rate`` is the wanted rate, ``held`` the present one."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.held = UNLIMITED
+        self._tokens = 0.0
+        self._now = self._since = now
+        self._spent = 0.0  # since then
+        self._halved = -UNLIMITED
+        self.wanted(rate)
+
+    def wanted(self, rate: float) -> None:
+        """Sets the rate; 0 is no limit."""
+        self.rate = self.held = rate or UNLIMITED
+        self._tokens = min(self._tokens, 0.0)
+
+    def spend(self, units: float) -> None:
+        self._spent += units
+        if self.held != UNLIMITED:
+            self._tokens -= units
+
+    def seconds_short(self, now: float) -> float:
+        """How long it takes until nothing is owed any more."""
+        self._refill(now)
+        seconds = -self._tokens / self.held
+        return seconds if seconds >= SECONDS_SHORT_MIN else 0.0
+
+    def halve(self, now: float) -> None:
+        """Halves the rate; without a limit, half of what was spent in a second is the rate from now on."""
+        self._refill(now)
+        if now - self._halved < HALVING_SECONDS:
+            return
+        self._halved = now
+        found = self._spent / max(now - self._since, BURST_SECONDS) if self.held == UNLIMITED else self.held
+        self.held = max(found * HALVED, min(RATE_MIN, self.rate))
+        self._tokens = min(self._tokens, 0.0)
+
+    def _refill(self, now: float) -> None:
+        passed, self._now = max(0.0, now - self._now), max(now, self._now)
+        if self._now - self._since > WINDOW_SECONDS:
+            self._spent, self._since = self._spent / 2, (self._since + self._now) / 2
+        if self.held == UNLIMITED:
+            self._tokens = 0.0
+            return
+        self._tokens = min(self._tokens + passed * self.held, self.held * BURST_SECONDS)
+        self.held = min(self.held * GROWTH_A_SECOND ** min(passed, GROWING_SECONDS_MAX), self.rate)
+
+
+class Pace:
+    """Holds reads and writes to their rates, over all threads that share it.
+
+    clock: seconds, of any begin.
+    meanwhile: is called before each wait, and may change the rates: waits are cut at ``WAIT_SECONDS_MAX``.
+    """
+
+    def __init__(
+        self,
+        deadline: Deadline,
+        read_units: float = 0,
+        write_units: float = 0,
+        clock: Callable[[], float] = time.monotonic,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.deadline = deadline
+        self.clock = clock
+        self.meanwhile = meanwhile
+        self._lock = Lock()
+        self._read, self._write = TokenBucket(read_units, clock()), TokenBucket(write_units, clock())
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The present rates of reads and writes; infinite without a limit."""
+        return self._read.held, self._write.held
+
+    def spend(self, read: float = 0, write: float = 0) -> None:
+        """Takes units that were consumed, and waits until the rates allow the next ones.
+
+        Raises ``NotStarted`` if there is no time for the wait.
+        """
+        with self._lock:
+            self._short()
+            self._read.spend(read)
+            self._write.spend(write)
+        while seconds := self._seconds_short():
+            self.meanwhile()
+            self.deadline.wait(min(seconds, WAIT_SECONDS_MAX))
+
+    def change(self, read_units: float | None = None, write_units: float | None = None) -> None:
+        """Sets rates anew; 0 is no limit, None leaves one as it is."""
+        with self._lock:
+            self._short()
+            for bucket, units in ((self._read, read_units), (self._write, write_units)):
+                if units is not None and (units or UNLIMITED) != bucket.rate:
+                    bucket.wanted(units)
+
+    def throttled(self, *, read: bool = True, write: bool = True) -> None:
+        """Halves the rates, because a table was throttled. They grow again with time."""
+        with self._lock:
+            now = self.clock()
+            for bucket, was in ((self._read, read), (self._write, write)):
+                if was:
+                    bucket.halve(now)
+
+    def _seconds_short(self) -> float:
+        with self._lock:
+            return self._short()
+
+    def _short(self) -> float:
+        now = self.clock()
+        return max(self._read.seconds_short(now), self._write.seconds_short(now))
