@@ -186,7 +186,7 @@ class Jobs:
         return int(self.clock()) + KEPT_DAYS * SECONDS_A_DAY
 
 
-Kept = TypeVar("Kept", Job, JobSegment)
+Loaded = TypeVar("Loaded", Job, JobSegment)
 
 
 def _checked(job: Job) -> Job:
@@ -201,7 +201,7 @@ def _text(kept: Job | JobSegment) -> str:
     return json.dumps(asdict(kept), sort_keys=True)
 
 
-def _loaded(kind: type[Kept], text: Any, identity: str) -> Kept:
+def _loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
     """A job or segment of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
     try:
         known = {each.name for each in fields(kind)}

@@ -17,8 +17,16 @@ WAIT_SECONDS_MAX = 1.0
 HALVED = 0.5
 GROWTH_A_SECOND = 1.1
 """How fast a rate that was halved grows again: it doubles in about seven seconds."""
+HALVING_SECONDS = 1.0
+"""A rate is halved once in this time, however many threads are throttled."""
+GROWING_SECONDS_MAX = 60
+"""After an idle hour a rate has grown as after this time: enough for a factor of 300."""
 RATE_MIN = 1.0
 """A rate is halved no further."""
+SECONDS_SHORT_MIN = 0.001
+"""A shorter wait is owed on, and joins the next one."""
+WINDOW_SECONDS = 10.0
+"""About how long what was spent is remembered, for a rate without a limit."""
 
 
 class TokenBucket:
@@ -29,6 +37,7 @@ class TokenBucket:
         self._tokens = 0.0
         self._now = self._since = now
         self._spent = 0.0  # since then
+        self._halved = -UNLIMITED
         self.wanted(rate)
 
     def wanted(self, rate: float) -> None:
@@ -44,24 +53,28 @@ class TokenBucket:
     def seconds_short(self, now: float) -> float:
         """How long it takes until nothing is owed any more."""
         self._refill(now)
-        return max(0.0, -self._tokens / self.held)
+        seconds = -self._tokens / self.held
+        return seconds if seconds >= SECONDS_SHORT_MIN else 0.0
 
     def halve(self, now: float) -> None:
         """Halves the rate; without a limit, half of what was spent in a second is the rate from now on."""
         self._refill(now)
-        seconds = max(now - self._since, BURST_SECONDS)
-        found = self._spent / seconds if self.held == UNLIMITED else self.held
+        if now - self._halved < HALVING_SECONDS:
+            return
+        self._halved = now
+        found = self._spent / max(now - self._since, BURST_SECONDS) if self.held == UNLIMITED else self.held
         self.held = max(found * HALVED, min(RATE_MIN, self.rate))
         self._tokens = min(self._tokens, 0.0)
-        self._spent, self._since = 0.0, now
 
     def _refill(self, now: float) -> None:
         passed, self._now = max(0.0, now - self._now), max(now, self._now)
+        if self._now - self._since > WINDOW_SECONDS:
+            self._spent, self._since = self._spent / 2, (self._since + self._now) / 2
         if self.held == UNLIMITED:
             self._tokens = 0.0
             return
         self._tokens = min(self._tokens + passed * self.held, self.held * BURST_SECONDS)
-        self.held = min(self.held * GROWTH_A_SECOND**passed, self.rate)
+        self.held = min(self.held * GROWTH_A_SECOND ** min(passed, GROWING_SECONDS_MAX), self.rate)
 
 
 class Pace:
