@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamfold.engines import Engine, Segment
-from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Job, Jobs, JobSegment
+from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_of
 from streamfold.lifecycle.page import PageReport, Pages
@@ -25,7 +26,8 @@ PAUSE_SECONDS = 5
 FAILED_KEPT = 10_000
 """Failed items that a run remembers; it counts the others."""
 Tell = Callable[["Progress"], None]
-Spend = Callable[[], None]
+Metered = Callable[[], tuple[float, float]]
+"""Read and write units that were consumed since it was asked last."""
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Progress:
 
 
 class Filling:
-    """Carries out one job. ``spend`` is told after each page, and waits as the rates ask for."""
+    """Carries out one job, at its rates as far as ``metered`` tells what was consumed."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Filling:
         tables: Sequence[Table],
         *,
         page_items: int = PAGE_ITEMS,
-        spend: Spend = lambda: None,
+        metered: Metered = lambda: (0, 0),
         tell: Tell = lambda _: None,
     ) -> None:
         self.jobs = jobs
@@ -59,7 +61,8 @@ class Filling:
         self.tables = [*tables, STATE]
         self.of = job.segments // len(self.tables)
         self.page_items = page_items
-        self.spend = spend
+        self.metered = metered
+        self.pace = Pace(pages.run, job.read_units, job.write_units, clock=pages.run.clock, meanwhile=self._look)
         self.tell = tell
         self.progress = Progress(segments=job.segments)
         self.looked = pages.run.clock()
@@ -89,7 +92,7 @@ class Filling:
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
             self._count(len(page.keys), report)
-            self.spend()
+            self.pace.spend(*self.metered())
             self.tell(self.progress)
 
     def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
@@ -100,6 +103,8 @@ class Filling:
                 return self.pages.reconcile(keys)
             except EngineUnavailable as error:
                 last = error
+                if isinstance(error, TableThrottled):
+                    self.pace.throttled()
         assert last is not None
         raise last
 
@@ -132,6 +137,7 @@ class Filling:
             if found is None or found.ended:
                 raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
             self.job = found
+            self.pace.change(found.read_units, found.write_units)
             if not found.paused:
                 return
             self.pages.run.wait(PAUSE_SECONDS)

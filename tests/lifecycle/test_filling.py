@@ -1,0 +1,281 @@
+"""Runs over all items: segments, cursors, kills, pauses, and the items that only the state knows."""
+
+import tracemalloc
+from random import Random
+
+import pytest
+
+from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.batch.manifest import PARTIAL, note_filled, read_manifest
+from streamfold.batch.process import process_changes
+from streamfold.engines import MemoryEngine, ScanPage
+from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
+from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
+from streamfold.lifecycle.estimate import TableSize, estimate
+from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.page import Pages
+from streamfold.replay.replay import newest_sources
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing.invocations import Died
+from tests.helpers.records import change, item
+
+ITEM = Key("ITEM#{item_id}", "METADATA")
+TOTAL = Key("TOTAL#{group}", "TOTAL")
+COUNT = Key("COUNT#{group}", "COUNT")
+NOW = 1_772_355_600.0
+
+
+def application(*, both=True):
+    router = Router()
+
+    @router.view(ITEM, into=TOTAL)
+    def total(item):
+        return Row(group=item["group"], total=Sum(item["amount"]))
+
+    if both:
+
+        @router.view(ITEM, into=COUNT)
+        def count(item):
+            return Row(group=item["group"], items=Count())
+
+    router.audit(ITEM, name="history")
+    return App("shop", routers=[router])
+
+
+@pytest.fixture
+def app():
+    return application()
+
+
+@pytest.fixture
+def engine(app):
+    engine = MemoryEngine(app.tables.values())
+    engine.source_tables.add("main")
+    return engine
+
+
+def items(engine, number, group="x"):
+    changes = [change(None, item(f"ITEM#{n}", "METADATA", group=group, amount=1), n) for n in range(1, number + 1)]
+    engine.put_sources(newest_sources(changes))
+    return changes
+
+
+def run_of(clock=lambda: NOW, **more):
+    return Run(Settings(), clock=clock, pause=more.pop("pause", lambda _: None), **more)
+
+
+def filling(app, engine, names=("count",), segments=3, page_items=5, job=None, **more):
+    run = more.pop("run", None) or run_of()
+    jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, names))
+    job = job or new_job(jobs, "backfill", names, tables, segments, by="test")
+    return Filling(jobs, job, Pages(app, engine, run, names), tables, page_items=page_items, **more)
+
+
+def row(engine, *key):
+    return engine.read_rows([("main", *key)]).get(("main", *key))
+
+
+def test_a_run_leads_all_items_to_their_rows_and_ends_its_job(app, engine):
+    items(engine, 40)
+    progress = filling(app, engine).run()
+    (job,) = Jobs(app.name, engine).all()
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 40
+    assert (progress.report.written, job.done, job.counts["written"]) == (40, True, 40)
+
+
+def test_a_run_that_was_killed_goes_on_and_does_at_most_a_page_again(app, engine):
+    items(engine, 100)
+    random, transact, done = Random(3), engine.transact, []
+
+    def dies(writes, expires_at):
+        answer = transact(writes, expires_at)
+        done.append(len(writes))
+        if random.random() < 0.4:
+            raise Died
+        return answer
+
+    engine.transact = dies
+    first = filling(app, engine)
+    job, kills = first.job, 0
+    while not Jobs(app.name, engine).read(job.id).ended:
+        try:
+            filling(app, engine, job=job).run()
+        except Died:
+            kills += 1
+    assert kills > 5
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 100
+
+
+def test_two_runs_of_one_job_do_no_harm(app, engine):
+    items(engine, 60)
+    first = filling(app, engine)
+    second = filling(app, engine, job=first.job)
+    reconcile, inside = first.pages.reconcile, []
+
+    def overlapped(keys):
+        if not inside:
+            inside.append(True)
+            second.run()
+        return reconcile(keys)
+
+    first.pages = type("Overlapped", (), {"__getattr__": lambda _, name: getattr(second.pages, name)})()
+    first.pages.reconcile = overlapped
+    first.run()
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 60
+
+
+def test_an_item_that_only_the_state_knows_is_taken_back(app, engine):
+    changes = items(engine, 3)
+    process_changes(app, changes, engine, run_of())
+    engine.put_sources([(("main", "ITEM#2", "METADATA"), None, "9")])
+    filling(app, engine).run()
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 2
+
+
+def test_a_page_is_tried_again_where_the_store_does_not_answer(app, engine):
+    items(engine, 10)
+    reads, left = engine.read_sources, [EngineUnavailable("away"), TableThrottled()]
+
+    def away(keys):
+        if left:
+            raise left.pop()
+        return reads(keys)
+
+    engine.read_sources = away
+    filling(app, engine, segments=1).run()
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 10
+
+
+def test_a_paused_job_waits_and_one_that_was_ended_stops(app, engine):
+    items(engine, 30)
+    times, waits = iter(range(10**6)), []
+    jobs = Jobs(app.name, engine)
+    run = run_of(clock=lambda: NOW + 10 * next(times), pause=lambda seconds: waits.append(seconds) or resume())
+    begun = filling(app, engine, run=run)
+    jobs.change(begun.job.id, paused=True)
+
+    def resume():
+        jobs.change(begun.job.id, paused=False)
+
+    begun.run()
+    assert waits
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 30
+
+    stopped = filling(app, engine, run=run)
+    jobs.end(stopped.job.id)
+    with pytest.raises(SettingsError, match="was ended by somebody else"):
+        stopped.run()
+
+
+def test_a_run_is_held_to_the_rate_of_its_job(app, engine):
+    items(engine, 20)
+    now, waits = [NOW], []
+
+    def pause(seconds):
+        waits.append(seconds)
+        now[0] += seconds
+
+    run = run_of(clock=lambda: now[0], pause=pause)
+    jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, ["count"]))
+    job = new_job(jobs, "backfill", ["count"], tables, 1, by="test", write_units=10)
+    Filling(jobs, job, Pages(app, engine, run, ["count"]), tables, page_items=5, metered=lambda: (0, 20)).run()
+    assert sum(waits) >= 5 * 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["missing"], "missing"),
+        (["history"], "is of kind audit: its rows follow from the changes"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused_with_the_reason(app, names, text):
+    with pytest.raises(SettingsError, match=text):
+        wanted_routes(app, names)
+
+
+def test_a_retired_handler_is_not_filled():
+    router = Router()
+    router.routes = application().routes[:1]
+    app = App("shop", routers=[router], retired=["old"])
+    with pytest.raises(SettingsError, match="is retired"):
+        wanted_routes(app, ["old"])
+
+
+def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
+    old, new = application(both=False), application()
+    process_changes(old, items(engine, 1), engine, run_of())
+    routes = wanted_routes(new, ["count"])
+
+    def gate(now, *, offline=False):
+        check_gate(read_manifest("shop", engine), routes, Settings(), now, offline=offline)
+
+    with pytest.raises(SettingsError, match="not named by any function yet"):
+        gate(NOW)
+    process_changes(new, [], engine, run_of())
+    with pytest.raises(SettingsError, match="Begin in 901 seconds"):
+        gate(NOW)
+    gate(NOW, offline=True)
+    gate(NOW + 901)
+    assert PARTIAL in read_manifest("shop", engine).handlers["count"]
+    note_filled(new, engine, run_of(), ["count"])
+    assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_an_estimate_is_near_what_is_written(app, engine, rows):
+    changes = [change(None, item(f"ITEM#{n}", "METADATA", group=f"g{n % rows}", amount=1), n) for n in range(1, 5_001)]
+    engine.put_sources(newest_sources(changes))
+    tables = source_tables(wanted_routes(app, ["count"]))
+    expected = estimate(
+        Pages(app, engine, run_of(), ["count"], dry_run=True), tables, [TableSize(5_000, 10**6)], Random(1), 500
+    )
+    written, transact = [], engine.transact
+
+    def counted(writes, expires_at):
+        written.append(2 * len(writes))
+        return transact(writes, expires_at)
+
+    engine.transact = counted
+    filling(app, engine, page_items=500, segments=1).run()
+    assert expected.write_units == pytest.approx(sum(written), rel=0.1)
+    assert expected.items == 5_000
+
+
+class Endless(MemoryEngine):
+    """A table of so many items, made when they are read; what is written is counted and forgotten."""
+
+    number = 0
+
+    def scan(self, table, part, after, limit):
+        if table.name != "main":
+            return ScanPage([], None)
+        first = int(after or 0)
+        last = min(first + limit, self.number)
+        keys = [("main", f"ITEM#{n}", "METADATA") for n in range(first, last)]
+        return ScanPage(keys, str(last) if last < self.number else None)
+
+    def read_sources(self, items):
+        return {
+            key: {"PK": {"S": key[1]}, "SK": {"S": key[2]}, "group": {"S": f"g{hash(key) % 7}"}, "amount": {"N": "1"}}
+            for key in items
+        }
+
+    def transact(self, writes, expires_at):
+        return None
+
+
+@pytest.mark.nightly
+def test_a_million_items_take_little_memory(app):
+    engine = Endless(app.tables.values())
+    engine.number = 1_000_000
+    begun = filling(app, engine, segments=1, page_items=500)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    progress = begun.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert progress.report.written == 1_000_000
+    assert (peak - before) / 1e6 < 60
