@@ -14,6 +14,7 @@ from streamfold.jobs.job import Job, Jobs, JobSegment
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_of
+from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.page import PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX
@@ -51,6 +52,7 @@ class Filling:
         pages: Pages,
         tables: Sequence[Table],
         *,
+        export: Export | None = None,
         page_items: int = PAGE_ITEMS,
         metered: Metered = lambda: (0, 0),
         tell: Tell = lambda _: None,
@@ -59,7 +61,8 @@ class Filling:
         self.job = job
         self.pages = pages
         self.tables = [*tables, STATE]
-        self.of = job.segments // len(self.tables)
+        self.export = export
+        self.of = len(export.files) if export else job.segments // len(self.tables)
         self.page_items = page_items
         self.metered = metered
         self.pace = Pace(pages.run, job.read_units, job.write_units, clock=pages.run.clock, meanwhile=self._look)
@@ -82,11 +85,11 @@ class Filling:
         return self.progress
 
     def _segment(self, segment: JobSegment) -> None:
-        table = self.tables[segment.number // self.of]
-        part = Segment(segment.number % self.of, self.of)
+        table, part = self._part(segment.number)
+        source = self.export if self.export and table is not STATE else self.engine
         while not segment.done:
             self._look()
-            page = self.engine.scan(table, part, segment.after, self.page_items)
+            page = source.scan(table, part, segment.after, self.page_items)
             keys = self._swept(page.keys) if table is STATE else page.keys
             report = self._reconciled(keys)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
@@ -94,6 +97,12 @@ class Filling:
             self._count(len(page.keys), report)
             self.pace.spend(*self.metered())
             self.tell(self.progress)
+
+    def _part(self, number: int) -> tuple[Table, Segment]:
+        """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
+        place = min(number // self.of, len(self.tables) - 1)
+        first = place * self.of
+        return self.tables[place], Segment(number - first, self.job.segments - first if place else self.of)
 
     def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
         """A page, again where the store did not answer: it changes nothing that was done already."""
@@ -144,8 +153,19 @@ class Filling:
 
 
 def new_job(
-    jobs: Jobs, what: str, handlers: Sequence[str], tables: Sequence[Table], segments: int, **given: object
+    jobs: Jobs,
+    what: str,
+    handlers: Sequence[str],
+    tables: Sequence[Table],
+    segments: int,
+    export: Export | None = None,
+    **given: object,
 ) -> Job:
-    """Stores a job over these tables and the state: so many segments of each."""
+    """Stores a job over these tables, or the files of an export, and the state: so many segments of each."""
     names = ",".join(table.name for table in tables)
-    return jobs.create(what, tuple(handlers), names, segments * (len(tables) + 1), **given)
+    return jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+
+
+def segments_of(tables: Sequence[Table], segments: int, export: Export | None) -> int:
+    """The segments of a job: those of its tables, or the files of its export, and those of the state."""
+    return len(export.files) + segments if export else segments * (len(tables) + 1)

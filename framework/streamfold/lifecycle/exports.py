@@ -1,0 +1,166 @@
+"""Exports of a table to S3, as a source of keys: full and incremental, in DynamoDB JSON, from S3 or a folder.
+
+An export has ``manifest-summary.json``, ``manifest-files.json`` with a line for each data file, and data files of JSON
+lines, compressed by gzip (Developer Guide, S3DataExport.Output). Items are not taken from it: their keys are, and the
+items are read again, as they are now.
+"""
+
+import gzip
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import md5
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamfold.engines import ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.errors import RecordError, SettingsError
+from streamfold.keys.table import Table
+from streamfold.parking import Clients, make_client
+from streamfold.records.change import ItemKey, item_key
+
+FILES = "manifest-files.json"
+SUMMARY = "manifest-summary.json"
+JSON_FORMAT = "DYNAMODB_JSON"
+S3 = "s3://"
+DATA = "data"
+Read = Callable[[str], bytes]
+"""Reads a file of an export by its name below the export's folder."""
+
+
+class DataFile(NamedTuple):
+    """One data file of an export."""
+
+    name: str  # below the export's folder
+    items: int
+    checksum: str  # MD5 in base64, as the manifest has it
+
+
+class Line(NamedTuple):
+    """One item of an export."""
+
+    key: ItemKey
+    image: StoredItem | None  # as it was; None: removed, or not in the export
+
+
+class Export:
+    """An opened export of one table. Raises ``SettingsError`` for what is no export that can be read."""
+
+    def __init__(self, place: str, table: Table, read: Read, real_name: str | None = None) -> None:
+        self.place = place
+        self.table = table
+        self.read = read
+        self.summary = self._summary(real_name)
+        self.files = [self._file(line) for line in self._text(FILES).splitlines() if line.strip()]
+        self._lines: tuple[int, list[Line]] | None = None  # of the file that was read last
+
+    @property
+    def items(self) -> int:
+        """How many items the export has."""
+        return sum(file.items for file in self.files)
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        """Some keys of a data file, which is a segment: the place is the number of a line."""
+        del table
+        first, lines = int(after or 0), self._of_file(part.number)
+        last = min(first + limit, len(lines))
+        keys = [line.key for line in lines[first:last]]
+        return ScanPage(keys, str(last) if last < len(lines) else None)
+
+    def lines(self) -> Iterator[Line]:
+        """All items, file by file."""
+        for number in range(len(self.files)):
+            yield from self._of_file(number)
+
+    def _of_file(self, number: int) -> list[Line]:
+        """The items of a data file, which is read whole and checked: it has some 10 MB."""
+        if self._lines is None or self._lines[0] != number:
+            self._lines = number, list(self._read_file(self.files[number]))
+        return self._lines[1]
+
+    def _read_file(self, file: DataFile) -> Iterator[Line]:
+        packed = self.read(file.name)
+        if file.checksum and b64encode(md5(packed, usedforsecurity=False).digest()).decode() != file.checksum:
+            raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
+        try:
+            text = gzip.decompress(packed).decode()
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
+        for number, line in enumerate(text.splitlines(), 1):
+            yield self._line(file, number, line)
+
+    def _line(self, file: DataFile, number: int, text: str) -> Line:
+        try:
+            found = json.loads(text)
+            image: StoredItem | None = found.get("Item") or found.get("NewImage")
+            raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
+            keys = {name: raw[name] for name in self.table.attributes if name in raw}
+            return Line(item_key(keys, self.table), image)
+        except (AttributeError, KeyError, TypeError, ValueError, RecordError) as error:
+            raise SettingsError(
+                f"Line {number} of {file.name} in export {self.place} is no item of table {self.table.name!r}: {error}"
+            ) from None
+
+    def _summary(self, real_name: str | None) -> Mapping[str, Any]:
+        try:
+            found: Mapping[str, Any] = json.loads(self._text(SUMMARY))
+            form, name = found.get("outputFormat", JSON_FORMAT), str(found.get("tableArn", "")).rpartition("/")[2]
+        except (AttributeError, ValueError) as error:
+            raise SettingsError(f"{SUMMARY} of export {self.place} is no JSON object ({error}).") from None
+        if form != JSON_FORMAT:
+            raise SettingsError(f"Export {self.place} is in the format {form}: expected {JSON_FORMAT}.")
+        if real_name is not None and name and name != real_name:
+            raise SettingsError(f"Export {self.place} is of table {name!r}: expected {real_name!r}.")
+        return found
+
+    def _file(self, line: str) -> DataFile:
+        try:
+            found = json.loads(line)
+            name = f"{DATA}/{found['dataFileS3Key'].rpartition('/')[2]}"
+            return DataFile(name, int(found.get("itemCount", 0)), found.get("md5Checksum", ""))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise SettingsError(
+                f"A line of {FILES} of export {self.place} names no data file: expected the file {FILES} of an export."
+            ) from None
+
+    def _text(self, name: str) -> str:
+        return self.read(name).decode()
+
+
+def open_export(place: str, table: Table, real_name: str | None = None, clients: Clients = make_client) -> Export:
+    """Opens an export by its ``manifest-files.json``, in a folder or in S3.
+
+    Raises ``SettingsError`` for another file, and where nothing can be read.
+    """
+    folder, _, name = place.rpartition("/")
+    if name != FILES:
+        raise SettingsError(f"--export {place!r}: expected the {FILES} of an export, in a folder or s3://BUCKET/...")
+    read = _from_bucket(folder, clients) if place.startswith(S3) else _from_folder(Path(folder or "."))
+    return Export(place, table, read, real_name)
+
+
+def _from_folder(folder: Path) -> Read:
+    def read(name: str) -> bytes:
+        try:
+            return (folder / name).read_bytes()
+        except OSError as error:
+            raise SettingsError(f"{folder / name} of the export cannot be read: {error.strerror}.") from None
+
+    return read
+
+
+def _from_bucket(folder: str, clients: Clients) -> Read:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, _, prefix = folder.removeprefix(S3).partition("/")
+    client = clients("s3")
+
+    def read(name: str) -> bytes:
+        try:
+            content: bytes = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read()
+            return content
+        except (BotoCoreError, ClientError) as error:
+            raise SettingsError(f"{name} of export {folder} cannot be read ({error}).") from None
+
+    return read

@@ -1,0 +1,173 @@
+"""Whether rows are what their sources add up to: folded anew in a state of its own, and compared row by row.
+
+The fold is done by the same pages that fill a handler, over an empty local file. On a live system a difference is a
+suspicion: rows and sources were not read at one moment. So everything is folded again, and a row counts as *different*
+only if it is the same before and after a fold that it does not agree with.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from streamfold.batch.chains import run_chains
+from streamfold.engines import Engine, Segment
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.timed import Timed
+from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.lifecycle.checks import source_tables
+from streamfold.lifecycle.page import ItemFailed, Pages
+from streamfold.records.change import ItemKey
+from streamfold.records.images import hidden
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+from streamfold.run import Run
+from streamfold.writes.guarded import RowKey
+
+PAGE_ROWS = 500
+FOLDS_MAX = 3
+"""Folds of a live system; a row that moved in each of them counts as moving."""
+ACTIONS = 2000
+"""Writes in one transaction of the fold, whose store knows no limit."""
+Values = Mapping[str, Any]
+
+
+class RowDifference(NamedTuple):
+    """A row that is not what its sources add up to."""
+
+    row: RowKey
+    shown: Values | None  # what the table has; None: there is no such row
+    expected: Values | None  # what the sources add up to; None: there should be none
+
+    @property
+    def what(self) -> str:
+        return "missing" if self.shown is None else "extra" if self.expected is None else "different"
+
+
+@dataclass(slots=True)
+class VerifiedRows:
+    """What a comparison of rows found."""
+
+    rows: int = 0  # that were compared
+    different: list[RowDifference] = field(default_factory=list)
+    moving: int = 0
+    failed: list[ItemFailed] = field(default_factory=list)
+
+
+def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
+    """The routes whose rows can be folded, and all others that write the same rows."""
+    wanted = {key for route in routes if route.kind.contributes for key in route.into}
+    return [route for route in app.routes if route.kind.contributes and wanted & set(route.into)]
+
+
+class RowsVerifier:
+    """Compares all rows of some handlers with what their sources add up to.
+
+    ``live``: others write meanwhile, so that a difference is looked at again.
+    """
+
+    def __init__(self, app: Application, engine: Engine, run: Run, routes: Collection[Route], *, live: bool) -> None:
+        self.app = app
+        self.engine = Timed(engine, run)
+        self.run = run
+        self.routes = verified_routes(app, routes)
+        self.live = live
+        self.found = VerifiedRows()
+
+    def verify(self) -> VerifiedRows:
+        """Folds and compares, again while rows that are suspected move."""
+        suspected = self._compared(None)
+        for _ in range(FOLDS_MAX if self.live else 0):
+            if not suspected:
+                break
+            again = self._compared(suspected)
+            still = {row: each for row, each in again.items() if suspected[row].shown == each.shown}
+            self.found.different += still.values()
+            suspected = {row: each for row, each in again.items() if row not in still}
+        if self.live:
+            self.found.moving = len(suspected)
+        else:
+            self.found.different += suspected.values()
+        self.found.different.sort(key=lambda each: str(each.row))
+        return self.found
+
+    def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
+        """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
+        before = self.engine.read_rows(only) if only is not None else {}
+        with self._folded() as folded:
+            found: dict[RowKey, RowDifference] = {}
+            for rows in _cut(only) if only is not None else self._all_rows(folded):
+                shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
+                self.found.rows += len(rows) if only is None else 0
+                for row in rows:
+                    mine, theirs = self._visible(row, shown.get(row)), self._visible(row, expected.get(row))
+                    if mine != theirs or (only is not None and self._visible(row, before.get(row)) != mine):
+                        found[row] = RowDifference(row, mine, theirs)
+            return found
+
+    def _all_rows(self, folded: EmbeddedEngine) -> Iterator[list[RowKey]]:
+        """The rows of the handlers' targets, in the table or in the fold, each once."""
+        for table in {key.table.name: key.table for route in self.routes for key in route.into}.values():
+            yield from self._rows_of(self.engine, table)
+            for rows in self._rows_of(folded, table):
+                there = self.engine.read_rows(rows)
+                if missing := [row for row in rows if row not in there]:
+                    yield missing
+
+    def _rows_of(self, engine: Engine, table: Table) -> Iterator[list[RowKey]]:
+        for keys in _pages(engine, table):
+            if rows := [key for key in keys if self._is_target(key)]:
+                yield rows
+
+    def _is_target(self, key: RowKey) -> bool:
+        own = (target for route in self.routes for target in route.into if target.table.name == key[0])
+        return any(target.match_values(*key[1:]) is not None for target in own)
+
+    def _visible(self, row: RowKey, attributes: Values | None) -> Values | None:
+        """A row as its readers see it: without the framework's attributes, absent without contributors."""
+        if attributes is None or attributes.get(CONTRIBUTORS) == 0:
+            return None
+        names = self.app.tables[row[0]].attributes
+        return {
+            name: value for name, value in attributes.items() if not hidden(name) and name not in names and value != 0
+        }
+
+    @contextmanager
+    def _folded(self) -> Iterator[EmbeddedEngine]:
+        """A new state in a file of its own, with what all sources add up to."""
+        with TemporaryDirectory() as folder:
+            path = str(Path(folder) / "fold.db")
+            tables, names = self.app.tables.values(), [route.name for route in self.routes]
+            with closing(EmbeddedEngine(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
+                run = replace(self.run, actions=ACTIONS, handlers=frozenset(names), parking=None)
+                pages = Pages(self.app, folded, run, names)
+                self.found.failed = []
+                for table in source_tables(self.routes):
+                    for keys in _pages(self.engine, table):
+                        self._fold(pages, folded, [key for key in keys if not self.app.derived(key)])
+                run_chains(self.app, folded, run)
+                yield folded
+
+    def _fold(self, pages: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey]) -> None:
+        wanted = [key for key in keys if self.app.listeners(key)]
+        sources = self.engine.read_sources(wanted) if wanted else {}
+        folded.put_sources((key, image, "0") for key, image in sources.items())
+        self.found.failed += pages.reconcile(sources).failed
+
+
+def _pages(engine: Engine, table: Table) -> Iterator[Sequence[ItemKey]]:
+    after = None
+    while True:
+        page = engine.scan(table, Segment(), after, PAGE_ROWS)
+        yield page.keys
+        after = page.after
+        if after is None:
+            return
+
+
+def _cut(rows: Collection[RowKey]) -> Iterator[list[RowKey]]:
+    known = list(rows)
+    for start in range(0, len(known), PAGE_ROWS):
+        yield known[start : start + PAGE_ROWS]
