@@ -101,8 +101,8 @@ class Filling:
     def _part(self, number: int) -> tuple[Table, Segment]:
         """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
         place = min(number // self.of, len(self.tables) - 1)
-        first = place * self.of
-        return self.tables[place], Segment(number - first, self.job.segments - first if place else self.of)
+        first, is_last = place * self.of, place == len(self.tables) - 1
+        return self.tables[place], Segment(number - first, self.job.segments - first if is_last else self.of)
 
     def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
         """A page, again where the store did not answer: it changes nothing that was done already."""
