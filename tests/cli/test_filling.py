@@ -1,0 +1,160 @@
+"""``streamfold backfill``, ``rebuild`` and ``jobs`` on a local state, and keys of an export."""
+
+import gzip
+import json
+from base64 import b64encode
+from hashlib import md5
+
+import pytest
+
+from streamfold.records.values import encode
+from tests.cli.conftest import SHOP
+from tests.helpers.records import item, record
+
+STATE = ("--state", "state.db")
+MORE = SHOP.replace(
+    "\n\napp = App",
+    """
+
+ALL = Key("ALL", "LINES")
+
+
+@router.view(ITEM, into=ALL)
+def all_lines(item):
+    if item["price"] == 13:
+        raise LookupError("no price 13")
+    yield Row(total=Sum(item["price"]), lines=Count())
+
+
+router.audit(ITEM, name="history")
+
+
+app = App""",
+)
+
+
+def lines(folder, prices):
+    """Replays lines of one order."""
+    records = [record(None, item("ORDER#1", f"ITEM#{n}", price=price), n) for n, price in enumerate(prices, 1)]
+    assert folder.run("replay", folder.records(*records), *STATE).code == 0
+
+
+@pytest.fixture
+def old(folder):
+    """A state that was made before a handler was added."""
+    lines(folder, [1, 2, 3])
+    folder.app(MORE)
+    return folder
+
+
+def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
+    ran = old.run("backfill", "all_lines", *STATE)
+    assert (ran.code, "3 parts written, 0 were right, 0 failed" in ran.out) == (0, True)
+    assert old.rows(*STATE)["ALL / LINES"]["total"] == {"N": "6"}
+    (line,) = (line for line in old.run("routes", *STATE).out.splitlines() if " all_lines " in line)
+    assert "+00:00" not in line
+
+
+def test_a_second_run_changes_nothing(old):
+    old.run("backfill", *STATE)
+    rows = old.rows(*STATE)
+    assert "0 parts written, 6 were right" in old.run("backfill", *STATE).out
+    assert old.rows(*STATE) == rows
+
+
+def test_a_dry_run_tells_what_it_would_do_and_writes_nothing(old):
+    ran = old.run("backfill", "all_lines", *STATE, "--dry-run")
+    assert (ran.code, ran.out) == (0, "")
+    assert "a handler reads 75% of 4" in ran.err
+    assert "ALL / LINES" not in old.rows(*STATE)
+
+
+def test_an_item_on_which_the_handler_raises_is_told_and_its_key_is_kept(folder):
+    lines(folder, [1, 13])
+    folder.app(MORE)
+    ran = folder.run("backfill", "all_lines", *STATE, "--failed", "failed.jsonl")
+    assert ran.code == 1
+    assert "failed: ORDER#1 / ITEM#2, all_lines: LookupError: no price 13" in ran.err
+    assert json.loads((folder.path / "failed.jsonl").read_text()) == ["main", "ORDER#1", "ITEM#2"]
+    assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "1"}
+
+
+def test_counts_are_printed_as_json(old):
+    ran = old.run("backfill", "all_lines", *STATE, "--json")
+    found = json.loads(ran.out)
+    assert (found["written"], found["failed"], found["failures"]) == (3, 0, [])
+
+
+def test_changed_code_is_led_to_all_items(folder):
+    lines(folder, [1, 2, 3])
+    folder.app(SHOP.replace('Sum(item["price"])', 'Sum(item["price"] * 10)'))
+    assert "3 parts written" in folder.run("rebuild", "order_total", *STATE).out
+    assert folder.totals() == {"ORDER#1": 60}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["missing"], "'missing'"),
+        (["history"], "its rows follow from the changes of items"),
+        (["--load"], "--load puts the items of an export"),
+        (["--export", "summary.json"], "expected the manifest-files.json of an export"),
+        (["--export", "nowhere/manifest-files.json"], "manifest-summary.json of the export cannot be read"),
+        (["--state", "nowhere.db"], "There is no state in nowhere.db"),
+    ],
+)
+def test_what_cannot_be_is_refused(old, arguments, text):
+    ran = old.run("backfill", *([] if "--state" in arguments else STATE), *arguments)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+def export(folder, *items, images="Item", damage=b"", table="shop"):
+    """Writes an export; returns the place of its manifest."""
+    packed = gzip.compress("".join(json.dumps({images: encode(each)["M"]}) + "\n" for each in items).encode())
+    files = {
+        "itemCount": len(items),
+        "md5Checksum": b64encode(md5(packed).digest()).decode(),
+        "dataFileS3Key": "x/data/a.json.gz",
+    }
+    summary = {"tableArn": f"arn:aws:dynamodb:eu-west-1:123456789012:table/{table}", "outputFormat": "DYNAMODB_JSON"}
+    for name, content in (
+        ("manifest-files.json", (json.dumps(files) + "\n").encode()),
+        ("manifest-summary.json", json.dumps(summary).encode()),
+    ):
+        folder.write(f"export/{name}", content)
+    (folder.path / "export" / "data").mkdir(exist_ok=True)
+    (folder.path / "export" / "data" / "a.json.gz").write_bytes(packed + damage)
+    return "export/manifest-files.json"
+
+
+def test_keys_of_an_export_are_read_again_as_they_are_now(old):
+    place = export(old, item("ORDER#1", "ITEM#1", price=99), item("ORDER#1", "ITEM#3", price=99), item("X", "Y"))
+    assert old.run("backfill", "all_lines", *STATE, "--export", place).code == 0
+    assert old.rows(*STATE)["ALL / LINES"]["total"] == {"N": "4"}
+
+
+def test_the_items_of_an_export_show_a_view_of_the_real_table(folder):
+    lines(folder, [])
+    place = export(folder, *(item("ORDER#7", f"ITEM#{n}", price=n) for n in range(1, 5)))
+    assert folder.run("backfill", *STATE, "--export", place, "--load").code == 0
+    assert folder.totals() == {"ORDER#7": 10}
+
+
+def test_a_damaged_export_and_one_of_another_table_are_refused(old):
+    place = export(old, item("ORDER#1", "ITEM#1", price=1), damage=b"x")
+    assert "its MD5 is not that of the manifest" in old.run("backfill", "all_lines", *STATE, "--export", place).err
+    place = export(old, item("ORDER#1", "ITEM#1", price=1))
+    ran = old.run("backfill", "all_lines", *STATE, "--export", place, "--table", "main=other")
+    assert "is of table 'shop': expected 'other'" in ran.err
+
+
+def test_jobs_are_listed_and_changed(old):
+    assert old.run("jobs", *STATE).out == "There are no jobs.\n"
+    old.run("backfill", "all_lines", *STATE)
+    listed = old.run("jobs", *STATE)
+    assert "backfill all_lines: done, 2 of 2 segments" in listed.out
+    identity = listed.out.split()[0]
+    assert json.loads(old.run("jobs", *STATE, "--json").out)["state"] == "done"
+    assert "has ended" in old.run("jobs", *STATE, "--pause", identity).err
+    assert "expected read_units=N" in old.run("jobs", *STATE, "--set", identity, "speed=3").err
+    assert "is not known" in old.run("jobs", *STATE, "--resume", "nobody").err
