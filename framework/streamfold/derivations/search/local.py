@@ -17,7 +17,7 @@ PARTITION = "search#"
 """Begins the partition of an index in the state."""
 
 
-class Held(NamedTuple):
+class HeldDocument(NamedTuple):
     """What the index holds under an id."""
 
     version: int
@@ -69,7 +69,7 @@ class LocalIndex:
                 return answer
         raise Contended(f"Others wrote the same document at {TRIES_MAX} tries; the record comes again.")
 
-    def _answer(self, action: Action, held: Held | None) -> Answer:
+    def _answer(self, action: Action, held: HeldDocument | None) -> Answer:
         if held is not None and held.body is None and self.forgets:
             held = None
         if held is not None and action.version <= held.version:
@@ -120,6 +120,6 @@ def _text(action: Action) -> str:
     return f'{{"v":{action.version},"body":{body}}}'
 
 
-def _held(text: str) -> Held:
+def _held(text: str) -> HeldDocument:
     item = _decode(text)
-    return Held(item["v"], item["body"])
+    return HeldDocument(item["v"], item["body"])
