@@ -65,7 +65,8 @@ format: $(VENV)/.dev ## mend what the linter can, and the layout
 	@$(IN_VENV) -m ruff check --fix --quiet . || true
 	@$(IN_VENV) -m ruff format .
 
-nightly: $(VENV)/.dev ## run the long tests, with a real engine beside them (needs a JDK 17 and Maven)
+nightly: $(VENV)/.dev ## run the long tests, with real engines beside them (needs JDKs 17 and 21, and Maven)
+	@$(IN_VENV) -m tests.tools.opensearch fetch > /dev/null
 	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) $(PYTEST) -m nightly $(NIGHTLY_FLAGS)
 
 # mutmut knows a source root only under the name src: it works on a copy.
@@ -106,7 +107,7 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 			--generate-hashes --no-annotate --no-emit-index-url $(LOCK_FLAGS) "$$@" > /dev/null; \
 	}; \
 	compile ../pyproject.toml run.in --output-file run.txt; \
-	compile ../pyproject.toml run.in dev.in --extra testing --constraint run.txt --output-file dev.txt; \
+	compile ../pyproject.toml run.in dev.in --extra testing --extra search --constraint run.txt --output-file dev.txt; \
 	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
 	compile runtime.in --constraint run.txt --output-file runtime.txt; \

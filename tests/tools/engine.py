@@ -82,14 +82,13 @@ def cache_folder() -> Path:
     return (Path(base) / "stream-engines").resolve()
 
 
-def project_object_model() -> str:
+def project_object_model(dependency: str, managed: str) -> str:
     """The pom.xml whose run-time dependencies are the engine."""
-    bom = SDK.element(type_and_scope="<type>pom</type><scope>import</scope>")
     return (
         "<project><modelVersion>4.0.0</modelVersion>"
         "<groupId>local</groupId><artifactId>engine</artifactId><version>1</version><packaging>pom</packaging>"
-        f"<dependencyManagement><dependencies>{bom}</dependencies></dependencyManagement>"
-        f"<dependencies>{DYNAMODB_LOCAL.element()}</dependencies></project>"
+        f"<dependencyManagement><dependencies>{managed}</dependencies></dependencyManagement>"
+        f"<dependencies>{dependency}</dependencies></project>"
     )
 
 
@@ -112,7 +111,8 @@ def fetch() -> Path:
             return home
         work = Path(tempfile.mkdtemp(prefix=f".{ENGINE}-", dir=cache))
         try:
-            copy_jars(work)
+            sdk = SDK.element(type_and_scope="<type>pom</type><scope>import</scope>")
+            copy_artifacts(work, DYNAMODB_LOCAL.element(), sdk)
             if not (work / "lib" / jar).exists():
                 raise fail(f"{jar} is missing after the fetch")
             (work / "lib").rename(home)
@@ -121,13 +121,13 @@ def fetch() -> Path:
     return home
 
 
-def copy_jars(work: Path) -> None:
-    """Have Maven put the engine and all it depends on into work/lib."""
+def copy_artifacts(work: Path, dependency: str, managed: str = "") -> None:
+    """Have Maven put an artifact and all it depends on into work/lib."""
     maven = shutil.which("mvn")
     if not maven:
         raise fail("Maven is missing (on Debian and Ubuntu: apt-get install maven)")
     pom = work / "pom.xml"
-    pom.write_text(project_object_model())
+    pom.write_text(project_object_model(dependency, managed))
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
     command.append(f"-DoutputDirectory={work / 'lib'}")
     for attempt in range(1, FETCH_ATTEMPTS + 1):

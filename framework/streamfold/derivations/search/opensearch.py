@@ -6,11 +6,12 @@ module. Bodies are encoded here, because its serializer would turn decimals to f
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from json.encoder import encode_basestring_ascii
 from typing import Any
 from urllib.parse import quote
 
-from streamfold.derivations.search.calls import SearchCalls
+from streamfold.derivations.search.server import Server
 from streamfold.derivations.search.sink import CONFLICT, GONE, VISIBLE, Action, Answer, Found
 from streamfold.errors import EngineError, EngineUnavailable, told
 
@@ -35,7 +36,7 @@ class OpenSearchIndex:
 
     def __init__(self, transport: Any, url: str) -> None:
         self.url = url
-        self.calls = SearchCalls(transport, url)
+        self.server = Server(transport, url)
 
     def check(self, index: str) -> None:
         found = self._behind(index)
@@ -58,7 +59,7 @@ class OpenSearchIndex:
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         if not actions:
             return []
-        found = self.calls.send("POST", "/_bulk", encoded(actions), BULK)
+        found = self.server.send("POST", "/_bulk", encoded(actions), BULK)
         items = found.get("items", ()) if isinstance(found, dict) else ()
         if len(items) != len(actions):
             raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} actions.")
@@ -69,7 +70,7 @@ class OpenSearchIndex:
         wanted = [*ids]
         for start in range(0, len(wanted), READ_IDS):
             page = {"ids": wanted[start : start + READ_IDS]}
-            answer = self._there(index, self.calls.ask("POST", f"/{quote(index)}/_mget", page))
+            answer = self._there(index, self.server.ask("POST", f"/{quote(index)}/_mget", page))
             for document in answer["docs"]:
                 if "error" in document:
                     raise self._for_good(index, document["error"])
@@ -84,12 +85,17 @@ class OpenSearchIndex:
         does. Numbers are counted in each shard: the documents of the last one are asked for twice, and left out once.
         """
         names = ",".join(sorted(self._behind(index))) if hidden else index
-        opened = self.calls.ask("POST", f"/{quote(names)}/_search/point_in_time", keep_alive=KEEP)
+        opened = self.server.ask("POST", f"/{quote(names)}/_search/point_in_time", keep_alive=KEEP)
         point = self._there(index, opened)["pit_id"]
         try:
             yield from self._scan(point)
         finally:
-            self.calls.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
+            with suppress(EngineError):  # the server drops it by itself then
+                self.server.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self.server.close()
 
     def _scan(self, point: str) -> Iterator[Found]:
         body: dict[str, Any] = {
@@ -101,7 +107,7 @@ class OpenSearchIndex:
         }
         seen: set[tuple[str, str]] = set()
         while True:
-            hits = self._there("", self.calls.ask("POST", "/_search", body))["hits"]["hits"]
+            hits = self._there("", self.server.ask("POST", "/_search", body))["hits"]["hits"]
             new = [hit for hit in hits if (hit["_index"], hit["_id"]) not in seen]
             yield from map(_found, new)
             if not new:
@@ -112,7 +118,7 @@ class OpenSearchIndex:
 
     def _behind(self, index: str) -> Mapping[str, Mapping[str, Any]]:
         """The indices behind an alias, with what the alias says of each; of an index itself nothing."""
-        found = self._there(index, self.calls.ask("GET", f"/{quote(index)}/_alias"))
+        found = self._there(index, self.server.ask("GET", f"/{quote(index)}/_alias"))
         return {name: about["aliases"].get(index, {}) for name, about in found.items()}
 
     def _there(self, index: str, answer: Any) -> Any:

@@ -88,5 +88,5 @@ class Sink(Protocol):
         ...
 
     def documents(self, index: str, *, hidden: bool = False) -> Iterator[Found]:
-        """The documents of an index by id, as searches see them; with ``hidden``, those that are hidden too."""
+        """The documents of an index, each once, as searches see them; with ``hidden``, those that are hidden too."""
         ...

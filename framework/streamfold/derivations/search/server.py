@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamfold.derivations.search.sink import IndexBusy, TooLarge
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, shortened, told
 from streamfold.settings import PREFIX
 
 BUSY = 429
@@ -22,8 +22,8 @@ REFUSED_FOR_GOOD = {
 """What to do about a status of a whole request that no other try helps."""
 
 
-class SearchCalls:
-    """Makes requests, and raises the errors of a sink."""
+class Server:
+    """Takes requests; their failures are the errors of a sink."""
 
     def __init__(self, transport: Any, url: str) -> None:
         self.transport = transport
@@ -42,6 +42,9 @@ class SearchCalls:
                 return self.transport.perform_request(method, path, params=params, body=text)
             except _errors().NotFoundError:
                 return None
+
+    def close(self) -> None:
+        self.transport.close()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -91,9 +94,9 @@ def _read(error: Any) -> tuple[int, str, str]:
     status = error.status_code if isinstance(error.status_code, int) else 500
     found = error.info.get("error") if isinstance(error.info, dict) else None
     if isinstance(found, dict):
-        return status, f" {found.get('type', '')}", f" ({told(found.get('reason', ''))})"
+        return status, f" {found.get('type', '')}", f" ({told(shortened(str(found.get('reason', ''))))})"
     message = found or (error.info.get("message") if isinstance(error.info, dict) else None) or error.error
-    return status, "", f" ({told(message)})" if message else ""
+    return status, "", f" ({told(shortened(str(message)))})" if message else ""
 
 
 def _errors() -> Any:
