@@ -62,7 +62,7 @@ class OpenSearchIndex:
         found = self.server.send("POST", "/_bulk", encoded(actions), BULK)
         items = found.get("items", ()) if isinstance(found, dict) else ()
         if len(items) != len(actions):
-            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} actions.")
+            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} documents.")
         return [self._answer(action, next(iter(item.values()))) for action, item in zip(actions, items, strict=True)]
 
     def read(self, index: str, ids: Collection[str]) -> dict[str, Found]:
