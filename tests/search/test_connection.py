@@ -161,8 +161,8 @@ class TestRequest:
         assert (request.method, request.path.partition("?")[0]) == ("POST", "/_bulk")
         assert request.headers["content-type"] == "application/x-ndjson"
         assert request.body == (
-            b'{"index":{"_index":"products","_id":"gr\\u00fcn","version":7,"version_type":"external",'
-            b'"require_alias":true}}\n' + ACTIONS[0].body + b"\n"
+            b'{"index":{"_index":"products","_id":"gr\\u00fcn","require_alias":true,'
+            b'"version":7,"version_type":"external"}}\n' + ACTIONS[0].body + b"\n"
         )
 
     def test_one_connection_is_used_again(self, stub):
