@@ -2,7 +2,7 @@
 
 import argparse
 
-from tests.bench import imports, instructions, memory, replay, routing, shards
+from tests.bench import imports, instructions, memory, replay, routing, search, shards
 
 BENCHMARKS = {
     "imports": imports.run,
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "instructions": instructions.run,
     "memory": memory.run,
     "shards": shards.run,
+    "search": search.run,
 }
 
 

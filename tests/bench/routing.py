@@ -11,7 +11,7 @@ from streamfold import Count, Item, Key, Router, Row
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.routes.checks import checked_routes
-from streamfold.routes.route import Dispatch, entries_of
+from streamfold.routes.dispatch import Dispatch, entries_of
 from streamfold.settings import Settings
 from tests.bench.shop import records
 

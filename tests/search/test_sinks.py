@@ -109,7 +109,7 @@ class TestDocuments:
     """What a document may hold, and what is refused alone."""
 
     @pytest.mark.parametrize(
-        "body", [b'{"n":', b"[1]", b"null", b"", b'{"n":NaN}', b'{"n":"\xff"}', b"{} {}"], ids=lambda body: repr(body)
+        "body", [b'{"n":', b"[1]", b"null", b"", b'{"n":NaN}', b'{"n":"\xff"}', b"{} {}"], ids=repr
     )
     def test_a_bad_document_is_refused_and_the_others_are_written(self, place, body):
         assert statuses(place, ("a", 1, b"{}"), ("b", 1, body), ("c", 1, b"{}")) == [201, 400, 201]

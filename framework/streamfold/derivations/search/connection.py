@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def _check_user(settings: Settings) -> None:
 
 def _transport(settings: Settings, url: str) -> Any:
     try:
-        from opensearchpy import Transport
+        from opensearchpy import SerializationError, Transport
         from opensearchpy.serializer import JSONSerializer
         from urllib3 import Timeout
     except ImportError as missing:
@@ -75,7 +76,10 @@ def _transport(settings: Settings, url: str) -> Any:
         """Reads numbers with all their digits. Bodies are handed over as bytes, which it passes on."""
 
         def loads(self, s: str) -> Any:
-            return json.loads(s, parse_float=Decimal)
+            try:
+                return json.loads(s, parse_float=Decimal)
+            except ValueError as error:
+                raise SerializationError(s, error) from None
 
     return Transport(
         [_host(url)],
@@ -84,7 +88,8 @@ def _transport(settings: Settings, url: str) -> Any:
         retry_on_timeout=False,
         timeout=Timeout(connect=CONNECT_SECONDS_MAX, read=READ_SECONDS_MAX),
         http_compress=settings.search_gzip,
-        http_auth=_who(settings, url),
+        headers=_user(settings),
+        http_auth=_signer(settings, url),
         ssl_context=_encryption(settings) if url.startswith("https:") else None,
     )
 
@@ -117,11 +122,19 @@ def _encryption(settings: Settings) -> Any:
         ) from None
 
 
-def _who(settings: Settings, url: str) -> Any:
-    """A user, what signs requests with the role of the function, or nobody."""
+def _user(settings: Settings) -> dict[str, str]:
+    """The header of a user. opensearch-py knows only passwords in Latin letters."""
+    if settings.search_user is None:
+        return {}
+    user = f"{settings.search_user}:{settings.search_password}"
+    return {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
+
+
+def _signer(settings: Settings, url: str) -> Any:
+    """What signs requests with the role of the function; None where they are not signed."""
     service = service_of(settings)
     if service == UNSIGNED:
-        return (settings.search_user, settings.search_password) if settings.search_user else None
+        return None
     from botocore.session import get_session
     from opensearchpy import Urllib3AWSV4SignerAuth
 

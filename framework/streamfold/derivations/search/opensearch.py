@@ -19,8 +19,6 @@ BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,i
 """What the answer to a bulk has to tell; the rest would be most of it."""
 HELD = re.compile(r"current version \[(\d+)\]")
 """The version that the index holds, in the reason of a conflict (OpenSearch, VersionConflictEngineException)."""
-FOR_GOOD = ("cluster_block_exception", "index_closed_exception", "index_not_found_exception", "security_exception")
-"""Types of an item's error that concern the whole index."""
 NO_WRITE_INDEX = "no write index is defined for alias"
 READ_IDS = 100
 """Documents that are read at once by their ids."""
@@ -29,6 +27,15 @@ PAGE_DOCUMENTS = 250
 KEEP = "2m"
 """How long the server keeps a scan between two pages."""
 CREATE = "streamfold search create"
+REMEDY = "Expected an alias of one open index that may be written."
+FOR_GOOD = {
+    "index_not_found_exception": f"Expected an alias that is there: {CREATE} INDEX makes it.",
+    "cluster_block_exception": "Expected an index that may be written: take its block away (index.blocks.write, "
+    "index.blocks.read_only).",
+    "security_exception": "Expected permissions for this index: the access policy has to name the function's role.",
+    "index_closed_exception": "Expected an open index: open it.",
+}
+"""Errors of a document that concern its whole index, with what to do about them."""
 
 
 class OpenSearchIndex:
@@ -62,7 +69,7 @@ class OpenSearchIndex:
         found = self.server.send("POST", "/_bulk", encoded(actions), BULK)
         items = found.get("items", ()) if isinstance(found, dict) else ()
         if len(items) != len(actions):
-            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} actions.")
+            raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} documents.")
         return [self._answer(action, next(iter(item.values()))) for action, item in zip(actions, items, strict=True)]
 
     def read(self, index: str, ids: Collection[str]) -> dict[str, Found]:
@@ -110,7 +117,7 @@ class OpenSearchIndex:
             hits = self._there("", self.server.ask("POST", "/_search", body))["hits"]["hits"]
             new = [hit for hit in hits if (hit["_index"], hit["_id"]) not in seen]
             yield from map(_found, new)
-            if not new:
+            if len(hits) < PAGE_DOCUMENTS:
                 return
             last = hits[-1]["sort"][0]
             seen = {(hit["_index"], hit["_id"]) for hit in hits if hit["sort"][0] == last}
@@ -139,49 +146,36 @@ class OpenSearchIndex:
     def _for_good(self, index: str, error: Mapping[str, Any]) -> EngineError:
         kind = error.get("type", "")
         what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({told(error.get('reason', ''))})."
-        return EngineError(f"{what} {REMEDIES.get(kind, REMEDY)}")
+        return EngineError(f"{what} {FOR_GOOD.get(kind, REMEDY)}")
 
     def __str__(self) -> str:
         return self.url
-
-
-REMEDY = "Expected an alias of one open index that may be written."
-REMEDIES = {
-    "index_not_found_exception": f"Expected an alias that is there: {CREATE} INDEX makes it.",
-    "cluster_block_exception": "Expected an index that may be written: take its block away (index.blocks.write, "
-    "index.blocks.read_only).",
-    "security_exception": "Expected permissions for this index: the access policy has to name the function's role.",
-    "index_closed_exception": "Expected an open index: open it.",
-}
 
 
 def encoded(actions: Sequence[Action]) -> bytes:
     """The body of a bulk: lines of JSON."""
     lines: list[bytes] = []
     for action in actions:
-        lines.append(_head(action))
+        lines.append(_head(action).encode())
         if action.body is not None:
             lines.append(action.body.replace(b"\n", b" "))
     lines.append(b"")
     return b"\n".join(lines)
 
 
-def _head(action: Action) -> bytes:
+def _head(action: Action) -> str:
     verb = "delete" if action.body is None else "index"
     index, name = encode_basestring_ascii(action.index), encode_basestring_ascii(action.id)
-    return (
-        f'{{"{verb}":{{"_index":{index},"_id":{name},"version":{action.version},"version_type":"external",'
-        '"require_alias":true}}'
-    ).encode()
+    place = f'"_index":{index},"_id":{name},"require_alias":true'
+    return f'{{"{verb}":{{{place},"version":{action.version},"version_type":"external"}}}}'
 
 
 def _hides(found: Any) -> bool:
     """Whether the filter of an alias leaves out what is gone; it may leave out more."""
-    inner = found.get("bool", {}).get("must_not", ()) if isinstance(found, dict) else ()
-    clauses = inner if isinstance(inner, list) else [inner]
-    return {"exists": {"field": GONE}} in clauses or any(
-        isinstance(clause, dict) and clause.get("exists", {}).get("field") == GONE for clause in clauses
-    )
+    clauses = found.get("bool", {}).get("must_not", []) if isinstance(found, dict) else []
+    if isinstance(clauses, dict):
+        clauses = [clauses]
+    return any(clause.get("exists", {}).get("field") == GONE for clause in clauses)
 
 
 def _found(document: Mapping[str, Any]) -> Found:
