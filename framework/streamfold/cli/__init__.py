@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "streamfold.cli.show",
     "history": "streamfold.cli.history",
     "audit": "streamfold.cli.audit",
+    "search": "streamfold.cli.search",
     "routes": "streamfold.cli.routes",
     "record": "streamfold.cli.record",
     "settings": "streamfold.cli.settings",

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Preview, Said, Work
 from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.gather import Root
-from streamfold.derivations.search.options import check_searches, options_of
+from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import ManifestError, SettingsError, is_fatal
 from streamfold.routes.route import SOURCE, Listening, Route
 from streamfold.settings import Settings
@@ -44,7 +44,7 @@ class Search(Derivation):
         return (*super().listens(route), *(Listening(key, PART) for key in options_of(route).parts))
 
     def outside_places(self, route: Route) -> tuple[str, ...]:
-        return (f"index {options_of(route).index.text}",)
+        return (f"index {shown_index(route)}",)
 
     def guard(self, route: Route) -> str:
         del route
@@ -112,6 +112,12 @@ class Search(Derivation):
         if fatal is not None:
             raise fatal
         return outcome
+
+    def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
+        from streamfold.derivations.search.preview import previewed
+
+        assert isinstance(deferred, Root)
+        return previewed(deferred, settings)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""

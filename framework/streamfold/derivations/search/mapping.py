@@ -16,8 +16,6 @@ OWN_FIELDS: Mapping[str, Any] = {
     CODE: {"type": "keyword"},
 }
 """The framework's own fields. Unmapped, the alias's filter would find nothing and every hidden document would show."""
-VISIBLE: Mapping[str, Any] = {"bool": {"must_not": {"exists": {"field": GONE}}}}
-"""The filter of an alias: documents whose items are there."""
 DETAILS: Mapping[str, Mapping[str, Any]] = {"scaled_float": {"scaling_factor": 100}}
 """What a type needs beside its name, where ``fields=`` gives the name alone."""
 
