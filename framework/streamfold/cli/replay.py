@@ -28,7 +28,7 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.replay_lines import Lines, replay_lines
 from streamfold.cli.rows import SAMPLE_ROWS, SAMPLE_ROWS_MAX
-from streamfold.cli.search_servers import documents_to_server, search_url_option, with_search
+from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
 from streamfold.cli.summary import (
     print_dry_run,
     print_json,
@@ -112,7 +112,11 @@ class OpenedReplay(NamedTuple):
 @click.option(
     "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
 )
-@click.option("--external", is_flag=True, help="Also call external handlers and write to the buckets of archives.")
+@click.option(
+    "--external",
+    is_flag=True,
+    help="Also call external handlers, and write to the buckets of archives and to STREAMFOLD_SEARCH.",
+)
 @click.option(
     "--park",
     metavar="PLACE",
@@ -234,7 +238,8 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOp
     run = Run(settings, outside=options.external or None, warn=_warn, actions=actions)
     if options.search_url is None:
         return _replay(app, run, files, options)
-    with documents_to_server(app, run, yes=options.yes):
+    confirm_documents(app, settings, yes=options.yes)
+    with documents_to_server(app, run):
         return _replay(app, run, files, options)
 
 

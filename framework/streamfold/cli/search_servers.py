@@ -12,12 +12,12 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import LOOPBACK, make_settings
+from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
 from streamfold.settings import READERS, Settings
 
 if TYPE_CHECKING:
-    from streamfold.derivations.search.declared import SearchIndex
     from streamfold.derivations.search.opensearch import OpenSearchIndex
 
 OPTION = "--search-url"
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class NamedIndex:
     """An index that the command line names, and the settings of its server."""
 
-    index: "SearchIndex"
+    index: SearchIndex
     settings: Settings
 
 
@@ -50,8 +50,6 @@ def index_options(command: F) -> F:
 
 def named_index(application: str, name: str, search_url: str | None) -> NamedIndex:
     """The index that the command line names. Raises ``SettingsError`` for one that the application does not have."""
-    from streamfold.derivations.search.declared import find_index
-
     app = load_application(application)
     settings = with_search(make_settings(()), search_url)
     return NamedIndex(find_index(app.routes, name, settings), settings)
@@ -76,22 +74,28 @@ def opened_server(settings: Settings) -> Iterator["OpenSearchIndex"]:
 
 
 @contextmanager
-def documents_to_server(app: App, run: Run, *, yes: bool) -> Iterator[None]:
+def documents_to_server(app: App, run: Run) -> Iterator[None]:
     """Lets a run write its documents to the server of the settings, for a while.
 
-    Says so and asks where the server is no loopback. Raises ``SettingsError`` for an application without a search.
+    Raises ``SettingsError`` for an application without a search.
     """
-    from streamfold.derivations.search.declared import searches_of
     from streamfold.derivations.search.places import OPENED
 
     if not searches_of(app.routes):
         raise SettingsError(f"{OPTION} is where documents go: the application has no search.")
     with opened_server(run.settings) as server:
-        host = urlsplit(server.url).hostname or ""
-        if host not in LOOPBACK and not host.startswith("127."):
-            confirm(f"This writes documents to {server.url}.", yes=yes)
         run.opened[OPENED] = server
         yield
+
+
+def confirm_documents(app: App, settings: Settings, *, yes: bool) -> None:
+    """Says that documents are written to a server, if any are and it is no loopback, and asks unless ``yes``.
+
+    Raises ``SettingsError`` where nobody can be asked.
+    """
+    host = urlsplit(settings.search or "").hostname
+    if host and searches_of(app.routes) and host not in LOOPBACK and not host.startswith("127."):
+        confirm(f"This writes documents to {settings.search}.", yes=yes)
 
 
 def confirm(text: str, *, yes: bool) -> None:

@@ -126,9 +126,12 @@ class Search(Derivation):
         def fails(_: Root, error: Exception) -> None:
             raise error
 
-        sink = sink_of(finishing)
+        sink = sink_of(finishing, asked_for=True)
         if sink is None:
-            raise SettingsError("No index is at hand: expected STREAMFOLD_SEARCH=https://...")
+            raise SettingsError(
+                f"Search {work.route.name!r} has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
+                "--search-url of a command."
+            )
         return self._indexed([_root(work)], finishing, sink, fails)
 
     @staticmethod
