@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
 FAILURES_LOGGED_MAX = 20
-TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "s3transfer", "urllib3")
+TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
     "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "

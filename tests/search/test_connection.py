@@ -111,7 +111,7 @@ class TestSignature:
     def test_the_host_says_the_region(self, role, monkeypatch, url, region):
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         sink = open_search(Settings(search=url))
-        (connection,) = sink.server.transport.connection_pool.connections
+        (connection,) = sink.calls.transport.connection_pool.connections
         assert connection.http_auth.signer.region == region
         sink.close()
 
@@ -121,7 +121,7 @@ class TestSignature:
 
     def test_a_region_is_needed(self, role, monkeypatch):
         monkeypatch.delenv("AWS_DEFAULT_REGION")
-        with pytest.raises(SettingsError, match=r"The region of \S+ is not known: expected AWS_REGION"):
+        with pytest.raises(SettingsError, match=r"The region of \S+ is not known: expected AWS_DEFAULT_REGION"):
             open_search(Settings(search="https://search.example", search_service="es"))
 
 
@@ -169,7 +169,7 @@ class TestRequest:
         sink = open_search(Settings(search=stub.url))
         for _ in range(3):
             sink.bulk(ACTIONS)
-        (connection,) = sink.server.transport.connection_pool.connections
+        (connection,) = sink.calls.transport.connection_pool.connections
         assert connection.pool.num_connections <= 3  # the stub speaks HTTP/1.0
         sink.close()
 
@@ -211,7 +211,7 @@ class TestPackage:
     def test_it_is_imported_by_no_module(self):
         program = (
             "import sys; sys.modules['opensearchpy'] = None\n"
-            "from streamfold.derivations.search import bulk, connection, local, opensearch, server, sink"
+            "from streamfold.derivations.search import bulk, connection, calls, local, opensearch, sink"
         )
         subprocess.run([sys.executable, "-c", program], check=True)
 

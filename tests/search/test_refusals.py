@@ -44,6 +44,8 @@ def refused(sink, call=lambda sink: sink.bulk(ACTIONS)):
             EngineError,
             "404 (...). Expected an index that is there:",
         ),
+        (301, b"", EngineError, "301"),
+        (408, b"", EngineUnavailable, "408"),
         (413, b"", TooLarge, "takes no request of this size (413)"),
         (429, b'{"error":{"type":"circuit_breaking_exception"}}', IndexBusy, "429 circuit_breaking_exception"),
         (429, b"429 Too Many Requests /_bulk", IndexBusy, "429 (...)"),
@@ -149,3 +151,16 @@ def test_other_requests_raise_the_same_errors(stub, sink, call):
     stub.answer(404, b'{"error":{"type":"index_not_found_exception"},"status":404}')
     error = refused(sink, calls[call])
     assert str(error) == "Alias 'products' is not there. Expected one: streamfold search create INDEX makes it."
+
+
+def test_an_alias_is_looked_at_once_until_it_takes_no_documents(stub, sink):
+    alias = b'{"products-1":{"aliases":{"products":{"filter":{"bool":{"must_not":{"exists":{"field":"_sf_gone"}}}}}}}}'
+    stub.answer(200, alias)
+    for _ in range(3):
+        sink.check("products")
+    assert len(stub.requests) == 1
+    stub.answer(200, b'{"items":[{"index":{"status":404,"error":{"type":"index_not_found_exception"}}}]}')
+    refused(sink)
+    stub.answer(200, alias)
+    sink.check("products")
+    assert len(stub.requests) == 3

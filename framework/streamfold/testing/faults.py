@@ -22,7 +22,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "forget": ("applied-twice", *ANSWERS),
-    "count_up": ("applied-twice", *ANSWERS),
+    "count_up": ("half-applied", "applied-twice", *ANSWERS),
     "swap_state": ("applied-twice", *ANSWERS),
     "archive": ("applied-twice", *ANSWERS),
     "bulk": ("half-applied", "applied-twice", *ANSWERS),
@@ -195,12 +195,14 @@ class FaultyEngine:
     def _throttled(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
         return Refused((Reason(CONFLICT[1]), *(None,) * (len(writes) - 1)))
 
-    def _half_applied(self, name: str, rows: Sequence[Any]) -> list[RowKey]:
+    def _half_applied(self, name: str, rows: Sequence[Any], *rest: Any) -> Any:
         done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-        answer = self._carry_out(name, done) if done else []
-        if name != "insert_rows":
-            raise EngineUnavailable("a fault")
-        return [*answer, *(row.key for row in left)]
+        answer = self._carry_out(name, done, *rest) if done else ()
+        if name == "insert_rows":
+            return [*answer, *(row.key for row in left)]
+        if name == "count_up":
+            return dict(answer)
+        raise EngineUnavailable("a fault")
 
     def _applied_twice(self, name: str, *arguments: Any) -> Any:
         self._carry_out(name, *arguments)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamfold.derivations.search.sink import CONFLICT, Action, Answer, IndexBusy, Sink, TooLarge
+from streamfold.derivations.search.sink import BUSY, CONFLICT, Action, Answer, IndexBusy, Sink, TooLarge
 from streamfold.errors import EngineUnavailable, EngineUnreachable, Unprocessable, shortened, told
 from streamfold.run import Run
 
@@ -16,7 +16,6 @@ ACTIONS_MAX = 1000
 LINE_BYTES = 128
 """At least what is sent beside a document, its id and its index (``opensearch.encoded``)."""
 SETTLED = (200, 201, 404, CONFLICT)
-BUSY = 429
 
 
 class Sent(NamedTuple):

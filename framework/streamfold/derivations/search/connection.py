@@ -38,9 +38,9 @@ def service_of(settings: Settings) -> str:
     """What requests are signed for: ``es``, ``aoss`` or ``none``."""
     if settings.search_service is not None:
         return settings.search_service
-    host = urlsplit(settings.search or "").hostname or ""
     if settings.search_user is not None:
         return UNSIGNED
+    host = urlsplit(settings.search or "").hostname or ""
     return next((service for end, service in SERVICE_HOSTS.items() if host.endswith(end)), UNSIGNED)
 
 
@@ -87,7 +87,7 @@ def _transport(settings: Settings, url: str) -> Any:
         http_compress=settings.search_gzip,
         headers=_user(settings),
         http_auth=_signer(settings, url),
-        ssl_context=_encryption(settings) if url.startswith("https:") else None,
+        ssl_context=_encryption(settings) if urlsplit(url).scheme == "https" else None,
     )
 
 
@@ -139,7 +139,7 @@ def _signer(settings: Settings, url: str) -> Any:
     found = REGION.search(urlsplit(url).hostname or "")
     region = found[1] if found else session.get_config_variable("region")
     if not region:
-        raise SettingsError(f"The region of {url} is not known: expected AWS_REGION or AWS_DEFAULT_REGION.")
+        raise SettingsError(f"The region of {url} is not known: expected AWS_DEFAULT_REGION.")
     credentials = session.get_credentials()
     if credentials is None:
         raise SettingsError(

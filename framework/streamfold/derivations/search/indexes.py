@@ -33,7 +33,7 @@ def create_index(index: SearchIndex, sink: OpenSearchIndex) -> None:
             f"Index {index.first!r} is there, and alias {index.alias!r} is not. Expected neither of them: delete the "
             "index if nobody needs it, or give it the alias that --dry-run prints."
         )
-    sink.server.ask("PUT", f"/{in_path(index.first)}", index.body)
+    sink.calls.ask("PUT", f"/{in_path(index.first)}", index.body)
 
 
 def try_versions(index: SearchIndex, sink: OpenSearchIndex, now: float) -> Tried:
@@ -98,7 +98,7 @@ def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator
 
 def about(sink: OpenSearchIndex, name: str) -> dict[str, Any]:
     """What the server knows of an index, or of those behind an alias: mappings, settings, aliases. Empty: nothing."""
-    found: dict[str, Any] | None = sink.server.ask("GET", f"/{in_path(name)}", flat_settings="true")
+    found: dict[str, Any] | None = sink.calls.ask("GET", f"/{in_path(name)}", flat_settings="true")
     return found or {}
 
 

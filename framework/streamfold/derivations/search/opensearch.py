@@ -11,8 +11,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 from urllib.parse import quote
 
-from streamfold.derivations.search.server import Server
-from streamfold.derivations.search.sink import CONFLICT, GONE, VISIBLE, Action, Answer, Found
+from streamfold.derivations.search.calls import SearchCalls
+from streamfold.derivations.search.sink import BUSY, CONFLICT, GONE, VISIBLE, Action, Answer, Found
 from streamfold.errors import EngineError, EngineUnavailable, told
 
 BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"}
@@ -43,30 +43,18 @@ class OpenSearchIndex:
 
     def __init__(self, transport: Any, url: str) -> None:
         self.url = url
-        self.server = Server(transport, url)
+        self.calls = SearchCalls(transport, url)
+        self.checked: set[str] = set()  # aliases that are as expected
 
     def check(self, index: str) -> None:
-        found = self._behind(index)
-        if index in found:
-            raise EngineError(
-                f"{index!r} is an index, and has to be an alias: searches would show documents of items that are gone. "
-                f"Expected an alias that filters them; {CREATE} INDEX makes index and alias, after this one is deleted."
-            )
-        if len(found) > 1 and not any(alias.get("is_write_index") for alias in found.values()):
-            raise EngineError(
-                f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
-                f"Expected one index: remove the others from the alias."
-            )
-        if unfiltered := sorted(name for name, alias in found.items() if not hides(alias.get("filter"))):
-            raise EngineError(
-                f"Alias {index!r} has no filter on {', '.join(unfiltered)}: searches would show documents of items "
-                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX --dry-run prints an alias with it."
-            )
+        if index not in self.checked:
+            self._check(index)
+            self.checked.add(index)
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         if not actions:
             return []
-        found = self.server.send("POST", "/_bulk", encoded(actions), BULK)
+        found = self.calls.send("POST", "/_bulk", encoded(actions), BULK)
         items = found.get("items", ()) if isinstance(found, dict) else ()
         if len(items) != len(actions):
             raise EngineUnavailable(f"OpenSearch at {self.url} answered {len(items)} of {len(actions)} documents.")
@@ -77,7 +65,7 @@ class OpenSearchIndex:
         wanted = [*ids]
         for start in range(0, len(wanted), READ_IDS):
             page = {"ids": wanted[start : start + READ_IDS]}
-            answer = self._there(index, self.server.ask("POST", f"/{quote(index)}/_mget", page))
+            answer = self._there(index, self.calls.ask("POST", f"/{quote(index)}/_mget", page))
             for document in answer["docs"]:
                 if "error" in document:
                     raise self._for_good(index, document["error"])
@@ -92,17 +80,35 @@ class OpenSearchIndex:
         does. Numbers are counted in each shard: the documents of the last one are asked for twice, and left out once.
         """
         names = ",".join(sorted(self._behind(index))) if hidden else index
-        opened = self.server.ask("POST", f"/{quote(names)}/_search/point_in_time", keep_alive=KEEP)
+        opened = self.calls.ask("POST", f"/{quote(names)}/_search/point_in_time", keep_alive=KEEP)
         point = self._there(index, opened)["pit_id"]
         try:
             yield from self._scan(point)
         finally:
             with suppress(EngineError):  # the server drops it by itself then
-                self.server.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
+                self.calls.ask("DELETE", "/_search/point_in_time", {"pit_id": [point]})
 
     def close(self) -> None:
         """Closes the connections."""
-        self.server.close()
+        self.calls.close()
+
+    def _check(self, index: str) -> None:
+        found = self._behind(index)
+        if index in found:
+            raise EngineError(
+                f"{index!r} is an index, and has to be an alias: searches would show documents of items that are gone. "
+                f"Expected an alias that filters them; {CREATE} INDEX makes index and alias, after this one is deleted."
+            )
+        if len(found) > 1 and not any(alias.get("is_write_index") for alias in found.values()):
+            raise EngineError(
+                f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
+                "Expected one index: remove the others from the alias."
+            )
+        if unfiltered := sorted(name for name, alias in found.items() if not hides(alias.get("filter"))):
+            raise EngineError(
+                f"Alias {index!r} has no filter on {', '.join(unfiltered)}: searches would show documents of items "
+                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX --dry-run prints an alias with it."
+            )
 
     def _scan(self, point: str) -> Iterator[Found]:
         body: dict[str, Any] = {
@@ -114,7 +120,7 @@ class OpenSearchIndex:
         }
         seen: set[tuple[str, str]] = set()
         while True:
-            hits = self._there("", self.server.ask("POST", "/_search", body))["hits"]["hits"]
+            hits = self._there("", self.calls.ask("POST", "/_search", body))["hits"]["hits"]
             new = [hit for hit in hits if (hit["_index"], hit["_id"]) not in seen]
             yield from map(_found, new)
             if len(hits) < PAGE_DOCUMENTS:
@@ -125,7 +131,7 @@ class OpenSearchIndex:
 
     def _behind(self, index: str) -> Mapping[str, Mapping[str, Any]]:
         """The indices behind an alias, with what the alias says of each; of an index itself nothing."""
-        found = self._there(index, self.server.ask("GET", f"/{quote(index)}/_alias"))
+        found = self._there(index, self.calls.ask("GET", f"/{quote(index)}/_alias"))
         return {name: about["aliases"].get(index, {}) for name, about in found.items()}
 
     def _there(self, index: str, answer: Any) -> Any:
@@ -138,12 +144,13 @@ class OpenSearchIndex:
         if error is None:
             return Answer(status)
         kind, reason = error.get("type", ""), error.get("reason", "")
-        if status != 429 and (kind in FOR_GOOD or NO_WRITE_INDEX in reason):
+        if status != BUSY and (kind in FOR_GOOD or NO_WRITE_INDEX in reason):
             raise self._for_good(action.index, error)
         held = HELD.search(reason) if status == CONFLICT else None
         return Answer(status, _whole(error), int(held[1]) if held else None)
 
     def _for_good(self, index: str, error: Mapping[str, Any]) -> EngineError:
+        self.checked.discard(index)
         kind = error.get("type", "")
         what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({told(error.get('reason', ''))})."
         return EngineError(f"{what} {FOR_GOOD.get(kind, REMEDY)}")

@@ -28,7 +28,7 @@ class PurgedPage(NamedTuple):
 
 def count_hidden(sink: OpenSearchIndex, alias: str, before_ms: int) -> int:
     """How many documents behind an alias were hidden before a time, in epoch milliseconds. Raises as ``check``."""
-    answer = sink.server.ask("POST", f"{_path(sink, alias)}/_count", {"query": _hidden(before_ms)})
+    answer = sink.calls.ask("POST", f"{_path(sink, alias)}/_count", {"query": _hidden(before_ms)})
     return int(answer["count"]) if answer else 0
 
 
@@ -47,7 +47,7 @@ def purge(sink: OpenSearchIndex, alias: str, before_ms: int) -> Iterator[PurgedP
         "track_total_hits": False,
     }
     while True:
-        found = sink.server.ask("POST", f"{path}/_search", body)
+        found = sink.calls.ask("POST", f"{path}/_search", body)
         hits = found["hits"]["hits"] if found else []
         page = _remove(sink, hits) if hits else PurgedPage(0, 0)
         yield page
@@ -58,7 +58,7 @@ def purge(sink: OpenSearchIndex, alias: str, before_ms: int) -> Iterator[PurgedP
 def _path(sink: OpenSearchIndex, alias: str) -> str:
     """The indices behind an alias, whose filter would hide what is sought."""
     sink.check(alias)
-    found = sink.server.ask("GET", f"/{in_path(alias)}/_alias") or {}
+    found = sink.calls.ask("GET", f"/{in_path(alias)}/_alias") or {}
     return "/" + ",".join(map(in_path, sorted(found)))
 
 
@@ -82,7 +82,7 @@ def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
         )
         for hit in hits
     ]
-    answer = sink.server.send("POST", "/_bulk", "".join(f"{line}\n" for line in lines).encode(), ANSWER)
+    answer = sink.calls.send("POST", "/_bulk", "".join(f"{line}\n" for line in lines).encode(), ANSWER)
     items = [item["delete"] for item in answer.get("items", ())]
     for item in items:
         if item["status"] not in (200, *GONE_ALREADY):

@@ -17,6 +17,8 @@ VERSION_MAX = 2**63 - 1
 """The largest external version (OpenSearch, ``version_type=external``)."""
 CONFLICT = 409
 """The status of a document that the index holds in the same version or a newer one."""
+BUSY = 429
+"""The status of a document, or of a request, that the server is too busy for."""
 GONE = "_sf_gone"
 """The field that hides a document whose item is gone: the alias filters it out."""
 GONE_AT = "_sf_at"
@@ -71,7 +73,7 @@ class Sink(Protocol):
     """Where documents go."""
 
     def check(self, index: str) -> None:
-        """Raises ``EngineError`` unless this is an alias that hides what is gone. Asked once for each index."""
+        """Raises ``EngineError`` unless this is an alias that hides what is gone. What passed is not asked again."""
         ...
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:

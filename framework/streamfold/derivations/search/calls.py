@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamfold.derivations.search.sink import IndexBusy, TooLarge
+from streamfold.derivations.search.sink import BUSY, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, shortened, told
 from streamfold.settings import PREFIX
 
-BUSY = 429
 TOO_LARGE = 413
+TIMED_OUT = 408
 NDJSON = {"content-type": "application/x-ndjson"}
 REFUSED_FOR_GOOD = {
     401: f"Expected credentials that it knows: {PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD, or a role and "
@@ -22,7 +22,7 @@ REFUSED_FOR_GOOD = {
 """What to do about a status of a whole request that no other try helps."""
 
 
-class Server:
+class SearchCalls:
     """Takes requests; their failures are the errors of a sink."""
 
     def __init__(self, transport: Any, url: str) -> None:
@@ -84,7 +84,7 @@ class Server:
         what = f"OpenSearch at {self.url} refused a request with {status}{kind}{reason}."
         if status == BUSY:
             return IndexBusy(what)
-        if status >= 500:
+        if status >= 500 or status == TIMED_OUT:
             return EngineUnavailable(what)
         return EngineError(f"{what} {REFUSED_FOR_GOOD.get(status, '')}".rstrip())
 
