@@ -14,7 +14,7 @@ from streamfold.errors import EngineError, EngineUnavailable, SettingsError, pla
 PROBE = "_sf_probe"
 """The id of the document that tries an index."""
 PROBE_VERSION = 5
-FILTERED = "an alias of one index, whose filter hides what is gone"
+FILTERED = "an alias of one index that hides what is gone"
 
 
 class Tried(NamedTuple):
@@ -91,9 +91,9 @@ def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator
         return
     own = {name: there["aliases"].get(index.alias, {}) for name, there in found.items()}
     if len(own) > 1 and not any(each.get("is_write_index") for each in own.values()):
-        yield Difference("alias", index.alias, FILTERED, "several indices, and none of them to write to")
+        yield Difference("alias", index.alias, FILTERED, "several indices and none to write to")
     for name in sorted(name for name, each in own.items() if not hides(each.get("filter"))):
-        yield Difference("alias", index.alias, FILTERED, f"no such filter on {name}")
+        yield Difference("alias", index.alias, FILTERED, f"no filter on {name}")
 
 
 def about(sink: OpenSearchIndex, name: str) -> dict[str, Any]:
