@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.helpers.failures import parked_document
+from tests.helpers.tables import make_table
 from tests.search.scripted import Scripted, bulk
 
 STATE = ("--state", "state.db")
@@ -424,6 +426,39 @@ class TestRedrive:
         assert (ran.code, server.sent("POST", "/_bulk")) == (2, [])
         assert "Nobody can be asked for confirmation here: give --yes to go on." in ran.err
         assert broken.run(*asked, "--apply", "--yes").code == 0
+
+
+class TestRedriveOnDynamoDB:
+    """What is said before anything is written (tests/on_local has the rest)."""
+
+    ASKED = ("redrive", "parked.json", "--engine", "dynamodb", "--table", "main=main", "--yes")
+
+    @pytest.fixture
+    def given_up(self, folder, source, aws):
+        """A table with an item, and the record of that item, parked."""
+        client = boto3.client("dynamodb")
+        make_table(client, "main", {"PK": "S", "SK": "S"})
+        make_table(client, "shop-state", {"pk": "S", "sk": "S"})
+        record = source.put("PRODUCT#1", title="as it is", price=1)
+        client.put_item(TableName="main", Item=record["dynamodb"]["NewImage"])
+        folder.write("parked.json", json.dumps(parked_document(record, "product")))
+        return folder
+
+    def test_where_documents_are_written_is_said(self, given_up, server, monkeypatch):
+        monkeypatch.setenv("STREAMFOLD_SEARCH", "https://search.example.com")
+
+        ran = given_up.run(*self.ASKED, "--apply")
+
+        assert "This writes documents to https://search.example.com.\n" in ran.err
+
+    def test_without_a_server_the_redrive_stops_and_the_record_stays(self, given_up):
+        ran = given_up.run(*self.ASKED, "--apply")
+
+        assert ran.code == 2
+        assert ran.err.splitlines()[-1] == (
+            "Error: Search 'product' has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
+            "--search-url of a command."
+        )
 
 
 def parked(folder):

@@ -44,7 +44,7 @@ SORTED_ITEMS_MAX = 200_000
 STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
-@click.command("show", short_help="Show derived rows, source items or state items.")
+@click.command("show", short_help="Show derived rows, documents, source items or state items.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
 @application_option
@@ -63,7 +63,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
 @search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
-@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON.")
+@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON; documents in JSON.")
 def command(
     partition: str | None,
     sort: str | None,
