@@ -59,8 +59,9 @@ def command(
     with opened_server(named.settings) as server:
         count = count_hidden(server, alias, before)
         if not dry_run and count:
-            text = f"This removes {count} documents of index {alias} on {where}, hidden over {days} days ago."
-            confirm(text, yes=yes)
+            confirm(
+                f"This removes {count} documents of index {alias} on {where}, hidden over {days} days ago.", yes=yes
+            )
         pages = [] if dry_run or not count else purge(server, alias, before)
         removed, changed = _removed(pages, count, shown=not json_output)
     if json_output:

@@ -29,7 +29,7 @@ from streamfold.cli.rows import (
     typed_key,
 )
 from streamfold.cli.search_servers import search_url_option
-from streamfold.cli.show_documents import Place, Shown, show_documents
+from streamfold.cli.show_documents import Place, ShownAs, show_documents
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
@@ -99,7 +99,7 @@ def command(
         if partition is not None or source or state_items or handler:
             raise SettingsError("--index shows documents: leave out PARTITION, --source, --state-items and --handler.")
         place = Place(Store(engine, state, endpoint_url), search_url, tables)
-        show_documents(load_application(application), index, place, Shown(limit, hidden, raw, json_output))
+        show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
         return
     if hidden or search_url:
         raise SettingsError("--hidden and --search-url belong to --index.")

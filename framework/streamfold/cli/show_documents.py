@@ -28,7 +28,7 @@ class Place(NamedTuple):
     tables: tuple[str, ...]
 
 
-class Shown(NamedTuple):
+class ShownAs(NamedTuple):
     """Which documents are shown, and how."""
 
     limit: int | None
@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     json_output: bool
 
 
-def show_documents(app: App, name: str, place: Place, shown: Shown) -> None:
+def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
     """Prints the documents of an index. Raises ``SettingsError`` for a name that is none."""
     settings = with_search(make_settings(place.tables), place.search_url)
     alias = find_index(app.routes, name, settings).alias
@@ -56,7 +56,7 @@ def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
         yield LocalIndex(engine)
 
 
-def _print(found: Iterator["Found"], shown: Shown) -> None:
+def _print(found: Iterator["Found"], shown: ShownAs) -> None:
     if shown.json_output:
         for each in islice(found, shown.limit):
             click.echo(json_line(each, raw=shown.raw))

@@ -69,20 +69,8 @@ def _hidden(before_ms: int) -> dict[str, Any]:
 
 def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
     """Removes documents that are still what was found."""
-    lines = [
-        json.dumps(
-            {
-                "delete": {
-                    "_index": hit["_index"],
-                    "_id": hit["_id"],
-                    "if_seq_no": hit["_seq_no"],
-                    "if_primary_term": hit["_primary_term"],
-                }
-            }
-        )
-        for hit in hits
-    ]
-    answer = sink.calls.send("POST", "/_bulk", "".join(f"{line}\n" for line in lines).encode(), ANSWER)
+    lines = "".join(f"{json.dumps(_deletion(hit))}\n" for hit in hits)
+    answer = sink.calls.send("POST", "/_bulk", lines.encode(), ANSWER)
     items = [item["delete"] for item in answer.get("items", ())]
     for item in items:
         if item["status"] not in (200, *GONE_ALREADY):
@@ -90,3 +78,9 @@ def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
             raise EngineUnavailable(f"OpenSearch did not remove a document ({item['status']}: {reason}).")
     removed = sum(item["status"] == 200 for item in items)
     return PurgedPage(removed, len(items) - removed)
+
+
+def _deletion(hit: Any) -> dict[str, Any]:
+    """The line of a bulk that removes a document, if it is still what was found."""
+    found = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+    return {"delete": {"_index": hit["_index"], "_id": hit["_id"], **found}}
