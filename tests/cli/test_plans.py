@@ -9,6 +9,7 @@ from streamfold.derivations.archive.kind import Archived
 from streamfold.derivations.copy.copies import Copied
 from streamfold.derivations.copy.kind import COPY
 from streamfold.routes.route import Route
+from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     AddRow,
     Claim,
@@ -65,7 +66,7 @@ def test_a_plan_is_its_transactions_and_what_is_written_beside_them():
         (KeyedPut(copied, of, PutRow(ROW, {"event": "INSERT"})),),
         (Copied(copied, (of,), GuardedPut(ROW, {"a": 1}, "v")), Archived(copied, (of,), "{}")),
     )
-    assert list(plan_lines(plan)) == [
+    assert list(plan_lines(plan, Settings())) == [
         "transaction 1: 1 unit, 2 writes",
         "  guard ledger#shop#main#main#ORDER#1 / ITEM#a, if there is none",
         "  remove ORDER#1 / TOTAL",

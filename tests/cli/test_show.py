@@ -128,7 +128,7 @@ def test_source_items_and_state_items_together_are_refused(state):
 
 def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
     monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 2)
-    monkeypatch.setattr("streamfold.cli.show._on_terminal", lambda: True)
+    monkeypatch.setattr("streamfold.cli.show.on_terminal", lambda: True)
 
     ran = state.run("show", *STATE)
 

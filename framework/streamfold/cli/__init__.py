@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "streamfold.cli.show",
     "history": "streamfold.cli.history",
     "audit": "streamfold.cli.audit",
+    "search": "streamfold.cli.search",
     "routes": "streamfold.cli.routes",
     "backfill": "streamfold.cli.filling:backfill",
     "rebuild": "streamfold.cli.filling:rebuild",

@@ -43,6 +43,7 @@ REFUSED = {
     "park": "--park",
     "put_sources": "--put-sources",
     "create_tables": "--create-tables",
+    "search_url": "--search-url",
     "yes": "--yes",
     "samples": "--samples",
 }

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streamfold.cli.rows import name_text, text
+from streamfold.cli.rows import name_text, printable, text
 from streamfold.commit.plan import Chunk, Deferred, Plan
+from streamfold.derivations.derivation import Preview, derivation
+from streamfold.errors import plain
 from streamfold.keys.table import MAIN
 from streamfold.records.images import hidden
+from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     AddRow,
     Claim,
@@ -22,14 +25,15 @@ from streamfold.writes.guarded import (
 )
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:
     """The plan of one batch, line by line."""
     for number, chunk in enumerate(plan.chunks, 1):
         units, writes = len(chunk.units), len(chunk.writes)
         yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
         yield from (f"  {line}" for line in chunk_lines(chunk))
     yield from (write_line(put.row) for put in plan.puts)
-    yield from map(deferred_line, plan.deferred)
+    for deferred in plan.deferred:
+        yield from deferred_lines(deferred, settings)
 
 
 def chunk_lines(chunk: Chunk) -> list[str]:
@@ -37,10 +41,17 @@ def chunk_lines(chunk: Chunk) -> list[str]:
     return list(map(write_line, chunk.writes))
 
 
-def deferred_line(deferred: Deferred) -> str:
+def deferred_lines(deferred: Deferred, settings: Settings) -> list[str]:
     """What is done after the transactions: a write of a row of its own, or something else."""
     row = getattr(deferred, "row", None)
-    return str(deferred) if row is None else f"{deferred.route.kind}: {write_line(row)}"
+    if row is not None:
+        return [f"{deferred.route.kind}: {write_line(row)}"]
+    return [_previewed(each) for each in derivation(deferred.route).preview(deferred, settings)]
+
+
+def _previewed(preview: Preview) -> str:
+    said = printable(plain(preview.text))
+    return said if preview.fields is None else f"{said}: {_attributes(preview.fields)}"
 
 
 def write_line(write: GuardedWrite) -> str:

@@ -1,10 +1,9 @@
 """``streamfold redrive``: records that failed, processed late."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import click
@@ -25,12 +24,14 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
+from streamfold.cli.redrive_waiting import WaitingDocuments
 from streamfold.cli.redriven import RedriveTold
+from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
 from streamfold.engines import ChainEngine, Engine
-from streamfold.errors import RecordError, SettingsError, plain
-from streamfold.failures.documents import Delivered, StreamRange, left_of
+from streamfold.errors import plain
+from streamfold.failures.documents import StreamRange
 from streamfold.failures.places import Waiting, WaitingPlace, open_place
-from streamfold.failures.redrive import Redrive, Redriven, is_local
+from streamfold.failures.redrive import Redrive, Redriven
 from streamfold.failures.stream_range import Fetched
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
@@ -39,8 +40,6 @@ from streamfold.run import Run
 from streamfold.settings import Settings
 
 REPORTED = 1
-PEEKED_DOCUMENTS_MAX = 100
-"""Documents that are looked at for the name of the table before any is redriven."""
 CHAINS = "chains"
 """Stands for the place of a record that a redriven row left in the state's own stream."""
 
@@ -53,6 +52,7 @@ class RedriveOptions(NamedTuple):
     external: bool
     yes: bool
     json_output: bool
+    search_url: str | None
 
 
 class OpenedRedrive(NamedTuple):
@@ -70,7 +70,8 @@ class OpenedRedrive(NamedTuple):
 @store_options
 @click.option("--apply", is_flag=True, help="Write the changes. Without this option, only print what would be done.")
 @click.option("--external", is_flag=True, help="Also call external handlers.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@search_url_option("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option(
     "--json",
     "json_output",
@@ -86,6 +87,7 @@ def command(
     tables: tuple[str, ...],
     apply: bool,
     external: bool,
+    search_url: str | None,
     yes: bool,
     json_output: bool,
 ) -> None:
@@ -96,16 +98,16 @@ def command(
     sequence numbers: the command then reads the records from the stream, which keeps them for 24 hours (Kinesis: for
     its retention period).
 
-    Views and index items are derived again from the source item as it is now, so an old record never overwrites newer
-    data. If source items cannot be read, the command stops. Audit rows and "on" handlers replay the record. A parked
-    record goes to the handler that it was parked for, any other record to all handlers.
+    Views, index items and documents are derived again from the source item as it is now, so an old record never
+    overwrites newer data. If source items cannot be read, the command stops. Audit rows and "on" handlers replay the
+    record. A parked record goes to the handler that it was parked for, any other record to all handlers.
 
     Without --apply, nothing is written. A queue message is deleted once all of it took effect. Files and objects stay;
     redriving them twice changes nothing.
 
     \b
     Outcomes:
-      applied     rows were written or removed
+      applied     rows or documents were written or removed
       unchanged   the rows already agree with the source item
       stale       the state holds this version of the item or a newer one
       known       the record took effect before
@@ -128,8 +130,9 @@ def command(
       streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
-    options = RedriveOptions(Store(engine, state, endpoint_url), apply, external, yes, json_output)
+    options = RedriveOptions(Store(engine, state, endpoint_url), apply, external, yes, json_output, search_url)
     app, settings = application_and_settings(application, tables)
+    settings = with_search(settings, search_url)
     with ExitStack() as stack:
         places = [open_place(source) for source in dict.fromkeys(sources)]
         for place in places:
@@ -142,10 +145,11 @@ def _run(
 ) -> int:
     warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     origins = Origins(app.source_tables, settings, warn, app.tables)
-    waiting = _Waiting(places)
+    waiting = WaitingDocuments(places)
     opened = _open(app, settings, origins, waiting, options, stack)
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
     run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
+    _open_documents(app, run, options, stack)
     dry_run = not options.apply
     redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
     told = RedriveTold(dry_run, options.json_output)
@@ -161,6 +165,14 @@ def _run(
         raise
     told.print_all()
     return REPORTED if told.left_over else 0
+
+
+def _open_documents(app: App, run: Run, options: RedriveOptions, stack: ExitStack) -> None:
+    """Asks about the server that documents are written to. The one of the settings is opened when it is needed."""
+    if options.apply and (options.search_url or options.store.engine == "dynamodb"):
+        confirm_documents(app, run.settings, yes=options.yes)
+    if options.search_url:
+        stack.enter_context(documents_to_server(app, run))
 
 
 def _redrive(redrive: Redrive, place: WaitingPlace, document: Waiting, told: RedriveTold) -> None:
@@ -179,7 +191,7 @@ def _note_chains(report: Report, told: RedriveTold) -> None:
 
 
 def _open(
-    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: RedriveOptions, stack: ExitStack
+    app: App, settings: Settings, origins: Origins, waiting: WaitingDocuments, options: RedriveOptions, stack: ExitStack
 ) -> OpenedRedrive:
     store = options.store
     if store.engine == "embedded":
@@ -194,7 +206,7 @@ def _open(
 
 
 def _open_dynamodb(
-    app: App, settings: Settings, origins: Origins, waiting: "_Waiting", options: RedriveOptions
+    app: App, settings: Settings, origins: Origins, waiting: WaitingDocuments, options: RedriveOptions
 ) -> Engine:
     from streamfold.cli.dynamodb import confirm_writes
     from streamfold.engines.dynamodb import DynamoEngine
@@ -228,42 +240,3 @@ class _Fetch:
             if part.stream_arn not in self._clients:
                 self._clients[part.stream_arn] = make_streams_client(service, part.stream_arn, self.endpoint_url)
             return fetch(self._clients[part.stream_arn], part)
-
-
-class _Waiting:
-    """The documents of all places; the first can be looked at before they are taken."""
-
-    def __init__(self, places: Sequence[WaitingPlace]) -> None:
-        self._documents = ((place, waiting) for place in places for waiting in place)
-        self._first: list[tuple[WaitingPlace, Waiting]] = []
-
-    def __iter__(self) -> Iterator[tuple[WaitingPlace, Waiting]]:
-        return chain(self._first, self._documents)
-
-    def find_table(self, origins: Origins) -> None:
-        """Lets ``origins`` see the table of the first good document. Raises ``SettingsError`` where none tells it."""
-        for place, waiting in islice(self._documents, PEEKED_DOCUMENTS_MAX):
-            self._first.append((place, waiting))
-            if _tells_table(origins, waiting):
-                return
-        if self._first:
-            raise SettingsError(
-                f"The documents do not tell the real name of table {MAIN.name!r}: give it, --table {MAIN.name}=REAL."
-            )
-
-
-def _tells_table(origins: Origins, waiting: Waiting) -> bool:
-    """Whether a document tells the real name of the main table, which ``origins`` then knows."""
-    try:
-        left = left_of(waiting.document or {})
-        if isinstance(left, StreamRange):
-            if left.is_kinesis:  # only its records name their tables
-                return False
-            origins.table_of(left.stream_arn)
-        else:
-            records = left.records[:1] if isinstance(left, Delivered) else [] if is_local(left) else [left.record]
-            for record in records:
-                origins.change(record)
-    except RecordError:
-        return False
-    return origins.adopted is not None

@@ -1,22 +1,19 @@
 """``streamfold replay``: recorded records on a local or real store."""
 
 import gc
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from streamfold.app import App
-from streamfold.cli.application import DEFAULT_APPLICATION, application_option
+from streamfold.cli.advice import Written, advice
+from streamfold.cli.application import application_option
 from streamfold.cli.chaos import chaos_options
+from streamfold.cli.documents import local_samples
 from streamfold.cli.engines import (
     DEFAULT_STATE,
     EMBEDDED_ACTIONS,
@@ -29,31 +26,30 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
+from streamfold.cli.replay_lines import Lines, replay_lines
 from streamfold.cli.rows import SAMPLE_ROWS, SAMPLE_ROWS_MAX
+from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
 from streamfold.cli.summary import (
-    Advice,
     print_dry_run,
     print_json,
     print_plan,
     print_plan_json,
     print_summary,
 )
+from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import derivation
 from streamfold.engines import Engine
-from streamfold.errors import RecordError, SettingsError, plain
+from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
 from streamfold.parking import open_parking
-from streamfold.records.envelope import Origins, RawRecord
-from streamfold.replay.files import BadLine, Line, RecordedFiles, check_files
+from streamfold.records.envelope import Origins
+from streamfold.replay.files import RecordedFiles, check_files
 from streamfold.replay.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
 
 BATCH_RECORDS_MAX = 10_000
-PROGRESS_EVERY_RECORDS = 200
 REPORTED = 1
-PEEKED_RECORDS_MAX = 1000
-"""Records that are looked at for the name of the table before any is replayed."""
 SETTLE_SECONDS = 2.0
 """How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
 NO_STREAM = (
@@ -81,6 +77,7 @@ class ReplayOptions(NamedTuple):
     yes: bool
     json_output: bool
     sample_rows: int
+    search_url: str | None
 
 
 class OpenedReplay(NamedTuple):
@@ -115,7 +112,11 @@ class OpenedReplay(NamedTuple):
 @click.option(
     "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
 )
-@click.option("--external", is_flag=True, help="Also call external handlers and write to the buckets of archives.")
+@click.option(
+    "--external",
+    is_flag=True,
+    help="Also call external handlers, and write to the buckets of archives and to STREAMFOLD_SEARCH.",
+)
 @click.option(
     "--park",
     metavar="PLACE",
@@ -131,7 +132,8 @@ class OpenedReplay(NamedTuple):
 @click.option(
     "--create-tables", is_flag=True, help="Create missing tables. Only with --engine dynamodb and a loopback endpoint."
 )
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@search_url_option("Write documents to this OpenSearch server instead of the local state.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option(
     "--samples",
     type=click.IntRange(0, SAMPLE_ROWS_MAX),
@@ -160,6 +162,7 @@ def command(
     park: str | None,
     put_sources: bool,
     create_tables: bool,
+    search_url: str | None,
     yes: bool,
     samples: int | None,
     json_output: bool,
@@ -192,10 +195,12 @@ def command(
         yes,
         json_output,
         samples if samples is not None else 0 if json_output else SAMPLE_ROWS,
+        search_url,
     )
     _check_options(options)
     check_files(files)
     app, settings = application_and_settings(application, tables)
+    settings = with_search(settings, search_url)
     gc.set_threshold(GARBAGE_THRESHOLD)  # a batch keeps many small values for a moment, and hardly any cycles
     run = _run if engine == "embedded" else _run_on_dynamodb
     sys.exit(run(app, settings, files, options))
@@ -203,6 +208,8 @@ def command(
 
 def _check_options(options: ReplayOptions) -> None:
     store = options.store
+    if options.search_url and options.dry_run:
+        raise SettingsError("--search-url writes to a server, and --dry-run writes nothing: give one of them.")
     if store.engine == "embedded":
         for given, name in (
             (store.endpoint_url, "--endpoint-url"),
@@ -227,14 +234,22 @@ def _check_options(options: ReplayOptions) -> None:
 
 
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
-    warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
-    run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
+    run = Run(settings, outside=options.external or None, warn=_warn, actions=actions)
+    if options.search_url is None:
+        return _replay(app, run, files, options)
+    confirm_documents(app, settings, yes=options.yes)
+    with documents_to_server(app, run):
+        return _replay(app, run, files, options)
+
+
+def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) -> int:
+    settings = run.settings
     place = options.park or settings.park
     run.parking = open_parking(place) if place and not options.dry_run else None
-    origins = Origins(app.source_tables, settings, warn, app.tables)
+    origins = Origins(app.source_tables, settings, run.warn, app.tables)
     recorded = RecordedFiles(files)
-    with _progress(recorded, shown=not options.json_output and not options.dry_run) as lines:
+    with replay_lines(recorded, shown=not options.json_output and not options.dry_run) as lines:
         opened = _open(app, settings, origins, lines, options)
         replay = Replay(
             app,
@@ -243,16 +258,20 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOp
             origins,
             batch_records=options.batch_records,
             keep_going=options.keep_going,
-            dry_run=(print_plan_json if options.json_output else print_plan) if options.dry_run else None,
+            dry_run=_printed_plan(settings, options) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
         summary = replay.process(lines)
     not_run = _run_chains(replay, opened)
-    _print(summary, app, opened, options)
+    _print(summary, app, opened, run, options)
     if not_run:
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
     return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {plain(text)}", err=True)
 
 
 def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
@@ -262,7 +281,7 @@ def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], optio
         return _run(app, settings, files, options)
 
 
-def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", options: ReplayOptions) -> OpenedReplay:
+def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
     if options.store.engine == "embedded":
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
@@ -277,7 +296,7 @@ def _open(app: App, settings: Settings, origins: Origins, lines: "Lines", option
 
 
 def _open_dynamodb(
-    app: App, settings: Settings, origins: Origins, lines: "Lines", options: ReplayOptions
+    app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions
 ) -> OpenedReplay:
     from streamfold.cli.clients import make_clients
     from streamfold.cli.dynamodb import SourceWriter, TableChains, confirm_writes, create_tables
@@ -309,78 +328,18 @@ def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
     return missing
 
 
-def _print(summary: Summary, app: App, opened: OpenedReplay, options: ReplayOptions) -> None:
+def _printed_plan(settings: Settings, options: ReplayOptions) -> Callable[[Plan], None]:
+    return partial(print_plan_json if options.json_output else print_plan, settings=settings)
+
+
+def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: ReplayOptions) -> None:
+    local = options.store.engine == "embedded" and options.search_url is None and not options.dry_run
+    most = options.sample_rows if local else 0
+    documents = list(local_samples(app, opened.engine, run.settings, most)) if most else []
     if options.json_output:
-        print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows)
+        print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows, documents)
     elif options.dry_run:
         print_dry_run(summary)
     else:
-        print_summary(summary, app, opened.engine, _advice(options, opened), options.sample_rows)
-
-
-def _advice(options: ReplayOptions, opened: OpenedReplay) -> Advice:
-    """The options with which other commands find this application and what this replay made."""
-    store = options.store
-    app = f" --app {options.application}" if options.application != DEFAULT_APPLICATION else ""
-    if store.engine == "embedded" and store.state is None:
-        return Advice(app, None, None)
-    if store.engine == "embedded":
-        return Advice(app, "" if store.state == DEFAULT_STATE else f" --state {store.state}", "--fresh starts")
-    at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
-    named = "".join(f" --table {name}={real}" for name, real in opened.real_names.items())
-    return Advice(app, f" --engine dynamodb{at}{named}", "a replay onto empty tables starts")
-
-
-class Lines:
-    """The lines of the files, with progress; the first can be looked at before it is taken."""
-
-    def __init__(self, recorded: RecordedFiles, progress: Progress | None) -> None:
-        self.recorded = recorded
-        self._iterator = iter(recorded)
-        self._first: list[tuple[Line, RawRecord] | BadLine] = []
-        self._progress = progress
-        self._task = progress.add_task("replaying", total=recorded.size_bytes) if progress else None
-
-    def find_table(self, origins: Origins, *, keep_going: bool) -> None:
-        """Lets ``origins`` see the table of the first good record. Raises ``SettingsError`` where none tells it."""
-        why = "there is no record of it with an eventSourceARN"
-        for entry in islice(self._iterator, PEEKED_RECORDS_MAX):
-            self._first.append(entry)
-            bad = entry if isinstance(entry, BadLine) else _bad(origins, *entry)
-            if origins.adopted:
-                return
-            if bad and not keep_going:
-                why = f"{bad.line}: {bad.why}"
-                break
-        raise SettingsError(
-            f"The files do not tell the real name of table {MAIN.name!r}: {why}. Give it: --table {MAIN.name}=REAL."
-        )
-
-    def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-        yield from self._first
-        for number, entry in enumerate(self._iterator):
-            if self._progress and self._task is not None and number % PROGRESS_EVERY_RECORDS == 0:
-                self._progress.update(
-                    self._task, completed=self.recorded.position_bytes, description=f"{number} records"
-                )
-            yield entry
-
-
-def _bad(origins: Origins, line: Line, record: RawRecord) -> BadLine | None:
-    try:
-        origins.change(record)
-    except RecordError as error:
-        return BadLine(line, str(error))
-    return None
-
-
-@contextmanager
-def _progress(recorded: RecordedFiles, *, shown: bool) -> Iterator[Lines]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal or os.environ.get("TERM") == "dumb":
-        yield Lines(recorded, None)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield Lines(recorded, progress)
+        written = Written(options.application, options.store, opened.real_names, options.search_url)
+        print_summary(summary, app, opened.engine, advice(app, written), options.sample_rows, documents)

@@ -24,8 +24,19 @@ from streamfold.routes.route import GROUP, SOURCE, Route
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
-COLUMNS = ("sources", "handler", "group", "kind", "targets", "guard", "on_error", "partial_since", "declared_at")
-DEFAULTS = {"group": GROUP, "on_error": str(RETRY), "partial_since": None}
+COLUMNS = (
+    "sources",
+    "parts",
+    "handler",
+    "group",
+    "kind",
+    "targets",
+    "guard",
+    "on_error",
+    "partial_since",
+    "declared_at",
+)
+DEFAULTS = {"parts": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
 """What need not be said where it is so of every handler: a terminal is narrow."""
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """From the text of a key on the command line to its value, by the type of the key attribute."""
@@ -58,8 +69,9 @@ def command(
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
-    """Show the routes: source, handler, group, kind, target, guard, what becomes of a failing record, and where each
-    is declared. Where all handlers are of one group, or all their failing records come again, that column is left out.
+    """Show the routes: source, parts of documents, handler, group, kind, target, guard, what becomes of a failing
+    record, and where each is declared. Where all handlers are of one group, or all their failing records come again,
+    that column is left out.
 
     With a state it is shown which handlers are partial, and since when: added to a state that others had written,
     or left out by older code that ran meanwhile (STREAMFOLD_OLDER_CODE). Such a handler may lack items.
@@ -91,6 +103,7 @@ def command(
 
 def _described(route: Route) -> dict[str, Any]:
     kind = route.kind
+    parts = [_place(each.key) for each in kind.listens(route) if each.called and each.role != SOURCE]
     return {
         "sources": [_place(key) for key in route.sources],
         "handler": route.name,
@@ -100,6 +113,7 @@ def _described(route: Route) -> dict[str, Any]:
         "guard": route.guard,
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
+        **({"parts": parts} if parts else {}),
     }
 
 
@@ -203,6 +217,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
     matches = app.dispatch[table.name].find(*values)
     for entry, fields in matches:
         names, place = [each.route.name for each in entry.listeners if each.role == SOURCE], _place(entry.key)
+        names += [each.route.name for each in entry.listeners if each.called and each.role != SOURCE]
         plain = {name: value if isinstance(value, str | int) else str(value) for name, value in fields.items()}
         shown = " ".join(f"{name}={value}" for name, value in plain.items())
         yield {"template": place, "fields": plain, "handlers": names}, f"{place}  {shown}  -> {', '.join(names)}"

@@ -1,6 +1,7 @@
 """Stored items as a command prints them: as their readers see them, or raw."""
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from streamfold.records.values import decode
 
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100
+LIMIT_ON_TERMINAL = 50
 SCANNED_ITEMS_MAX = 2000
 """Items looked at for samples in a store that cannot seek by prefix."""
 TEXT_LENGTH_MAX = 60
@@ -35,6 +37,10 @@ def typed_key(_context: click.Context, parameter: click.Parameter, value: str | 
     except UnicodeEncodeError:
         raise SettingsError(f"{str(parameter.name).upper()} is {value!a}: expected text in UTF-8.") from None
     return value
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
@@ -106,9 +112,14 @@ def text(value: Any) -> str:
 
 
 def _printable(plain: str) -> str:
-    if not plain.isprintable():
-        plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
-    return shortened(plain, TEXT_LENGTH_MAX)
+    return shortened(printable(plain), TEXT_LENGTH_MAX)
+
+
+def printable(plain: str) -> str:
+    """A text without what would move a terminal's cursor."""
+    if plain.isprintable():
+        return plain
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
 
 
 def _plain(value: Any) -> str:

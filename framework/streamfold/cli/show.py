@@ -1,6 +1,5 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
@@ -18,15 +17,19 @@ from streamfold.cli.engines import (
     warn_of_tables,
 )
 from streamfold.cli.rows import (
+    LIMIT_ON_TERMINAL,
     derived_items,
     items_near,
     key_values,
     keyed_items,
+    on_terminal,
     present,
     print_items,
     sort_key,
     typed_key,
 )
+from streamfold.cli.search_servers import search_url_option
+from streamfold.cli.show_documents import Place, ShownAs, show_documents
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
@@ -36,13 +39,12 @@ from streamfold.records.encoded import to_sorted_json
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
 
-LIMIT_ON_TERMINAL = 50
 SORTED_ITEMS_MAX = 200_000
 """Items of a store that does not sort that are sorted in memory; name a partition above that."""
 STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
-@click.command("show", short_help="Show derived rows, source items or state items.")
+@click.command("show", short_help="Show derived rows, documents, source items or state items.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
 @application_option
@@ -57,8 +59,11 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
     help=f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).",
 )
 @click.option("--handler", metavar="NAME", help="Rows that this handler writes; with --source items that it reads.")
+@click.option("--index", metavar="INDEX", help="Documents of this search index, of the local state or of a server.")
+@click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
+@search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
-@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON.")
+@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON; documents in JSON.")
 def command(
     partition: str | None,
     sort: str | None,
@@ -71,10 +76,15 @@ def command(
     state_items: bool,
     limit: int | None,
     handler: str | None,
+    index: str | None,
+    hidden: bool,
+    search_url: str | None,
     raw: bool,
     json_output: bool,
 ) -> None:
     """Show derived rows, sorted by key: all of them, those of one PARTITION, or those whose sort key begins with SORT.
+
+    With --index, show documents instead: those that a search of the index may find.
 
     \b
     Examples:
@@ -82,7 +92,17 @@ def command(
       streamfold show SALES#2026-03-01 SKU# --json
       streamfold show --handler order_total --limit 20
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
+      streamfold show --index products --state shop.db
+      streamfold show --index products --search-url http://127.0.0.1:9200 --hidden --json
     """
+    if index is not None:
+        if partition is not None or source or state_items or handler:
+            raise SettingsError("--index shows documents: leave out PARTITION, --source, --state-items and --handler.")
+        place = Place(Store(engine, state, endpoint_url), search_url, tables)
+        show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
+        return
+    if hidden or search_url:
+        raise SettingsError("--hidden and --search-url belong to --index.")
     if state_items and (source or handler):
         other = "--source" if source else "--handler"
         raise SettingsError(f"{other} and --state-items show different items: give one of them.")
@@ -95,13 +115,7 @@ def command(
         if state_items:
             rows = _matching(store.state_items(), table, partition, sort)
         else:
-            sought = partition if _is_text(app, table) else None
-            if keys is not None:
-                wanted = _of_keys(store, table, sought, keys)
-            elif source and isinstance(store, EmbeddedEngine):
-                wanted = store.source_items(table, sought)
-            else:
-                wanted = derived_items(app, table, store.items(table, sought), derived=not source)
+            wanted = _wanted(store, app, (table, partition), keys, source=source)
             rows = present(_matching(wanted, table, partition, sort), raw=raw)
         if engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
@@ -126,6 +140,19 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
         if route.name == handler:
             return route.sources if source else route.writes
     raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
+
+
+def _wanted(
+    store: Engine, app: App, place: tuple[Table, str | None], keys: Sequence[Key] | None, *, source: bool
+) -> Iterator[StoredItem]:
+    """The items of a table that are asked for, and perhaps others of its partition."""
+    table, partition = place
+    sought = partition if _is_text(app, table) else None
+    if keys is not None:
+        return _of_keys(store, table, sought, keys)
+    if source and isinstance(store, EmbeddedEngine):
+        return store.source_items(table, sought)
+    return derived_items(app, table, store.items(table, sought), derived=not source)
 
 
 def _of_keys(store: Engine, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
@@ -155,7 +182,7 @@ def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_out
         for item in islice(rows, limit):
             click.echo(to_sorted_json(item))
         return
-    most = LIMIT_ON_TERMINAL if limit is None and _on_terminal() else limit
+    most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
     first = next(rows, None)
     if first is None:
         click.echo("No rows.", err=True)
@@ -163,7 +190,3 @@ def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_out
     print_items(table, islice(chain([first], rows), most))
     if limit is None and next(rows, None) is not None:
         click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
-
-
-def _on_terminal() -> bool:
-    return sys.stdout.isatty()

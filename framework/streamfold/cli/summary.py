@@ -1,15 +1,17 @@
 """What a replay prints at its end."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from streamfold.app import App
+from streamfold.cli.advice import Advice
 from streamfold.cli.application import program, user_frames
+from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import print_grid
-from streamfold.cli.plans import chunk_lines, deferred_line, plan_lines, write_line
+from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, write_line
 from streamfold.cli.rows import print_items, samples
 from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
@@ -17,6 +19,7 @@ from streamfold.derivations import KINDS
 from streamfold.engines import Engine
 from streamfold.records.encoded import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
+from streamfold.settings import Settings
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
@@ -25,17 +28,9 @@ FRAMES_SHOWN = 4
 COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
 
 
-class Advice(NamedTuple):
-    """What to do next: the options of further commands that name the application and the store, and how to begin
-    anew; None where nothing was kept.
-    """
-
-    application: str
-    store: str | None
-    anew: str | None
-
-
-def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int) -> None:
+def print_json(
+    summary: Summary, app: App, engine: Engine | None, rows_max: int, documents: Sequence[DocumentSamples] = ()
+) -> None:
     """The summary as one JSON object, with up to so many rows of each target; without an engine, that of a dry run."""
     report = summary.report
     done: dict[str, Any] = {}
@@ -45,33 +40,33 @@ def print_json(summary: Summary, app: App, engine: Engine | None, rows_max: int)
         done = {
             "samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine, rows_max)]
         }
-    click.echo(
-        to_json(
-            {
-                "records": summary.records,
-                "derived": summary.derived,
-                "known": report.known,
-                "handlers": as_counts(summary, app),
-                "unrouted": dict(report.unrouted),
-                "parked": dict(report.parked),
-                "first_parked": report.first_parked,
-                "off": dict(report.off),
-                **{word: dict(report.counts.get(word, {})) for kind in KINDS for word in kind.says},
-                "failures": [_failure(failed) for failed in summary.failures],
-                "failure_count": summary.failure_count,
-                "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
-                "bad_line_count": summary.bad_line_count,
-                "stopped": summary.stopped,
-                **done,
-            }
-        )
+    line = to_json(
+        {
+            "records": summary.records,
+            "derived": summary.derived,
+            "known": report.known,
+            "handlers": as_counts(summary, app),
+            "unrouted": dict(report.unrouted),
+            "parked": dict(report.parked),
+            "first_parked": report.first_parked,
+            "off": dict(report.off),
+            **{word: dict(report.counts.get(word, {})) for kind in KINDS for word in kind.says},
+            "failures": [_failure(failed) for failed in summary.failures],
+            "failure_count": summary.failure_count,
+            "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
+            "bad_line_count": summary.bad_line_count,
+            "stopped": summary.stopped,
+            **done,
+        }
     )
+    click.echo(f'{line[:-1]},"documents":{samples_json(documents)}}}' if documents else line)
 
 
-def print_plan_json(plan: Plan) -> None:
+def print_plan_json(plan: Plan, settings: Settings) -> None:
     """The plan of one batch, as one JSON object."""
     transactions = [chunk_lines(chunk) for chunk in plan.chunks]
-    puts, deferred = [write_line(put.row) for put in plan.puts], list(map(deferred_line, plan.deferred))
+    puts = [write_line(put.row) for put in plan.puts]
+    deferred = [line for each in plan.deferred for line in deferred_lines(each, settings)]
     click.echo(to_json({"transactions": transactions, "puts": puts, "deferred": deferred}))
 
 
@@ -89,7 +84,14 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice, rows_max: int) -> None:
+def print_summary(
+    summary: Summary,
+    app: App,
+    engine: Engine,
+    advice: Advice,
+    rows_max: int,
+    documents: Sequence[DocumentSamples] = (),
+) -> None:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
     counts = as_counts(summary, app)
     busy = [row for row in counts if any(row[column] for column in COLUMNS[1:])]
@@ -98,17 +100,21 @@ def print_summary(summary: Summary, app: App, engine: Engine, advice: Advice, ro
         print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), right=headings[1:])
     if idle := len(counts) - len(busy):
         click.echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
+    names = {row["handler"] for row in busy}
     if rows_max:
-        _print_samples(app, engine, rows_max, {row["handler"] for row in busy})
+        _print_samples(app, engine, rows_max, names)
+    for sample in documents:
+        if sample.found or sample.route.name in names:
+            print_samples(sample)
     click.echo(f"\n{summary.records} records replayed.")
     _print_unwanted(summary)
     _print_troubles(summary)
     _print_next(summary, advice)
 
 
-def print_plan(plan: Plan) -> None:
+def print_plan(plan: Plan, settings: Settings) -> None:
     """The plan of one batch."""
-    for line in plan_lines(plan):
+    for line in plan_lines(plan, settings):
         click.echo(line)
 
 
@@ -195,6 +201,8 @@ def _print_next(summary: Summary, advice: Advice) -> None:
         click.echo(f"\nNext: the same with --state FILE    keeps the result, for {program()} show --state FILE")
     else:
         click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
+    if advice.documents is not None:
+        click.echo(f"      {program()} show{advice.application}{advice.documents}    prints documents")
     click.echo(f"      {program()} routes{advice.application}    prints the key chart")
     if summary.report.known and advice.anew:
         known = f"{summary.report.known} records were skipped, because the state already holds them"

@@ -78,6 +78,13 @@ class Finishing:
     heard: Sequence[Work] = ()  # items for which no handler is called
 
 
+class Preview(NamedTuple):
+    """What a dry run says of deferred work, for a person who has the items anyway: it is no text for a log."""
+
+    text: str
+    fields: Mapping[str, Any] | None = None  # what would be written
+
+
 class Said(NamedTuple):
     """How a count is reported; ``{name}`` and ``{count}`` are filled in."""
 
@@ -110,6 +117,11 @@ class Derivation(Kind):
         """Carries out deferred work until the deadline of the run; the rest is among the failed."""
         del deferred, finishing
         return Outcome()
+
+    def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
+        """What a dry run says of deferred work."""
+        del settings
+        return [Preview(str(deferred))]
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""

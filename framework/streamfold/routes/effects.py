@@ -120,5 +120,5 @@ def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterabl
         line = f"def {name}(item):"
     raise HandlerError(
         f"Handler {name!r} returned {shown(given)} of type {type(given).__name__}: expected {', '.join(names)}, "
-        f"a list of them, or None. GivenEffect\n    {line}"
+        f"a list of them, or None. Write\n    {line}"
     )

@@ -5,16 +5,13 @@ import re
 from base64 import b64encode
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.errors import SettingsError
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.settings import PREFIX, Settings
-
-if TYPE_CHECKING:
-    from streamfold.derivations.search.sink import Sink
 
 CONNECT_SECONDS_MAX = 2
 READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX
@@ -26,7 +23,7 @@ UNSIGNED = "none"
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
-def open_search(settings: Settings) -> "Sink":
+def open_search(settings: Settings) -> OpenSearchIndex:
     """The server that the settings name. Raises ``SettingsError`` where they do not fit, or opensearch-py is missing.
 
     No request is made.

@@ -5,9 +5,10 @@ from typing import Any
 
 from streamfold.derivations.expected import Expected, History, Values
 from streamfold.derivations.partition import child_fields
+from streamfold.derivations.search.declared import index_fields
 from streamfold.derivations.search.document import Part, Parts
 from streamfold.derivations.search.encoded import document_text, own_fields, parsed
-from streamfold.derivations.search.local import PARTITION, LocalIndex
+from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.make import document_id, index_of
 from streamfold.derivations.search.options import options_of
 from streamfold.keys.key import Key
@@ -56,11 +57,10 @@ def _sort(item: tuple[Any, ...]) -> str:
 def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
     """The documents that the local indexes of a store show to a search, hidden ones left out."""
     local = LocalIndex(place.store)
-    names = {item["pk"]["S"] for item in place.store.state_items() if item["pk"]["S"].startswith(PARTITION)}
     return {
         (_place(route, index), found.id, None): own_fields(found.body)
-        for index in sorted(name.removeprefix(PARTITION) for name in names)
-        if options_of(route).index.match(index) is not None
+        for index in local_indexes(place.store)
+        if index_fields(route, options_of(route).index, index) is not None
         for found in local.documents(index)
     }
 

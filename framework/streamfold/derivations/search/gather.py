@@ -36,9 +36,14 @@ class Root(NamedTuple):
         """Whether no earlier run of the item is likely."""
         return any(change.event == "INSERT" and change.item == self.item for change in self.changes)
 
+    @property
+    def place(self) -> str:
+        """The item's key for a person."""
+        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+
     def __str__(self) -> str:
         what = " and its parts" if options_of(self.route).parts else ""
-        return f"{self.route.name}: document of {' / '.join(str(value) for value in self.item[1:] if value)}{what}"
+        return f"{self.route.name}: document of {self.place}{what}"
 
 
 class Gathered(NamedTuple):

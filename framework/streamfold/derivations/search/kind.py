@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Preview, Said, Work
 from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.gather import Root
-from streamfold.derivations.search.options import check_searches, options_of
+from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import ManifestError, SettingsError, is_fatal
 from streamfold.routes.route import SOURCE, Listening, Route
 from streamfold.settings import Settings
@@ -44,7 +44,7 @@ class Search(Derivation):
         return (*super().listens(route), *(Listening(key, PART) for key in options_of(route).parts))
 
     def outside_places(self, route: Route) -> tuple[str, ...]:
-        return (f"index {options_of(route).index.text}",)
+        return (f"index {shown_index(route)}",)
 
     def guard(self, route: Route) -> str:
         del route
@@ -113,6 +113,12 @@ class Search(Derivation):
             raise fatal
         return outcome
 
+    def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
+        from streamfold.derivations.search.preview import previewed
+
+        assert isinstance(deferred, Root)
+        return previewed(deferred, settings)
+
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""
         from streamfold.derivations.search.places import sink_of
@@ -120,9 +126,12 @@ class Search(Derivation):
         def fails(_: Root, error: Exception) -> None:
             raise error
 
-        sink = sink_of(finishing)
+        sink = sink_of(finishing, asked_for=True)
         if sink is None:
-            raise SettingsError("No index is at hand: expected STREAMFOLD_SEARCH=https://...")
+            raise SettingsError(
+                f"Search {work.route.name!r} has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
+                "--search-url of a command."
+            )
         return self._indexed([_root(work)], finishing, sink, fails)
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:

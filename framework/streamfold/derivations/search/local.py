@@ -17,6 +17,12 @@ PARTITION = "search#"
 """Begins the partition of an index in the state."""
 
 
+def local_indexes(engine: Engine) -> list[str]:
+    """The names of the indexes in a local state."""
+    names = (item["pk"]["S"] for item in engine.state_items())
+    return sorted({name.removeprefix(PARTITION) for name in names if name.startswith(PARTITION)})
+
+
 class HeldDocument(NamedTuple):
     """What the index holds under an id."""
 

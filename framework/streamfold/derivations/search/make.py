@@ -56,11 +56,13 @@ def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document
 
 def index_of(route: Route, fields: Fields, settings: Settings) -> str:
     """The real name of the alias that the documents of an item with these fields are written through."""
-    name = index_name(_template(options_of(route).index, settings), fields)
+    name = index_name(index_template(route, settings), fields)
     return name if options_of(route).replaces is None else name + NEXT
 
 
-def _template(index: KeyPart, settings: Settings) -> KeyPart:
+def index_template(route: Route, settings: Settings) -> KeyPart:
+    """The template of the real names of a search's index, as the settings have it."""
+    index = options_of(route).index
     name = setting_name(index)
     real = settings.index_name(name)
     return real_template(index, None if real == name else real)

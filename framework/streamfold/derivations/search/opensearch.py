@@ -104,10 +104,10 @@ class OpenSearchIndex:
                 f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
                 "Expected one index: remove the others from the alias."
             )
-        if unfiltered := sorted(name for name, alias in found.items() if not _hides(alias.get("filter"))):
+        if unfiltered := sorted(name for name, alias in found.items() if not hides(alias.get("filter"))):
             raise EngineError(
                 f"Alias {index!r} has no filter on {', '.join(unfiltered)}: searches would show documents of items "
-                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX adds it."
+                f"that are gone. Expected the filter {VISIBLE}; {CREATE} INDEX --dry-run prints an alias with it."
             )
 
     def _scan(self, point: str) -> Iterator[Found]:
@@ -177,7 +177,7 @@ def _head(action: Action) -> str:
     return f'{{"{verb}":{{{place},"version":{action.version},"version_type":"external"}}}}'
 
 
-def _hides(found: Any) -> bool:
+def hides(found: Any) -> bool:
     """Whether the filter of an alias leaves out what is gone; it may leave out more."""
     clauses = found.get("bool", {}).get("must_not", []) if isinstance(found, dict) else []
     if isinstance(clauses, dict):

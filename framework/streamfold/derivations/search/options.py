@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.derivations.search.mapping import FieldTypes, index_mapping, index_settings
-from streamfold.derivations.search.names import check_index
+from streamfold.derivations.search.names import NEXT, check_index
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyPart, is_ambiguous
@@ -44,6 +44,12 @@ def options_of(route: Route) -> SearchOptions:
     """The options of a search."""
     assert isinstance(route.options, SearchOptions)
     return route.options
+
+
+def shown_index(route: Route) -> str:
+    """The name of a search's index as it is declared; fields stand in it."""
+    options = options_of(route)
+    return options.index.text + (NEXT if options.replaces is not None else "")
 
 
 def keeps_ids(route: Route) -> bool:

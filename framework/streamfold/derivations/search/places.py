@@ -9,15 +9,18 @@ OPENED = "search"
 """The name under which a run keeps its index (``Run.opened``)."""
 
 
-def sink_of(finishing: Finishing) -> Sink | None:
-    """The index of a run; None if it makes no documents: on a real table, where effects outside are not wanted."""
+def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
+    """The index of a run; None if it makes no documents: on a real table, where effects outside are not wanted.
+
+    ``asked_for``: documents are asked for, as a redrive or a repair does, so that the index of the settings is wanted.
+    """
     run = finishing.run
     opened: Sink | None = run.opened.get(OPENED)
     if opened is not None:
         return opened
     if isinstance(finishing.store, OwnStream):
         return LocalIndex(finishing.engine)
-    if not run.outside or run.settings.search is None:
+    if not (run.outside or asked_for) or run.settings.search is None:
         return None
     from streamfold.derivations.search.connection import open_search
 

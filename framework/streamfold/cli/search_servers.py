@@ -1,0 +1,108 @@
+"""The search server that a command works on: its option, its settings, and whether it may be written to."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.engines import LOOPBACK, make_settings
+from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
+from streamfold.errors import SettingsError
+from streamfold.run import Run
+from streamfold.settings import READERS, Settings
+
+if TYPE_CHECKING:
+    from streamfold.derivations.search.opensearch import OpenSearchIndex
+
+OPTION = "--search-url"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedIndex:
+    """An index that the command line names, and the settings of its server."""
+
+    index: SearchIndex
+    settings: Settings
+
+
+def search_url_option(text: str) -> Callable[[F], F]:
+    """The option ``--search-url``."""
+    return click.option(OPTION, "search_url", metavar="URL", help=text)
+
+
+def index_options(command: F) -> F:
+    """What the commands about one index have: its name, the application, the server."""
+    for option in (
+        search_url_option("The OpenSearch server. Default: STREAMFOLD_SEARCH."),
+        application_option,
+        click.argument("name", metavar="INDEX"),
+    ):
+        command = option(command)
+    return command
+
+
+def named_index(application: str, name: str, search_url: str | None) -> NamedIndex:
+    """The index that the command line names. Raises ``SettingsError`` for one that the application does not have."""
+    app = load_application(application)
+    settings = with_search(make_settings(()), search_url)
+    return NamedIndex(find_index(app.routes, name, settings), settings)
+
+
+def with_search(settings: Settings, url: str | None) -> Settings:
+    """The settings with the server of ``--search-url``. Raises ``SettingsError`` for what is no URL of a server."""
+    if url is None:
+        return settings
+    return replace(settings, search=READERS["search"](OPTION, url), origins={**settings.origins, "search": OPTION})
+
+
+@contextmanager
+def opened_server(settings: Settings) -> Iterator["OpenSearchIndex"]:
+    """The search server of the settings. Raises ``SettingsError`` where none is set."""
+    from streamfold.derivations.search.connection import open_search
+
+    if settings.search is None:
+        raise SettingsError(f"No search server is named: expected {OPTION} https://HOST, or STREAMFOLD_SEARCH.")
+    with closing(open_search(settings)) as server:
+        yield server
+
+
+@contextmanager
+def documents_to_server(app: App, run: Run) -> Iterator[None]:
+    """Lets a run write its documents to the server of the settings, for a while.
+
+    Raises ``SettingsError`` for an application without a search.
+    """
+    from streamfold.derivations.search.places import OPENED
+
+    if not searches_of(app.routes):
+        raise SettingsError(f"{OPTION} is where documents go: the application has no search.")
+    with opened_server(run.settings) as server:
+        run.opened[OPENED] = server
+        yield
+
+
+def confirm_documents(app: App, settings: Settings, *, yes: bool) -> None:
+    """Says that documents are written to a server, if any are and it is no loopback, and asks unless ``yes``.
+
+    Raises ``SettingsError`` where nobody can be asked.
+    """
+    host = urlsplit(settings.search or "").hostname
+    if host and searches_of(app.routes) and host not in LOOPBACK and not host.startswith("127."):
+        confirm(f"This writes documents to {settings.search}.", yes=yes)
+
+
+def confirm(text: str, *, yes: bool) -> None:
+    """Says what happens, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
+    click.echo(text, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise SettingsError("Nobody can be asked for confirmation here: give --yes to go on.")
+    click.confirm("Go on?", abort=True, err=True)

@@ -1,0 +1,71 @@
+"""``streamfold show --index``: documents, as searches see them, or with those that are hidden."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.documents import json_line, print_documents
+from streamfold.cli.engines import Store, make_settings, open_store
+from streamfold.cli.rows import LIMIT_ON_TERMINAL, on_terminal
+from streamfold.cli.search_servers import opened_server, with_search
+from streamfold.derivations.search.declared import find_index
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.derivations.search.sink import Found, Sink
+
+
+class Place(NamedTuple):
+    """Where documents are: on a server, or in a local state."""
+
+    store: Store
+    search_url: str | None
+    tables: tuple[str, ...]
+
+
+class ShownAs(NamedTuple):
+    """Which documents are shown, and how."""
+
+    limit: int | None
+    hidden: bool
+    raw: bool
+    json_output: bool
+
+
+def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
+    """Prints the documents of an index. Raises ``SettingsError`` for a name that is none."""
+    settings = with_search(make_settings(place.tables), place.search_url)
+    alias = find_index(app.routes, name, settings).alias
+    with _opened(app, settings, place) as sink:
+        sink.check(alias)
+        _print(sink.documents(alias, hidden=shown.hidden), shown)
+
+
+@contextmanager
+def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
+    if place.search_url is not None or place.store.engine == "dynamodb":
+        with opened_server(settings) as server:
+            yield server
+        return
+    with closing(open_store(app, settings, place.store)) as engine:
+        yield LocalIndex(engine)
+
+
+def _print(found: Iterator["Found"], shown: ShownAs) -> None:
+    if shown.json_output:
+        for each in islice(found, shown.limit):
+            click.echo(json_line(each, raw=shown.raw))
+        return
+    most = LIMIT_ON_TERMINAL if shown.limit is None and on_terminal() else shown.limit
+    first = next(found, None)
+    if first is None:
+        click.echo("No documents.", err=True)
+        return
+    print_documents(islice(chain([first], found), most), raw=shown.raw)
+    if shown.limit is None and next(found, None) is not None:
+        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
