@@ -197,9 +197,9 @@ class Redrive:
                 yield told._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        yield from self._reconciled(told, change, [route.name for route in wanted if derivation(route).reconciles])
+        yield from self._reconciled(told, change, [route.name for route in wanted if _by_item(route)])
         for route in wanted:
-            if not derivation(route).reconciles:
+            if not _by_item(route):
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
@@ -253,6 +253,11 @@ class Redrive:
         if derivation(route).outside and (own := change.as_written()) is not None and route.takes(own):
             return told._replace(what="applied")
         return _tallied(told, report)
+
+
+def _by_item(route: Route) -> bool:
+    """Whether a redrive leads the item to its source as it is now, instead of replaying the record."""
+    return derivation(route).reconciles and not derivation(route).redriven_by_record
 
 
 def is_local(parked: Parked) -> bool:

@@ -4,13 +4,14 @@ The guard is the version that the copy holds: an older version never overwrites 
 tombstone. A copy is not part of a transaction, so its table may be in another region.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import send
 from streamfold.derivations.derivation import Finishing
+from streamfold.engines import StoredItem
 from streamfold.errors import (
     Contended,
     EngineError,
@@ -21,9 +22,11 @@ from streamfold.errors import (
     is_of_table,
     reason,
 )
-from streamfold.keys.table import VERSION
-from streamfold.records.change import Change
-from streamfold.records.images import LEGACY_REPLICATION_PREFIX
+from streamfold.keys.table import CONTRIBUTORS, VERSION
+from streamfold.ledger.item import BEFORE_ALL
+from streamfold.records.change import Change, ItemKey, image_of
+from streamfold.records.images import LEGACY_REPLICATION_PREFIX, hidden
+from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import GuardedPut
 
@@ -38,6 +41,27 @@ def copy_of(route: Route, change: Change) -> GuardedPut | None:
     table, new = route.into[0].table, change.new
     attributes = {name: value for name, value in new.items() if name not in table.attributes} if new else None
     return GuardedPut((table.name, *change.item[1:]), attributes, change.version_text)
+
+
+def reconciled_copy(
+    route: Route, item: ItemKey, row: Mapping[str, Any], source: StoredItem | None
+) -> GuardedPut | None:
+    """The copy of an item as it is, over the copy that was read before it; None where that agrees.
+
+    The version lies behind that of the copy and before that of any later record, so a record that comes meanwhile or
+    afterwards wins. A copy that is not there gets the version before all.
+    """
+    table = route.into[0].table
+    image = image_of(source)
+    if VERSION in image.raw:
+        return None
+    attributes = {name: value for name, value in image.items() if name not in table.attributes} if image else None
+    shown = {name: value for name, value in row.items() if not hidden(name) and name not in table.attributes}
+    is_there = bool(row) and row.get(CONTRIBUTORS) != 0
+    if (shown if is_there else None) == attributes:
+        return None
+    version = f"{row[VERSION]}{BY_OURSELVES}1" if VERSION in row else BEFORE_ALL
+    return GuardedPut((table.name, *item[1:]), attributes, version)
 
 
 def is_replica(change: Change) -> bool:

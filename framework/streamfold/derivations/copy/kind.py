@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.derivations.copy.copies import Copied, Copies, copy_of
+from streamfold.derivations.copy.copies import Copied, Copies, copy_of, reconciled_copy
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work
 from streamfold.derivations.expected import Expected, History
 from streamfold.keys.key import Key
@@ -17,6 +17,8 @@ class Copy(Derivation):
 
     name = "copy"
     elsewhere = True
+    reconciles = True
+    redriven_by_record = True  # its version guards the copy, and the function may not read its table
 
     def guard(self, route: Route) -> str:
         del route
@@ -49,6 +51,13 @@ class Copy(Derivation):
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         return Copies(finishing).write([each for each in deferred if isinstance(each, Copied)])
+
+    def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
+        """Puts the copy of an item as it is now; reads the copy first, so that what a record brings meanwhile wins."""
+        key = (work.route.into[0].table.name, *work.item[1:])
+        row = finishing.engine.read_rows([key]).get(key, {})
+        put = reconciled_copy(work.route, work.item, row, finishing.engine.read_source(work.item))
+        return Copies(finishing).write([Copied(work.route, tuple(work.changes), put)] if put is not None else [])
 
     def expected(self, route: Route, history: History) -> Expected:
         expected = Expected()
