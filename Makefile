@@ -136,8 +136,8 @@ deployed-handlers:
 		left=$$(git ls-files --others handlers | grep -v __pycache__ || true); \
 		[ -z "$$left" ] || echo "Not deployed, because git does not track it:" $$left >&2; \
 	else \
-		echo "git does not track handlers/: all its Python files are deployed, and nothing else." >&2; \
-		find handlers -name '*.py'; \
+		echo "git does not track handlers/: its Python files and mappings are deployed, and nothing else." >&2; \
+		find handlers -name '*.py' -o -path 'handlers/mappings/*.json'; \
 	fi
 
 # --- environments: each is made once, and again when its lock changes -------------------------------------------------
