@@ -19,7 +19,8 @@ TEAPOTS = {"teapot", "teapots"}
 
 def readme_query(index):
     """The query of README.md on an index."""
-    (text,) = re.findall(rf"^```json {index}\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.M)
+    block = re.compile(rf"^```json {index}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    (text,) = block.findall((ROOT / "README.md").read_text("utf-8"))
     return json.loads(text)
 
 
@@ -64,7 +65,10 @@ def words(text):
 
 
 def products_found(items):
-    """Teas and cups for no more than 10, the best first, and how many of each category. ``items`` gives those of a key."""
+    """Teas and cups for no more than 10, the best first, and how many of each category.
+
+    ``items`` gives the items of a key, by the fields of the key.
+    """
     stars = defaultdict(list)
     for (sku, _), review in items(REVIEW).items():
         stars[sku].append(review["stars"])

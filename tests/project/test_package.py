@@ -52,8 +52,8 @@ def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
 def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
         "App Router Key Table AUDIT",
-        "Change Item Version",
-        "Row Put Add Delete Sum Count Average Min Max Latest First Distinct Collect Top",
+        "Change Item Part Parts Version",
+        "Row Put Add Delete Document Sum Count Average Min Max Latest First Distinct Collect Top",
     )
     names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError Failure"
     assert sorted(names.split()) == sorted(streamfold.__all__)

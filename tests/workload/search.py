@@ -1,4 +1,4 @@
-"""What is searched: products are renamed, cheaper, discontinued and sold again, and reviewed; songs get titles in further
+"""What is searched: products are renamed, priced, discontinued, sold again and reviewed; songs get titles in further
 languages.
 """
 
