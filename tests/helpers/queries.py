@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from handlers.music import SONG
 from handlers.shop import ORDER, ORDER_ITEM, PRODUCT, REVIEW
-from streamfold.derivations.search.options import options_of
-from streamfold.derivations.search.sink import VISIBLE
+from streamfold.derivations.search.declared import SearchIndex, searches_of
+from streamfold.derivations.search.options import shown_index
 from tests.helpers.commands import ROOT
 
 HITS_MAX = 10
@@ -32,20 +32,18 @@ def song_query(text):
 
 
 def create_indices(app, server):
-    """Makes the index of each search on a server, and the alias that hides what is gone."""
-    for route in (route for route in app.routes if route.kind.name == "search"):
-        options = options_of(route)
-        body = {
-            "settings": {"number_of_shards": 1, "number_of_replicas": 0, **options.settings},
-            "mappings": options.mapping,
-            "aliases": {options.index.text: {"filter": VISIBLE}},
-        }
-        server.ask("PUT", f"/{options.index.text}-000001", body)
+    """Makes the index of each search on a server, and its alias, as ``streamfold search create`` does."""
+    for index in indices_of(app):
+        server.ask("PUT", f"/{index.first}", index.body)
 
 
 def remove_indices(app, server):
-    for route in (route for route in app.routes if route.kind.name == "search"):
-        server.ask("DELETE", f"/{options_of(route).index.text}-000001")
+    for index in indices_of(app):
+        server.ask("DELETE", f"/{index.first}")
+
+
+def indices_of(app):
+    return [SearchIndex(route, shown_index(route)) for route in searches_of(app.routes)]
 
 
 class Answer:

@@ -118,6 +118,7 @@ RUN = (
     "docs/numbers.md",
     "docs/operations.md",
     "docs/patterns.md",
+    "docs/search.md",
     "docs/sources.md",
     "docs/tenants.md",
     "docs/testing.md",
