@@ -224,11 +224,11 @@ def test_logs_hold_counts_and_numbers_and_never_contents(app, client, capsys):
 
 
 def modules_behind(**switches):
-    """The modules of Powertools that a function imports when these are on or off, in a process of its own."""
+    """The modules of extras that a function of rows imports when these are on or off, in a process of its own."""
     program = (
         "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
-        f"from streamfold.settings import Settings; Function(app, Settings(**{switches!r}), client=object()); "
-        "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray'))))"
+        f"from streamfold.settings import Settings; Function(app, Settings(group='main', **{switches!r}), object()); "
+        "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray', 'opensearch'))))"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
@@ -244,6 +244,12 @@ def test_tracers_sdk_is_imported_only_when_the_tracer_is_switched_on():
 
 def test_nothing_of_powertools_is_imported_when_all_of_it_is_off():
     assert modules_behind(logger=False, metrics=False, tracer=False) == []
+
+
+def test_a_function_without_searches_imports_no_client_of_a_search_server():
+    imported = modules_behind(logger=True, metrics=True, tracer=False)
+    assert imported
+    assert not [name for name in imported if name.startswith("opensearch")]
 
 
 def test_tracer_without_its_sdk_is_refused_with_the_remedy(app, monkeypatch):

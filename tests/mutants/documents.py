@@ -136,9 +136,7 @@ def _() -> Iterator[None]:
     "an index that is newer than its state is taken for a later run's",
     None,
     tests=(
-        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1]",
-        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[2]",
-        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1000000000000]",
+        INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome",
         INDEXING + "test_a_document_in_the_last_version_is_told",
     ),
 )
@@ -150,7 +148,7 @@ def _() -> Iterator[None]:
 @mutant(
     "the number of the run itself is taken for a later run's",
     None,
-    tests=INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome[1]",
+    tests=INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome",
 )
 def _() -> Iterator[None]:
     settled = Indexing._is_settled
