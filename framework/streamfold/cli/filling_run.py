@@ -29,7 +29,7 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import Filling, Metered, Progress, new_job, segments_of
+from streamfold.lifecycle.filling import Filling, FillingProgress, Metered, new_job, segments_of
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -79,7 +79,7 @@ def carried_out(app: App, settings: Settings, options: FillingOptions) -> int:
         if options.dry_run:
             return 0
         _confirm(options, is_local=is_local)
-        return _carry_out(Planned(app, engine, run, names, tables, export), expected, options)
+        return _carry_out(FillingPlan(app, engine, run, names, tables, export), expected, options)
 
 
 def _export(
@@ -101,7 +101,7 @@ def _export(
     return export
 
 
-class Planned(NamedTuple):
+class FillingPlan(NamedTuple):
     """A run that was asked for and may begin."""
 
     app: App
@@ -112,7 +112,7 @@ class Planned(NamedTuple):
     export: Export | None
 
 
-def _carry_out(planned: Planned, expected: Estimate, options: FillingOptions) -> int:
+def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions) -> int:
     app, engine, run, names, tables, export = planned
     jobs = Jobs(app.name, engine, run.clock)
     job = _job(jobs, names, tables, export, options)
@@ -223,13 +223,13 @@ def _confirm(options: FillingOptions, *, is_local: bool) -> None:
 
 
 @contextmanager
-def _bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[Progress], None]]:
+def _bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[FillingProgress], None]]:
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with Bar(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
         task = bar.add_task("items", total=expected.items or None)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: FillingProgress) -> None:
             report = progress.report
             text = f"{progress.read:,} read, {report.written:,} written, {len(report.failed):,} failed"
             bar.update(task, completed=min(progress.read, expected.items), description=text)
@@ -237,7 +237,7 @@ def _bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[Progress], No
         yield tell
 
 
-def _print(job: Job, progress: Progress, options: FillingOptions) -> None:
+def _print(job: Job, progress: FillingProgress, options: FillingOptions) -> None:
     counts = {name: job.counts.get(name, 0) for name in ("read", "written", "equal", "failed")}
     if options.json_output:
         failed = [_failed(each) for each in progress.report.failed]

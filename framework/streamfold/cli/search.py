@@ -13,7 +13,7 @@ from streamfold.cli.search_servers import NamedIndex, index_options, named_index
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.declared import SearchIndex
-    from streamfold.derivations.search.differences import Difference
+    from streamfold.derivations.search.differences import IndexDifference
     from streamfold.derivations.search.indexes import Tried
 
 REPORTED = 1
@@ -120,7 +120,7 @@ def _print_created(named: NamedIndex, tried: "Tried", *, json_output: bool) -> N
         click.echo(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}", err=True)
 
 
-def _print_differences(named: NamedIndex, found: list["Difference"], *, json_output: bool) -> None:
+def _print_differences(named: NamedIndex, found: list["IndexDifference"], *, json_output: bool) -> None:
     alias, where = named.index.alias, named.settings.search
     if json_output:
         click.echo(as_json({"alias": alias, "differences": [difference._asdict() for difference in found]}))

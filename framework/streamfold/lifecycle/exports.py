@@ -37,7 +37,7 @@ class DataFile(NamedTuple):
     checksum: str  # MD5 in base64, as the manifest has it
 
 
-class Line(NamedTuple):
+class ExportLine(NamedTuple):
     """One item of an export."""
 
     key: ItemKey
@@ -53,7 +53,7 @@ class Export:
         self.read = read
         self.summary = self._summary(real_name)
         self.files = [self._file(line) for line in self._text(FILES).splitlines() if line.strip()]
-        self._lines: tuple[int, list[Line]] | None = None  # of the file that was read last
+        self._lines: tuple[int, list[ExportLine]] | None = None  # of the file that was read last
 
     @property
     def items(self) -> int:
@@ -68,18 +68,18 @@ class Export:
         keys = [line.key for line in lines[first:last]]
         return ScanPage(keys, str(last) if last < len(lines) else None)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[ExportLine]:
         """All items, file by file."""
         for number in range(len(self.files)):
             yield from self._of_file(number)
 
-    def _of_file(self, number: int) -> list[Line]:
+    def _of_file(self, number: int) -> list[ExportLine]:
         """The items of a data file, which is read whole and checked: it has some 10 MB."""
         if self._lines is None or self._lines[0] != number:
             self._lines = number, list(self._read_file(self.files[number]))
         return self._lines[1]
 
-    def _read_file(self, file: DataFile) -> Iterator[Line]:
+    def _read_file(self, file: DataFile) -> Iterator[ExportLine]:
         packed = self.read(file.name)
         if file.checksum and b64encode(md5(packed, usedforsecurity=False).digest()).decode() != file.checksum:
             raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
@@ -90,13 +90,13 @@ class Export:
         for number, line in enumerate(text.splitlines(), 1):
             yield self._line(file, number, line)
 
-    def _line(self, file: DataFile, number: int, text: str) -> Line:
+    def _line(self, file: DataFile, number: int, text: str) -> ExportLine:
         try:
             found = json.loads(text)
             image: StoredItem | None = found.get("Item") or found.get("NewImage")
             raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
             keys = {name: raw[name] for name in self.table.attributes if name in raw}
-            return Line(item_key(keys, self.table), image)
+            return ExportLine(item_key(keys, self.table), image)
         except (AttributeError, KeyError, TypeError, ValueError, RecordError) as error:
             raise SettingsError(
                 f"Line {number} of {file.name} in export {self.place} is no item of table {self.table.name!r}: {error}"

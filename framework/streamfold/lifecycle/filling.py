@@ -26,13 +26,13 @@ LOOK_SECONDS = 5
 PAUSE_SECONDS = 5
 FAILED_KEPT = 10_000
 """Failed items that a run remembers; it counts the others."""
-Tell = Callable[["Progress"], None]
+Tell = Callable[["FillingProgress"], None]
 Metered = Callable[[], tuple[float, float]]
 """Read and write units that were consumed since it was asked last."""
 
 
 @dataclass(slots=True)
-class Progress:
+class FillingProgress:
     """How far a run is."""
 
     read: int = 0  # keys that were read
@@ -67,14 +67,14 @@ class Filling:
         self.metered = metered
         self.pace = Pace(pages.run, job.read_units, job.write_units, clock=pages.run.clock, meanwhile=self._look)
         self.tell = tell
-        self.progress = Progress(segments=job.segments)
+        self.progress = FillingProgress(segments=job.segments)
         self.looked = pages.run.clock()
 
     @property
     def engine(self) -> Engine:
         return self.pages.timed
 
-    def run(self) -> Progress:
+    def run(self) -> FillingProgress:
         """Reads what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
         left = list(self.jobs.left(self.job))
         self.progress.done = self.job.segments - len(left)

@@ -101,7 +101,7 @@ class PageReport:
         self.differing += other.differing
 
 
-class Part(NamedTuple):
+class HandlerPart(NamedTuple):
     """One handler's part of one item, as a page has to lead it."""
 
     route: Route
@@ -113,7 +113,7 @@ class ItemParts(NamedTuple):
 
     item: ItemKey
     group: str
-    parts: Sequence[Part]
+    parts: Sequence[HandlerPart]
 
 
 @dataclass(slots=True)
@@ -153,14 +153,14 @@ class Pages:
         ledgers: list[ItemParts] = []
         works: list[Work] = []
         for item in dict.fromkeys(items):
-            groups: dict[str, list[Part]] = {}
+            groups: dict[str, list[HandlerPart]] = {}
             others: list[Work] = []
             for each, fields in self.app.listeners(item):
                 route = each.route
                 if route.name not in self.handlers or not derivation(route).reconciles:
                     continue
                 if route.kind.contributes:
-                    groups.setdefault(route.group, []).append(Part(route, fields))
+                    groups.setdefault(route.group, []).append(HandlerPart(route, fields))
                 elif each.role == SOURCE or not self.sources_only:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)

@@ -38,7 +38,7 @@ INNER = ("properties", "fields")
 """The parts of a field that hold fields."""
 
 
-class Difference(NamedTuple):
+class IndexDifference(NamedTuple):
     """One thing that differs. ``expected`` and ``found`` are as a person reads them; None where there is nothing."""
 
     what: str  # "field", "mapping", "setting" or "alias"
@@ -53,34 +53,34 @@ class Difference(NamedTuple):
         return f"{self.what} {self.name}{where}: expected {expected}, found {found}"
 
 
-def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
     """What differs between two mappings, field by field."""
     yield from _differences("mapping", _own(declared), _own(found))
     expected, there = dict(_fields(declared)), dict(_fields(found))
     for name, own in expected.items():
         if name not in there:
-            yield Difference("field", name, _type(own))
+            yield IndexDifference("field", name, _type(own))
         elif _type(own) != _type(there[name]):
-            yield Difference("field", name, _type(own), _type(there[name]))
+            yield IndexDifference("field", name, _type(own), _type(there[name]))
         else:
             yield from _differences("field", own, there[name], f"{name} ")
     if not _grows(declared):
         yield from (
-            Difference("field", name, None, _type(own)) for name, own in there.items() if _is_more(name, expected)
+            IndexDifference("field", name, None, _type(own)) for name, own in there.items() if _is_more(name, expected)
         )
 
 
-def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
     """What differs in the settings that are declared; an index has many more. Both are under their whole names."""
     for name, value in declared.items():
         expected, there = _text(value), _text(found.get(name))
         if expected != there:
-            yield Difference("setting", name, expected, there)
+            yield IndexDifference("setting", name, expected, there)
 
 
 def _differences(
     what: str, declared: Mapping[str, Any], found: Mapping[str, Any], before: str = ""
-) -> Iterator[Difference]:
+) -> Iterator[IndexDifference]:
     """What differs in what is said of a field, or of the whole mapping."""
     for name in sorted({*declared, *found}):
         if name == "search_analyzer" and declared.get(name) == declared.get("analyzer") and name not in found:
@@ -91,7 +91,7 @@ def _differences(
         if name not in declared and _is_granted(name, there):
             continue
         if _text(expected) != _text(there):
-            yield Difference(what, f"{before}{name}", _text(expected), _text(there))
+            yield IndexDifference(what, f"{before}{name}", _text(expected), _text(there))
 
 
 def _is_granted(name: str, value: Any) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.derivations.search.declared import SearchIndex
-from streamfold.derivations.search.differences import Difference, mapping_differences, setting_differences
+from streamfold.derivations.search.differences import IndexDifference, mapping_differences, setting_differences
 from streamfold.derivations.search.make import hidden
 from streamfold.derivations.search.names import in_path
 from streamfold.derivations.search.opensearch import OpenSearchIndex, hides
@@ -65,11 +65,11 @@ def _bulk(sink: OpenSearchIndex, index: SearchIndex, version: int, body: bytes |
     return sink.bulk([Action(index.alias, PROBE, version, body)])[0]
 
 
-def differences(index: SearchIndex, sink: OpenSearchIndex) -> list[Difference]:
+def differences(index: SearchIndex, sink: OpenSearchIndex) -> list[IndexDifference]:
     """What differs between the declaration of an index and the server."""
     found = about(sink, index.alias)
     if not found:
-        return [Difference("alias", index.alias, FILTERED)]
+        return [IndexDifference("alias", index.alias, FILTERED)]
     several = len(found) > 1
     return [
         *_alias_differences(index, found),
@@ -84,16 +84,16 @@ def differences(index: SearchIndex, sink: OpenSearchIndex) -> list[Difference]:
     ]
 
 
-def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator[Difference]:
+def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator[IndexDifference]:
     """What is wrong with the alias: the same for which documents are not sent."""
     if index.alias in found:
-        yield Difference("alias", index.alias, FILTERED, "an index")
+        yield IndexDifference("alias", index.alias, FILTERED, "an index")
         return
     own = {name: there["aliases"].get(index.alias, {}) for name, there in found.items()}
     if len(own) > 1 and not any(each.get("is_write_index") for each in own.values()):
-        yield Difference("alias", index.alias, FILTERED, "several indices and none to write to")
+        yield IndexDifference("alias", index.alias, FILTERED, "several indices and none to write to")
     for name in sorted(name for name, each in own.items() if not hides(each.get("filter"))):
-        yield Difference("alias", index.alias, FILTERED, f"no filter on {name}")
+        yield IndexDifference("alias", index.alias, FILTERED, f"no filter on {name}")
 
 
 def about(sink: OpenSearchIndex, name: str) -> dict[str, Any]:
