@@ -9,6 +9,10 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
+from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.checks import source_tables, wanted_routes
+from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.page import Pages
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
@@ -34,6 +38,15 @@ def application():
     return App("shop", routers=[router])
 
 
+def fill(app, engine):
+    """What ``streamfold backfill`` does."""
+    routes = wanted_routes(app, ())
+    names, tables, jobs = [route.name for route in routes], source_tables(routes), Jobs(app.name, engine)
+    job = new_job(jobs, "backfill", names, tables, 1, by="test")
+    progress = Filling(jobs, job, Pages(app, engine, Run(Settings()), names), tables).run()
+    assert progress.report.failed == []
+
+
 @pytest.mark.usefixtures("aws")
 def test_rows_of_a_restored_table_are_made_anew_from_its_items():
     recipe = {}
@@ -51,7 +64,7 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
     recipe["remove_derived_rows"](app, boto3.resource("dynamodb").Table("restored"))
     anew = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state-2")
     for _ in range(2):
-        recipe["repair_all"](application(), anew)
+        fill(application(), anew)
 
     rows = {row["PK"]["S"]: row for row in anew.items(app.tables["main"])}
     assert (rows["TOTAL"]["items"], rows["TOTAL"]["amount"]) == ({"N": "2"}, {"N": "1"})

@@ -31,15 +31,15 @@ FOLDS_MAX = 3
 """Folds of a live system; a row that moved in each of them counts as moving."""
 ACTIONS = 2000
 """Writes in one transaction of the fold, whose store knows no limit."""
-Values = Mapping[str, Any]
+ShownRow = Mapping[str, Any]
 
 
 class RowDifference(NamedTuple):
     """A row that is not what its sources add up to."""
 
     row: RowKey
-    shown: Values | None  # what the table has; None: there is no such row
-    expected: Values | None  # what the sources add up to; None: there should be none
+    shown: ShownRow | None  # what the table has; None: there is no such row
+    expected: ShownRow | None  # what the sources add up to; None: there should be none
 
     @property
     def what(self) -> str:
@@ -125,7 +125,7 @@ class RowsVerifier:
         own = (target for route in self.routes for target in route.into if target.table.name == key[0])
         return any(target.match_values(*key[1:]) is not None for target in own)
 
-    def _visible(self, row: RowKey, attributes: Values | None) -> Values | None:
+    def _visible(self, row: RowKey, attributes: ShownRow | None) -> ShownRow | None:
         """A row as its readers see it: without the framework's attributes, absent without contributors."""
         if attributes is None or attributes.get(CONTRIBUTORS) == 0:
             return None
