@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "streamfold.cli.audit",
     "routes": "streamfold.cli.routes",
     "record": "streamfold.cli.record",
+    "repair": "streamfold.cli.repair",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1
