@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "streamfold.cli.audit",
     "routes": "streamfold.cli.routes",
     "record": "streamfold.cli.record",
+    "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
     "settings": "streamfold.cli.settings",
 }
