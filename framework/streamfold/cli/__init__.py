@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "record": "streamfold.cli.record",
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
+    "explain": "streamfold.cli.explain",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1

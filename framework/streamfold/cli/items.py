@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamfold.app import App
 from streamfold.cli.rows import name_text
 from streamfold.derivations.audit.options import typed_values
 from streamfold.errors import RecordError, SettingsError
@@ -14,6 +13,7 @@ from streamfold.keys.table import MAIN
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 FORMS = (
@@ -30,18 +30,18 @@ def item_text(item: ItemKey) -> str:
     return name if table == MAIN.name else f"{table}: {name}"
 
 
-def item_object(app: App, item: ItemKey) -> dict[str, Any]:
+def item_object(app: Application, item: ItemKey) -> dict[str, Any]:
     """An item's key as JSON: its table, and its key attributes in DynamoDB JSON."""
     names = app.tables[item[0]].attributes
     return {"table": item[0], "key": {name: encode(value) for name, value in zip(names, item[1:], strict=False)}}
 
 
-def item_line(app: App, item: ItemKey) -> str:
+def item_line(app: Application, item: ItemKey) -> str:
     """The same as a line of a file of keys."""
     return to_json(item_object(app, item))
 
 
-def typed_item(app: App, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
+def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
     keys = [each.key for route in routes for each in route.kind.listens(route)]
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
@@ -68,7 +68,7 @@ def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[It
     return list(found)
 
 
-def items_in(app: App, file: Path) -> Iterator[ItemKey]:
+def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
     """The items of a file of keys. Raises ``SettingsError`` with the line that is none."""
     try:
         text = file.read_text("utf-8")
@@ -79,7 +79,7 @@ def items_in(app: App, file: Path) -> Iterator[ItemKey]:
             yield _item(app, line, f"{file}:{number}")
 
 
-def item_of(app: App, value: Any, place: str) -> ItemKey:
+def item_of(app: Application, value: Any, place: str) -> ItemKey:
     """The item of an object as ``item_object`` gives it. Raises ``SettingsError``."""
     try:
         name, key = value.get("table", _only_table(app)), value.get("key", value)
@@ -88,7 +88,7 @@ def item_of(app: App, value: Any, place: str) -> ItemKey:
         raise SettingsError(f"{place} holds no key of a table of the application. Expected: {FORMS}") from None
 
 
-def _item(app: App, line: str, place: str) -> ItemKey:
+def _item(app: Application, line: str, place: str) -> ItemKey:
     if line.lstrip().startswith("{"):
         try:
             return item_of(app, json.loads(line), place)
@@ -104,6 +104,6 @@ def _item(app: App, line: str, place: str) -> ItemKey:
     raise SettingsError(f"{place} holds no key that a handler of the application reads. Expected: {FORMS}")
 
 
-def _only_table(app: App) -> str:
+def _only_table(app: Application) -> str:
     names = list(app.source_tables)
     return names[0] if len(names) == 1 else MAIN.name
