@@ -5,11 +5,19 @@ import io
 import json
 import sys
 
+import boto3
 import pytest
 
+from streamfold.batch.process import process_event
 from streamfold.cli import main
+from streamfold.cli.application import load_application
+from streamfold.engines import DynamoEngine, dynamodb_client
 from streamfold.records.encoded import to_json
+from streamfold.run import Run
+from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, Ran
+from tests.helpers.partiql import WithStatements
+from tests.helpers.tables import make_table
 
 SHOP = """
 from streamfold import App, Count, Key, Router, Row, Sum
@@ -101,3 +109,55 @@ def folder(tmp_path, monkeypatch, capsys):
     folder._forget()
     sys.modules.update(elsewhere)
     gc.set_threshold(*thresholds)
+
+
+class OnAws:
+    """The tables of the application on moto, filled as a function does it."""
+
+    OPTIONS = ("--engine", "dynamodb", "--table", "main=shop")
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.client = WithStatements(boto3.client("dynamodb"))
+        make_table(self.client, "shop", {"PK": "S", "SK": "S"})
+        make_table(self.client, "shop-state", {"pk": "S", "sk": "S"})
+
+    def deliver(self, *records):
+        """Puts the items of records, and lets a function process the records."""
+        app = self.app()
+        for record in records:
+            body = record["dynamodb"]
+            if "NewImage" in body:
+                self.client.put_item(TableName="shop", Item=body["NewImage"])
+            else:
+                self.client.delete_item(TableName="shop", Key=body["Keys"])
+        report = process_event(app, list(records), self.engine(app), Run(Settings()))
+        assert report.failures == []
+
+    def app(self):
+        self.folder._forget()
+        return load_application("handlers:app")
+
+    def engine(self, app):
+        return DynamoEngine(self.client, {"main": (app.tables["main"], "shop")}, "shop-state")
+
+    def run(self, command, *arguments):
+        return self.folder.run(command, *arguments, *self.OPTIONS)
+
+    def manifest(self):
+        (found,) = (item for item in self.state() if item["pk"]["S"].startswith("manifest#"))
+        return found
+
+    def state(self):
+        return self.client.scan(TableName="shop-state")["Items"]
+
+    def row(self, partition, sort="TOTAL"):
+        return self.client.get_item(TableName="shop", Key={"PK": {"S": partition}, "SK": {"S": sort}}).get("Item")
+
+
+@pytest.fixture
+def on_aws(folder, aws, monkeypatch):
+    """Commands find moto at AWS's own addresses."""
+    made = dynamodb_client.make_client
+    monkeypatch.setattr(dynamodb_client, "make_client", lambda *place: WithStatements(made(*place)))
+    return OnAws(folder)

@@ -13,7 +13,7 @@ from streamfold.derivations.view.rows import Making, row_part
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.ledger.contribution import stored_rows, stored_text
-from streamfold.ledger.entries import ENTRIES_MAX, partition, source_text
+from streamfold.ledger.entries import ENTRIES_MAX, partition, source_parts, source_text
 from streamfold.ledger.forms import Forms
 from streamfold.routes.ordered import COLLECT_MAX, ORDER_BYTES_MAX, TOP_MAX, order_text
 from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
@@ -267,3 +267,10 @@ def test_a_bucket_is_a_date_field_that_is_formatted():
 @pytest.mark.parametrize("missing", [None, ""])
 def test_a_bucket_of_a_missing_date_is_refused(missing):
     assert "day=" in refused(Row(day=missing, best=Max(1)), into=Key("DAY#{day:date}", "SALES"))
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=2))
+def test_the_text_of_a_source_tells_its_key_unless_it_was_cut(values):
+    item = ("main", *values) if len(values) > 1 else ("main", *values, None)
+    assert source_parts(source_text(item)) == ["main", *values]
+    assert source_parts(source_text(("main", "x" * 2000, None))) is None

@@ -25,6 +25,9 @@ COMMANDS: Mapping[str, str] = {
     "rebuild": "streamfold.cli.filling:rebuild",
     "jobs": "streamfold.cli.jobs",
     "record": "streamfold.cli.record",
+    "verify": "streamfold.cli.verify",
+    "repair": "streamfold.cli.repair",
+    "explain": "streamfold.cli.explain",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1

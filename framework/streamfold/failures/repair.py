@@ -70,13 +70,17 @@ class OddRows:
 
 @dataclass(slots=True)
 class Repair:
-    """Repairs items of one application on one engine. With ``dry_run`` it only reports what it would do."""
+    """Repairs items of one application on one engine. With ``dry_run`` it only reports what it would do.
+
+    emptied: items are taken for absent, so that all that they contribute is taken back.
+    """
 
     app: Application
     engine: Engine
     run: Run
     dry_run: bool = False
     checked: bool = False  # the caller has held the application against the state, which a repair does otherwise
+    emptied: bool = False
     timed: Timed = field(init=False)
     knows: Knowledge = field(init=False)
 
@@ -194,7 +198,7 @@ class Repair:
         found = LedgerItem.of(self.timed.read_state([key], consistent=True).get(key))
         found = filled(self.timed, key, found, {work.route.name})
         named.add_stored(self.app.name, work.route, work.item, found)
-        source = self.timed.read_source(work.item)  # after the ledger item: see the module's docstring
+        source = None if self.emptied else self.timed.read_source(work.item)  # after the ledger item: see above
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.knows.forms)
         named.hold(self.app.name, work.route, work.item, after)
         stored = found.parts.get(work.route.name)

@@ -6,6 +6,7 @@ their places, and a digest of each value that its place does not tell.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -30,6 +31,8 @@ BEHIND = "#"
 BETWEEN, SPELLED = " ", {code: f"!{chr(code + ord('0'))}" for code in range(ord("!") + 1)}
 """The separator of a source's key parts sorts before every letter of a part, so that ``c1`` comes before ``c107``
 whatever follows either. Letters up to ``!`` are spelled with a ``!`` and keep their order."""
+SPELLING, CUT = re.compile("!(.)"), "!sha256:"
+"""A spelled letter; and what stands before the digest of a text that was cut, which spells no letter."""
 BEYOND = "$"
 """A value's text with this letter sorts after all places of the value, and before those of the next value."""
 Placed = TypeVar("Placed", bound=tuple[Any, ...])
@@ -122,8 +125,15 @@ def source_text(item: ItemKey) -> str:
     parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))
     text = BETWEEN.join(part.translate(SPELLED) for part in parts)
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
-        text = f"{text[: SOURCE_BYTES_MAX // 8]}!sha256:{sha256(text.encode()).hexdigest()}"
+        text = f"{text[: SOURCE_BYTES_MAX // 8]}{CUT}{sha256(text.encode()).hexdigest()}"
     return text
+
+
+def source_parts(text: str) -> list[str] | None:
+    """The table and the texts of key values that ``source_text`` was made of; None for a text that was cut."""
+    if CUT in text:
+        return None
+    return [SPELLING.sub(_spelled, part) for part in text.split(BETWEEN)]
 
 
 def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
@@ -138,7 +148,7 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
-            found.append(Moved(where, name, ordering, frozenset(_place(order, source) for order in orders)))
+            found.append(Moved(where, name, ordering, frozenset(place(order, source) for order in orders)))
     return tuple(found)
 
 
@@ -171,12 +181,17 @@ def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> li
         where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
         now = after[name].entries if name in after else {}
         for order in sorted(_changed(before.get(name), after.get(name))):
-            key = StateKey(where, _place(order, source))
+            key = StateKey(where, place(order, source))
             found.append(PutState(key, now[order].content or "") if order in now else DeleteState(key))
     return found
 
 
-def _place(order: str, source: str) -> str:
+def _spelled(found: re.Match[str]) -> str:
+    return chr(ord(found[1]) - ord("0"))
+
+
+def place(order: str, source: str) -> str:
+    """The sort key of an entry."""
     return order + BEHIND + source
 
 

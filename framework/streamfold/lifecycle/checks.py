@@ -47,6 +47,23 @@ def source_tables(routes: Iterable[Route]) -> list[Table]:
     return list({key.table.name: key.table for route in routes for key in route.sources}.values())
 
 
+def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> None:
+    """Raises ``SettingsError`` for a handler that is retired in a state, or that no function has named there.
+
+    A command does not write the manifest: code that does not know the handler would end with its next batch. Where
+    nothing is delivered (``offline``), a handler need not be named.
+    """
+    for route in routes:
+        entry = found.handlers.get(route.name)
+        if entry is None and not offline:
+            raise SettingsError(
+                f"Handler {route.name!r} was not named by any function yet: deploy it first. Until then its records go "
+                "to code that does not know it."
+            )
+        if entry is not None and RETIRED in entry:
+            raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
+
+
 def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now: float, *, offline: bool) -> None:
     """Raises ``SettingsError`` where code that does not know a handler may still be running.
 

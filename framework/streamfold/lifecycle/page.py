@@ -122,6 +122,7 @@ class Pages:
 
     always: parts are written although they agree with their source, with a fence, as a repair does.
     dry_run: nothing is written; the report says what differs.
+    emptied: items are taken for absent, so that all that they contribute is taken back.
     """
 
     app: Application
@@ -131,6 +132,7 @@ class Pages:
     always: bool = False
     dry_run: bool = False
     sources_only: bool = True  # items that are parts of other items' documents do not lead to these
+    emptied: bool = False
     timed: Timed = field(init=False)
     knows: Knowledge = field(init=False)
 
@@ -173,7 +175,7 @@ class Pages:
             return
         keys = {ledger_key(self.app.name, each.group, each.item): each for each in wanted}
         stored = self.timed.read_state(keys, consistent=True)
-        sources = self.timed.read_sources(each.item for each in wanted)  # after the ledger: see above
+        sources = self._sources(wanted)  # after the ledger: see above
         units: list[Unit] = []
         alone: list[ItemParts] = []
         unfinished = Unfinished()
@@ -199,6 +201,9 @@ class Pages:
             alone, units = list(wanted), []  # others made an attribute otherwise meanwhile: each is planned again
         alone += self._committed(units, {id(unit): keys[unit.guard.key] for unit in units}, unfinished, report)
         self._one_by_one(alone, report)
+
+    def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
+        return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
 
     def _steps(
         self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], report: PageReport
@@ -262,7 +267,7 @@ class Pages:
         return [parts[id(unit)] for unit in committer.handed_back]
 
     def _one_by_one(self, wanted: Iterable[ItemParts], report: PageReport) -> None:
-        repair = Repair(self.app, self.engine, self.run, checked=True)
+        repair = Repair(self.app, self.engine, self.run, checked=True, emptied=self.emptied)
         for each in wanted:
             names = {part.route.name for part in each.parts}
             for repaired in repair.item(each.item, handlers=names):

@@ -1,6 +1,6 @@
 """Whether what handlers made of items is what they make of them now. Nothing that moves is called different."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
@@ -8,6 +8,9 @@ from streamfold.records.change import ItemKey
 
 READS_MAX = 3
 """Times that a suspicion is looked at again before its item counts as moving."""
+
+SUSPECTED_MAX = 500
+"""Suspicions that wait together before they are looked at again."""
 
 
 @dataclass(slots=True)
@@ -38,21 +41,40 @@ class Verifier:
         self.pages = pages
         self.tolerance_seconds = tolerance_seconds
         self.found = Verified()
+        self._suspected: list[Difference] = []
 
     def page(self, items: Iterable[ItemKey]) -> None:
         """Compares these items."""
+        self.look(items)
+        self.settle()
+
+    def look(self, items: Iterable[ItemKey]) -> None:
+        """Compares these items. What is suspected waits for ``settle``, so that many pages pause once."""
         report = self.pages.reconcile(items)
         self.found.add(report)
-        suspected = report.differing
+        self._suspected += report.differing
+        if len(self._suspected) >= SUSPECTED_MAX:
+            self.settle()
+
+    def settle(self) -> None:
+        """Reads again what is suspected, until it is equal, different or moving."""
+        suspected, self._suspected = self._suspected, []
         for _ in range(READS_MAX):
             if not suspected:
                 return
             self.pages.run.wait(self.tolerance_seconds)
-            again = self.pages.reconcile(dict.fromkeys(each.item for each in suspected)).differing
-            still = [each for each in again if each in suspected]
-            self.found.different += still
-            known = {(each.item, each.handler) for each in suspected}
-            moved = [each for each in again if each not in still and (each.item, each.handler) in known]
-            self.found.equal += len(suspected) - len(still) - len(moved)
-            suspected = moved
+            suspected = self._again(suspected)
         self.found.moving += len(suspected)
+
+    def _again(self, suspected: Sequence[Difference]) -> list[Difference]:
+        """Reads suspected parts again; returns those that moved and do not agree yet."""
+        report = self.pages.reconcile(dict.fromkeys(each.item for each in suspected))
+        known = {(each.item, each.handler) for each in suspected}
+        before = set(suspected)
+        again = [each for each in report.differing if (each.item, each.handler) in known]
+        failed = [each for each in report.failed if (each.item, each.handler) in known]
+        still = [each for each in again if each in before]
+        self.found.different += still
+        self.found.failed += failed
+        self.found.equal += len(suspected) - len(again) - len(failed)
+        return [each for each in again if each not in before]

@@ -1,0 +1,115 @@
+"""``streamfold explain``: why a derived row is as it is, and what handlers make of an item."""
+
+import sys
+from typing import Any
+
+import click
+
+from streamfold.batch.knowledge import knowledge
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.explained import item_report, print_item, print_row, row_report
+from streamfold.cli.items import typed_item, typed_keys
+from streamfold.cli.opened import OpenedState, opened_state
+from streamfold.cli.rows import typed_key
+from streamfold.errors import SettingsError
+from streamfold.lifecycle.explain import Explaining, explain_item
+from streamfold.lifecycle.explained_rows import explain_row, row_routes
+from streamfold.records.encoded import to_json
+from streamfold.writes.guarded import RowKey
+
+REPORTED = 1
+
+
+@click.command("explain", short_help="Show which items a derived row stands on, or what becomes of an item.")
+@click.argument("partition", callback=typed_key)
+@click.argument("sort", required=False, callback=typed_key)
+@application_option
+@state_option
+@store_options
+@click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
+@click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object, values in DynamoDB JSON.")
+def command(
+    partition: str,
+    sort: str | None,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    of_item: bool,
+    scan: bool,
+    json_output: bool,
+) -> None:
+    """Show why the derived row with the key PARTITION and SORT is as it is: handler, item, version and amounts of each
+    contribution, their sum, and the row.
+
+    With --item, show of an item what each handler makes of it now, what the state holds of it, and whether they agree.
+
+    Items are found by the row's key where a handler owns the row, and by its entries below Max, Top and the like and
+    below unique rows. Others are found by reading all of the state. A local state is read at once; on DynamoDB --scan
+    does it, and costs what a scan of the state table costs.
+
+    The version is that of the change that led to the contribution. Versions of Kinesis tell its time.
+
+    \b
+    Exit codes:
+      0  the row is what its items contribute; the state agrees with the item
+      1  it is not, or not all items were found without --scan, or a handler raises
+      2  the command did not run: an option, the application or the store is wrong
+
+    \b
+    Examples:
+      streamfold explain SALES#2026-03-01 SKU#a
+      streamfold explain --item ORDER#1042 METADATA --json
+      streamfold explain SALES#2026-03-01 SKU#a --scan --engine dynamodb --table main=shop
+    """
+    if of_item and scan:
+        raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
+    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+        by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
+        if of_item:
+            sys.exit(_explain_item(by, partition, sort, json_output=json_output))
+        row = _row(opened, by, partition, sort)
+        sys.exit(_explain_row(by, row, scan=scan or opened.local is not None, json_output=json_output))
+
+
+def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_output: bool) -> int:
+    item = typed_item(by.app, by.app.routes, partition, sort)
+    found = explain_item(by, item)
+    if json_output:
+        click.echo(to_json(item_report(by, item, found)))
+    else:
+        print_item(by, item, found)
+    return REPORTED if any(each.agrees is False or each.error is not None for each in found) else 0
+
+
+def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) -> int:
+    found = explain_row(by, row, scan=scan)
+    if json_output:
+        report: dict[str, Any] = row_report(by, found)
+        click.echo(to_json(report))
+    else:
+        print_row(by, found)
+    return 0 if found.agrees else REPORTED
+
+
+def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) -> RowKey:
+    """The key of the row. Raises ``SettingsError`` for a key of no row that contributions lead to."""
+    app, name = opened.app, partition if sort is None else f"{partition} / {sort}"
+    found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
+    explainable = [row for row in found if row_routes(by, row)]
+    if len(explainable) == 1:
+        return explainable[0]
+    if explainable:
+        tables = " and ".join(row[0] for row in explainable)
+        raise SettingsError(f"Tables {tables} may have a row {name}: explain one of its items, --item.")
+    if found:
+        writers = [route for route in app.routes if found[0] in typed_keys(route.into, partition, sort)]
+        kinds = ", ".join(f"{route.name!r} of kind {route.kind}" for route in writers)
+        raise SettingsError(f"The row {name} is written by handler {kinds}: the state keeps no contributions to it.")
+    if typed_keys([each.key for route in app.routes for each in route.kind.listens(route)], partition, sort):
+        raise SettingsError(f"{name} is the key of an item, and of no derived row: explain it with --item.")
+    templates = ", ".join(dict.fromkeys(key.template for route in app.routes for key in route.into))
+    raise SettingsError(f"No handler writes a row {name}: expected PARTITION and SORT of {templates}.")

@@ -1,0 +1,109 @@
+"""Keys of items: as they are typed, as lines of a file, and as commands print them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamfold.cli.rows import name_text
+from streamfold.derivations.audit.options import typed_values
+from streamfold.errors import RecordError, SettingsError
+from streamfold.keys.key import Key
+from streamfold.keys.table import MAIN
+from streamfold.records.change import ItemKey, item_key
+from streamfold.records.encoded import to_json
+from streamfold.records.values import encode
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+
+FORMS = (
+    "One key a line: PARTITION, a tab and SORT; or JSON, "
+    '{"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "METADATA"}}}.'
+)
+"""The forms of a line, for the help of options."""
+
+
+def item_text(item: ItemKey) -> str:
+    """An item's or a row's key for a person."""
+    table, *values = item
+    name = " / ".join(name_text(value) for value in values if value is not None)
+    return name if table == MAIN.name else f"{table}: {name}"
+
+
+def item_object(app: Application, item: ItemKey) -> dict[str, Any]:
+    """An item's key as JSON: its table, and its key attributes in DynamoDB JSON."""
+    names = app.tables[item[0]].attributes
+    return {"table": item[0], "key": {name: encode(value) for name, value in zip(names, item[1:], strict=False)}}
+
+
+def item_line(app: Application, item: ItemKey) -> str:
+    """The same as a line of a file of keys."""
+    return to_json(item_object(app, item))
+
+
+def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
+    """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
+    keys = [each.key for route in routes for each in route.kind.listens(route)]
+    found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
+    name = partition if sort is None else f"{partition} / {sort}"
+    if not found:
+        templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
+        raise SettingsError(f"No handler reads the item {name}: expected PARTITION and SORT of {templates}.")
+    if len(found) > 1:
+        tables = " and ".join(item[0] for item in found)
+        raise SettingsError(
+            f"Items of tables {tables} may have the key {name}: say which in a file, --keys FILE with the line "
+            f"{item_line(app, found[0])}."
+        )
+    return found[0]
+
+
+def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[ItemKey]:
+    """The keys, each once, that typed texts are of some templates."""
+    found: dict[ItemKey, None] = {}
+    for key in keys:
+        values = typed_values(key, partition, sort)
+        if values is not None and key.match_values(*values) is not None:
+            found[(key.table.name, *values)] = None
+    return list(found)
+
+
+def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
+    """The items of a file of keys. Raises ``SettingsError`` with the line that is none."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(f"The keys in {file} cannot be read: {error}.") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            yield _item(app, line, f"{file}:{number}")
+
+
+def item_of(app: Application, value: Any, place: str) -> ItemKey:
+    """The item of an object as ``item_object`` gives it. Raises ``SettingsError``."""
+    try:
+        name, key = value.get("table", _only_table(app)), value.get("key", value)
+        return item_key(key, app.tables[name])
+    except (AttributeError, KeyError, TypeError, ValueError, RecordError):
+        raise SettingsError(f"{place} holds no key of a table of the application. Expected: {FORMS}") from None
+
+
+def _item(app: Application, line: str, place: str) -> ItemKey:
+    if line.lstrip().startswith("{"):
+        try:
+            return item_of(app, json.loads(line), place)
+        except ValueError:
+            raise SettingsError(f"{place} is not JSON. Expected: {FORMS}") from None
+    partition, tab, sort = line.partition("\t")
+    keys = [each.key for route in app.routes for each in route.kind.listens(route)]
+    found = typed_keys(keys, partition, sort if tab else None)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SettingsError(f"{place} may be a key of tables {' and '.join(item[0] for item in found)}: give JSON.")
+    raise SettingsError(f"{place} holds no key that a handler of the application reads. Expected: {FORMS}")
+
+
+def _only_table(app: Application) -> str:
+    names = list(app.source_tables)
+    return names[0] if len(names) == 1 else MAIN.name

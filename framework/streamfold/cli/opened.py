@@ -1,0 +1,120 @@
+"""What commands that lead items to their sources work with: the store, the application checked against it, a run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.batch.chains import run_chains
+from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
+from streamfold.batch.process import check_application
+from streamfold.cli.engines import (
+    EMBEDDED_ACTIONS,
+    Store,
+    application_and_settings,
+    open_store,
+    real_tables,
+    state_table,
+)
+from streamfold.commit.failure import Failure
+from streamfold.engines import ChainEngine, Engine
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.errors import SettingsError, plain
+from streamfold.lifecycle.checks import check_named, wanted_routes
+from streamfold.routes.route import Route
+from streamfold.run import Run
+
+FitsRoute = Callable[[Route], bool]
+
+
+class OpenedState(NamedTuple):
+    """An application over a state that a function, or a local replay, has made."""
+
+    app: App
+    engine: Engine
+    run: Run
+    store: Store
+    manifest: Manifest
+
+    @property
+    def local(self) -> ChainEngine | None:
+        """The engine of a local state, to which no stream delivers; None for DynamoDB."""
+        return self.engine if isinstance(self.engine, EmbeddedEngine) else None
+
+
+@contextmanager
+def opened_state(application: str, tables: tuple[str, ...], store: Store) -> Iterator[OpenedState]:
+    """Opens a state, and checks the application against it. The manifest is read, never written.
+
+    Code that does not know a handler of the manifest ends with its next batch: only functions name handlers.
+    """
+    app, settings = application_and_settings(application, tables)
+    with closing(open_store(app, settings, store)) as engine:
+        actions = EMBEDDED_ACTIONS if store.engine == "embedded" else None
+        run = Run(settings, warn=lambda text: _say(f"Warning: {plain(text)}"), actions=actions)
+        check_application(app, engine, run, write=False)
+        yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))
+
+
+def chosen_routes(opened: OpenedState, names: Sequence[str]) -> list[Route]:
+    """The handlers that are named; without names, all whose truth is in their items and whose records are processed.
+
+    Raises ``SettingsError`` for one that is unknown, retired, switched off, or was named by no function.
+    """
+    routes = wanted_routes(opened.app, dict.fromkeys(names))
+    if names:
+        check_named(opened.manifest, routes, offline=opened.local is not None)
+        for route in routes:
+            if why := _not_run(opened, route):
+                raise SettingsError(f"Handler {route.name!r} {why}: its rows are not kept up to date.")
+        return routes
+    left_out = {route.name: why for route in routes if (why := _not_run(opened, route) or _not_known(opened, route))}
+    for name, why in left_out.items():
+        _say(f"Handler {name!r} {why}: it is left out.")
+    return [route for route in routes if route.name not in left_out]
+
+
+def confirmed(opened: OpenedState, *, yes: bool) -> None:
+    """Says where in AWS is written, and asks unless ``yes``; nothing for a local state or another endpoint."""
+    if opened.local is not None or opened.store.endpoint_url:
+        return
+    from streamfold.cli.dynamodb import confirm_writes
+    from streamfold.engines.dynamodb import DynamoEngine
+
+    assert isinstance(opened.engine, DynamoEngine)
+    settings = opened.run.settings
+    tables = real_tables(opened.app, settings)
+    confirm_writes(opened.engine.client, tables.values(), state_table(opened.app, settings), yes=yes)
+
+
+def followed_chains(opened: OpenedState) -> Sequence[Failure]:
+    """Lets the handlers of a local state follow that read derived rows; returns what failed. On AWS a stream does."""
+    if opened.local is None:
+        return ()
+    opened.local.retry()
+    failures = run_chains(opened.app, opened.local, opened.run).failures
+    for failure in failures:
+        _say(f"Failed: chains: {failure}")
+    return failures
+
+
+def _not_run(opened: OpenedState, route: Route) -> str:
+    settings = opened.run.settings
+    if route.name in settings.handlers_off:
+        return "is switched off (STREAMFOLD_HANDLERS_OFF)"
+    if settings.group not in (None, route.group):
+        return f"is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}"
+    return ""
+
+
+def _not_known(opened: OpenedState, route: Route) -> str:
+    entry = opened.manifest.handlers.get(route.name)
+    if entry is None and opened.local is None:
+        return "was not named by any function yet"
+    return "is retired in this state" if entry is not None and RETIRED in entry else ""
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

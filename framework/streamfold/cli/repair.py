@@ -1,0 +1,146 @@
+"""``streamfold repair``: items are led to their sources again."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.items import FORMS, item_line, item_of, items_in, typed_item
+from streamfold.cli.opened import chosen_routes, confirmed, opened_state
+from streamfold.cli.repaired import RepairedItems, print_repaired, repaired_items
+from streamfold.cli.rows import typed_key
+from streamfold.errors import SettingsError
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.records.change import ItemKey
+from streamfold.routes.route import Route
+
+REPORTED = 1
+
+
+@click.command("repair", short_help="Lead items to their sources again.")
+@click.option(
+    "--key", "partition", callback=typed_key, metavar="PARTITION [SORT]", help="The item with this key, as it is typed."
+)
+@click.argument("sort", required=False, metavar="", callback=typed_key)
+@click.option("--keys", type=click.Path(path_type=Path), metavar="FILE", help=f"The items of a file. {FORMS}")
+@click.option(
+    "--from-verify",
+    "report",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="The items that differ or failed in what verify --json printed.",
+)
+@application_option
+@state_option
+@store_options
+@click.option(
+    "--handler", "handlers", multiple=True, metavar="NAME", help="Only for this handler. May be repeated. Default: all."
+)
+@click.option(
+    "--failed",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the keys of items that failed to this file, which --keys takes.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what differs, and write nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+def command(
+    partition: str | None,
+    sort: str | None,
+    keys: Path | None,
+    report: Path | None,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    handlers: tuple[str, ...],
+    failed: Path | None,
+    dry_run: bool,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Lead some items to their sources again: what handlers make of them now replaces what the state holds of them.
+
+    The ledger item is read first, then the source item. What is written depends on both, so the live stream may go on
+    beside it. An item that is gone is taken back. Each part is written even if it agrees, so that no write that was
+    planned before takes effect after it. Doing it twice changes nothing.
+
+    \b
+    Exit codes:
+      0  all items were led to their sources
+      1  some items failed: a handler raised, or others changed the item all the time
+      2  the command stopped early: an option, the application, the store or a source table is wrong
+
+    \b
+    Examples:
+      streamfold repair --key ORDER#1042 METADATA
+      streamfold repair --keys failed.jsonl --handler daily_sales --dry-run
+      streamfold repair --from-verify report.json --engine dynamodb --table main=shop --failed left.jsonl
+    """
+    _check_options(partition, sort, keys, report, failed)
+    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+        routes = chosen_routes(opened, handlers)
+        items = _items(opened.app, routes, (partition, sort), keys, report)
+        if not dry_run:
+            confirmed(opened, yes=yes)
+        found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
+        _check_read(found, routes)
+        _keep_failed(opened.app, failed, found.report.failed)
+        print_repaired(opened.app, found, json_output=json_output)
+    sys.exit(REPORTED if found.report.failed or found.chains else 0)
+
+
+def _check_options(
+    partition: str | None, sort: str | None, keys: Path | None, report: Path | None, failed: Path | None
+) -> None:
+    if sort is not None and partition is None:
+        raise click.UsageError(f"{sort!r} stands alone: a key is given with --key PARTITION [SORT].")
+    if sum(given is not None for given in (partition, keys, report)) != 1:
+        raise SettingsError("Say which items: either --key PARTITION [SORT], --keys FILE or --from-verify REPORT.")
+    if failed is not None and not failed.parent.is_dir():
+        raise SettingsError(f"There is no folder {failed.parent} for {failed.name}: name another file with --failed.")
+
+
+def _items(
+    app: App, routes: Sequence[Route], key: tuple[str | None, str | None], keys: Path | None, report: Path | None
+) -> list[ItemKey]:
+    partition, sort = key
+    if partition is not None:
+        return [typed_item(app, routes, partition, sort)]
+    found = items_in(app, keys) if keys is not None else _reported(app, report) if report is not None else ()
+    return list(dict.fromkeys(found))
+
+
+def _reported(app: App, file: Path) -> Iterator[ItemKey]:
+    """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
+    try:
+        report = json.loads(file.read_text("utf-8"))
+        of, entries = report["application"], [*report["different"], *report["failed"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise SettingsError(f"{file} is no report of verify: expected what streamfold verify --json printed.") from None
+    if of != app.name:
+        raise SettingsError(f"{file} is a report of application {of!r}: expected one of {app.name!r}.")
+    for number, entry in enumerate(entries, 1):
+        yield item_of(
+            app, {name: entry[name] for name in ("table", "key") if name in entry}, f"{file}, entry {number},"
+        )
+
+
+def _check_read(found: RepairedItems, routes: Sequence[Route]) -> None:
+    if found.given and not found.report.items:
+        names = ", ".join(route.name for route in routes)
+        raise SettingsError(f"None of the {found.given:,} items is read by {names or 'a handler'}: nothing was done.")
+
+
+def _keep_failed(app: App, file: Path | None, failed: Sequence[ItemFailed]) -> None:
+    if file is None:
+        return
+    lines = [item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed)]
+    file.write_text("".join(lines), "utf-8")

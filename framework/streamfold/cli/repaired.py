@@ -1,0 +1,109 @@
+"""What became of items that were led to their sources: done, printed, and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.engines import as_json
+from streamfold.cli.items import item_object, item_text
+from streamfold.cli.opened import OpenedState, followed_chains
+from streamfold.cli.progress import item_progress
+from streamfold.lifecycle.keys import pages
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.records.change import ItemKey
+from streamfold.routes.route import Route
+
+SHOWN_MAX = 100
+"""Items of a table for a person; ``--json`` has every one."""
+
+
+@dataclass(slots=True)
+class RepairedItems:
+    """What became of the items of a repair."""
+
+    dry_run: bool
+    given: int = 0
+    report: PageReport = field(default_factory=PageReport)
+    chains: int = 0  # failures of handlers behind the rows of a local state
+
+    @property
+    def unread(self) -> int:
+        """Items that none of the handlers reads."""
+        return self.given - self.report.items
+
+
+def repaired_items(
+    opened: OpenedState, routes: Sequence[Route], items: Sequence[ItemKey], *, dry_run: bool, shown: bool
+) -> RepairedItems:
+    """Leads items to their sources, for some handlers, and lets the chains of a local state follow."""
+    names = {route.name for route in routes}
+    led = Pages(opened.app, opened.engine, opened.run, names, always=not dry_run, dry_run=dry_run, sources_only=False)
+    found = RepairedItems(dry_run)
+    with item_progress("repairing", len(items), shown=shown) as advance:
+        for page in pages(items):
+            found.given += len(page)
+            found.report.add(led.reconcile(page))
+            advance(len(page))
+    if not dry_run:
+        found.chains = len(followed_chains(opened))
+    return found
+
+
+def failed_line(failed: ItemFailed) -> str:
+    """A failed item for a person."""
+    error = failed.error
+    return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {type(error).__name__}: {error}"
+
+
+def failed_object(app: App, failed: ItemFailed) -> dict[str, Any]:
+    """A failed item as JSON."""
+    error = f"{type(failed.error).__name__}: {failed.error}"
+    return {**item_object(app, failed.item), "handler": failed.handler, "error": error}
+
+
+def print_repaired(app: App, found: RepairedItems, *, json_output: bool) -> None:
+    """Prints what became of the items, as lines or as one JSON object."""
+    if json_output:
+        click.echo(as_json({"dry_run": found.dry_run, "unread": found.unread, **counts_of(app, found)}))
+        return
+    print_failed(found.report.failed)
+    if found.unread:
+        click.echo(f"{found.unread:,} of the keys are read by none of the handlers.", err=True)
+    _print_counts(found)
+
+
+def print_failed(failed: Sequence[ItemFailed]) -> None:
+    """Prints the first of the failed items, and how many more there are."""
+    for each in failed[:SHOWN_MAX]:
+        click.echo(failed_line(each), err=True)
+    if (left := len(failed) - SHOWN_MAX) > 0:
+        click.echo(f"... and {left:,} more; --json has them all.", err=True)
+
+
+def _print_counts(found: RepairedItems) -> None:
+    report = found.report
+    counts = f"{report.equal:,} equal, {len(report.failed):,} failed"
+    if found.dry_run:
+        for each in report.differing[:SHOWN_MAX]:
+            click.echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
+        click.echo(
+            f"Dry run of {report.items:,} items: {report.written:,} parts differ, {counts}. Nothing was written."
+        )
+        return
+    click.echo(f"{report.items:,} items: {report.written:,} parts written, {counts}; {report.rows:,} rows changed.")
+
+
+def counts_of(app: App, found: RepairedItems) -> dict[str, Any]:
+    """The counts of a repair as JSON."""
+    report = found.report
+    return {
+        "items": report.items,
+        "written": report.written,
+        "equal": report.equal,
+        "rows": report.rows,
+        "failed": [failed_object(app, failed) for failed in report.failed],
+        "chains_failed": found.chains,
+    }

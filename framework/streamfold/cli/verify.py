@@ -1,0 +1,196 @@
+"""``streamfold verify``: whether the state holds of items what handlers make of them now."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.items import item_object, item_text
+from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
+from streamfold.cli.progress import item_progress
+from streamfold.cli.repaired import (
+    RepairedItems,
+    counts_of,
+    failed_object,
+    print_failed,
+    print_repaired,
+    repaired_items,
+)
+from streamfold.errors import SettingsError, shortened
+from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.page import Difference, Pages
+from streamfold.lifecycle.verify import Verified, Verifier
+from streamfold.records.change import ItemKey
+from streamfold.routes.route import Route
+
+SAMPLE_ITEMS = 10_000
+TOLERANCE_SECONDS = 60.0
+SHOWN_MAX = 100
+TEXT_LETTERS_MAX = 300
+REPORTED = 1
+
+
+class VerifyOptions(NamedTuple):
+    """What the command line said of the run itself."""
+
+    sample: int | None  # items; None for all
+    tolerance_seconds: float
+    shown: bool  # progress, on a terminal
+
+
+@click.command("verify", short_help="Compare what the state holds of items with what handlers make of them.")
+@click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
+@application_option
+@state_option
+@store_options
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"About so many items, in random parts of the tables.  [default: {SAMPLE_ITEMS}]",
+)
+@click.option("--full", is_flag=True, help="All items.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help=f"How long the stream may lag: what differs is read again after this time. Default: {TOLERANCE_SECONDS:.0f}, "
+    "and 0 for a local state.",
+)
+@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
+@click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
+def command(
+    handlers: tuple[str, ...],
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    sample: int | None,
+    full: bool,
+    tolerance: float | None,
+    repair: bool,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Compare what the state holds of items with what the handlers make of them now. Default: all handlers.
+
+    It finds records that were lost, handlers that are partial, and rows of older code. Items come from the source
+    tables, and from the state those whose source is gone. Nothing that moves is called different: a difference is read
+    again after the tolerance, and counts only if neither the item nor the state has changed by then.
+
+    The rows themselves are not read. Without --repair nothing is written.
+
+    \b
+    Outcomes:
+      equal      the state agrees with the item
+      different  it does not, and neither changes
+      moving     it changed whenever it was looked at
+      failed     the handler raises on the item
+
+    \b
+    Exit codes:
+      0  nothing is different, and nothing failed
+      1  something is different or failed, even if it was repaired
+      2  the command stopped early: an option, the application, the store or a source table is wrong
+
+    \b
+    Examples:
+      streamfold verify
+      streamfold verify daily_sales --full --engine dynamodb --table main=shop --json > report.json
+      streamfold verify --sample 100000 --repair --yes --engine dynamodb --table main=shop
+    """
+    if full and sample is not None:
+        raise SettingsError("--full compares all items, and --sample some: give one of them.")
+    if yes and not repair:
+        raise SettingsError("--yes belongs to --repair: nothing is written without it.")
+    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+        if repair:
+            confirmed(opened, yes=yes)
+        tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
+        options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
+        sys.exit(_run(opened, handlers, options, repair=repair))
+
+
+def _run(opened: OpenedState, handlers: Sequence[str], options: VerifyOptions, *, repair: bool) -> int:
+    routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
+    found = _verified(opened, routes, options)
+    items = list(dict.fromkeys(each.item for each in found.different))
+    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if repair and items else None
+    if options.shown:
+        _print(opened, found, repaired)
+    else:
+        _print_json(opened, routes, found, repaired)
+    return REPORTED if found.different or found.failed else 0
+
+
+def _comparable(route: Route, *, named: bool) -> bool:
+    """Whether the ledger holds what a handler made of items. Raises ``SettingsError`` for a named one of others."""
+    if named and not route.kind.contributes:
+        raise SettingsError(
+            f"Handler {route.name!r} is of kind {route.kind}: what it made of an item is not in the state, and cannot "
+            "be compared with the item. streamfold repair leads its items to their sources."
+        )
+    return route.kind.contributes
+
+
+def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Verified:
+    led = Pages(opened.app, opened.engine, opened.run, {route.name for route in routes}, dry_run=True)
+    verifier = Verifier(led, options.tolerance_seconds)
+    with item_progress("comparing", options.sample, shown=options.shown) as advance:
+        for page in pages(_items(opened, routes, options)):
+            verifier.look(page)
+            advance(len(page))
+        verifier.settle()
+    return verifier.found
+
+
+def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Iterator[ItemKey]:
+    if not routes:
+        return iter(())
+    keys = ItemKeys(opened.app, opened.engine, routes, LOCAL_SEGMENTS if opened.local else SEGMENTS)
+    return keys.all() if options.sample is None else keys.sample(options.sample, Random())  # noqa: S311 - a sample
+
+
+def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
+    for each in found.different[:SHOWN_MAX]:
+        click.echo(f"Different: {item_text(each.item)}, handler {each.handler!r}")
+        click.echo(f"  stored    {_text(each.stored)}")
+        click.echo(f"  expected  {_text(each.expected)}")
+    if (left := len(found.different) - SHOWN_MAX) > 0:
+        click.echo(f"... and {left:,} more; --json has them all.")
+    print_failed(found.failed)
+    click.echo(
+        f"{found.items:,} items: {found.equal:,} parts equal, {len(found.different):,} different, "
+        f"{found.moving:,} moving, {len(found.failed):,} failed."
+    )
+    if repaired is not None:
+        print_repaired(opened.app, repaired, json_output=False)
+
+
+def _text(stored: str) -> str:
+    return shortened(stored, TEXT_LETTERS_MAX) or "nothing"
+
+
+def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, repaired: RepairedItems | None) -> None:
+    app = opened.app
+    report: dict[str, Any] = {
+        "application": app.name,
+        "handlers": [route.name for route in routes],
+        "items": found.items,
+        "equal": found.equal,
+        "moving": found.moving,
+        "different": [item_object(app, each.item) | _sides(each) for each in found.different],
+        "failed": [failed_object(app, failed) for failed in found.failed],
+        "repaired": None if repaired is None else counts_of(app, repaired),
+    }
+    click.echo(as_json(report))
+
+
+def _sides(each: Difference) -> dict[str, str]:
+    return {"handler": each.handler, "stored": each.stored, "expected": each.expected}

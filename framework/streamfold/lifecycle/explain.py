@@ -1,0 +1,111 @@
+"""Why an item, or a derived row, is as it is: what handlers make of an item, and which items a row stands on."""
+
+import json
+from datetime import UTC, datetime
+from decimal import localcontext
+from typing import Any, NamedTuple
+
+from streamfold.commit.ledger_reads import filled
+from streamfold.commit.triage import explained
+from streamfold.derivations.derivation import contribution
+from streamfold.engines import Engine
+from streamfold.errors import is_fatal
+from streamfold.ledger.contribution import Contribution, RowPart, stored_rows, stored_text
+from streamfold.ledger.entries import partition, place, source_text
+from streamfold.ledger.forms import Forms
+from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.records.change import ItemKey, image_of
+from streamfold.records.kinesis import LABEL, MICROSECONDS
+from streamfold.records.numbers import EXACT
+from streamfold.records.values import decode
+from streamfold.records.version import Version
+from streamfold.routes.application import Application
+from streamfold.routes.route import Fields, Route
+from streamfold.writes.guarded import RowKey, StateKey
+
+
+class ItemExplained(NamedTuple):
+    """What a handler makes of an item now, and what the state holds of it."""
+
+    route: Route
+    expected: Contribution  # by the source as it is now
+    stored: Contribution
+    version: str = ""  # of the change that led to what is stored; "" if nothing was ever stored
+    error: Exception | None = None  # of the handler
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both are the same; None for a handler that keeps nothing in the ledger, or that raises."""
+        if self.error is not None or not self.route.kind.contributes:
+            return None
+        return stored_text(self.expected) == stored_text(self.stored)
+
+
+class Explaining(NamedTuple):
+    """What an explanation is made with."""
+
+    app: Application
+    engine: Engine
+    forms: Forms  # the forms of attributes that the state knows
+
+
+def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
+    """What every handler that reads an item makes of it."""
+    listeners = {each.route.name: (each.route, fields) for each, fields in by.app.listeners(item)}
+    held = {
+        group: read_ledger(by, ledger_key(by.app.name, group, item))
+        for group in {route.group for route, _ in listeners.values() if route.kind.contributes}
+    }
+    source = by.engine.read_source(item)
+    image = image_of(source)
+    with localcontext(EXACT):
+        return [
+            _explained(by, route, fields, image, held.get(route.group, LedgerItem.of(None)))
+            for route, fields in listeners.values()
+        ]
+
+
+def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:
+    """A ledger item with its large contributions."""
+    found = LedgerItem.of(by.engine.read_state([key], consistent=True).get(key))
+    return filled(by.engine, key, found, found.parts.keys())
+
+
+def time_of(version: str) -> str | None:
+    """The time of the change with this version. Only versions of Kinesis tell it."""
+    found = Version(version)
+    if found.label != LABEL:
+        return None
+    return datetime.fromtimestamp(found.sequence / MICROSECONDS, UTC).isoformat(timespec="milliseconds")
+
+
+def entry_values(
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart
+) -> dict[str, list[Any]]:
+    """The values that an item has below a row, by attribute; "" is the name of all plain attributes together."""
+    if not part.ordered or item is None:
+        return {}
+    keys = {
+        StateKey(partition(by.app.name, route.name, name, row), place(order, source_text(item))): name
+        for name, held in part.ordered.items()
+        for order in held.entries
+    }
+    found: dict[str, list[Any]] = {name: [] for name in part.ordered}
+    for key, entry in by.engine.read_state(keys, consistent=True).items():
+        found[keys[key]].append(decode(json.loads(entry["s"])))
+    return found
+
+
+def _explained(by: Explaining, route: Route, fields: Fields, image: Any, held: LedgerItem) -> ItemExplained:
+    if not route.kind.contributes:
+        return ItemExplained(route, {}, {})
+    stored = held.parts.get(route.name)
+    text, version = (stored.text, stored.version) if stored else ("", "")
+    try:
+        expected = contribution(route, image, fields, by.forms)
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        return ItemExplained(route, {}, stored_rows(text), version, explained(route, error))
+    return ItemExplained(route, expected, stored_rows(text), version)

@@ -1,0 +1,195 @@
+"""The items that a derived row stands on, and whether what they contribute adds up to it.
+
+The items of a row that a handler owns follow from its key. Those below an ordered attribute, or that claim a unique
+row, stand in the row's entries. Others are found only where their contributions are: in all of the state.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import localcontext
+from typing import Any
+
+from streamfold.derivations.audit.options import READERS
+from streamfold.engines import Entries, StoredItem
+from streamfold.errors import KeyValueError
+from streamfold.keys.table import CONTRIBUTORS, EDGE
+from streamfold.ledger.contribution import RowPart, stored_rows
+from streamfold.ledger.entries import BEHIND, partition, source_parts
+from streamfold.ledger.item import REFERENCE
+from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger
+from streamfold.records.change import ItemKey
+from streamfold.records.images import hidden
+from streamfold.records.numbers import EXACT, Number
+from streamfold.records.values import encode, same
+from streamfold.routes.route import Route, Target
+from streamfold.writes.guarded import RowKey, StateKey
+
+ENTRIES_MAX = 10_000
+"""Entries of one attribute that are read."""
+Held = dict[tuple[str, StateKey], Route]
+"""Ledger items that may hold a contribution, by handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """What one item contributes to a row through one handler."""
+
+    route: Route
+    item: ItemKey | None  # None for a key that is too long for the state to tell
+    key: StateKey  # of the ledger item
+    version: str
+    part: RowPart
+
+
+@dataclass(slots=True)
+class RowExplained:
+    """A row, with the contributions that it stands on."""
+
+    row: RowKey
+    stored: Mapping[str, Any] | None  # the attributes of the row; None if there is none
+    contributors: list[Contributor] = field(default_factory=list)
+    whole: bool = True  # all contributions were looked for
+    sums: dict[str, Number] = field(default_factory=dict)
+    differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
+
+    @property
+    def counted(self) -> int:
+        """How many contributions the row says that it stands on."""
+        return int((self.stored or {}).get(CONTRIBUTORS, 0))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the contributions add up to the row."""
+        return not self.differing and self.counted == len(self.contributors)
+
+
+def row_routes(by: Explaining, row: RowKey) -> list[Route]:
+    """The handlers whose contributions may be in a row."""
+    return [route for route in by.app.routes if route.kind.contributes and _target(route, row) is not None]
+
+
+def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
+    """Finds the contributions to a row. ``scan``: reads all of the state where they are not found otherwise."""
+    routes = row_routes(by, row)
+    stored = by.engine.read_rows([row]).get(row)
+    held: Held = {}
+    for route in routes:
+        for item in _known_items(by, route, row, stored or {}):
+            held[route.name, ledger_key(by.app.name, route.group, item)] = route
+    found = RowExplained(row, stored, list(_contributors(by, row, held)))
+    owned = all(target.owned for route in routes if (target := _target(route, row)) is not None)
+    if not owned and (stored is None or found.counted != len(found.contributors)):
+        found.whole = scan
+        if scan:
+            found.contributors = list(_contributors(by, row, _scanned(by, routes, row)))
+    with localcontext(EXACT):
+        _compare(by, found)
+    return found
+
+
+def _target(route: Route, row: RowKey) -> Target | None:
+    """The target of a row; none of a handler whose rows are attributes of the application's own items."""
+    if route.kind.touches(route):
+        return None
+    tables = (target for target in route.targets if target.key.table.name == row[0])
+    return next((target for target in tables if target.key.match_values(row[1], row[2]) is not None), None)
+
+
+def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:
+    """The items that the row's key, or its entries, name."""
+    target = _target(route, row)
+    if target is not None and target.owned:
+        yield from _owners(route, target, row)
+        return
+    for name in (each.removeprefix(EDGE) for each in stored if each.startswith(EDGE)):
+        where = partition(by.app.name, route.name, name, row)
+        for place, _ in by.engine.read_entries(Entries(where, ENTRIES_MAX)):
+            if (item := _item_of(route, place.partition(BEHIND)[2])) is not None:
+                yield item
+
+
+def _owners(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
+    fields = target.key.match_values(row[1], row[2]) or {}
+    for source in route.sources:
+        try:
+            yield (source.table.name, *source.compose(fields))
+        except KeyValueError:
+            continue  # a source that could not have made this row
+
+
+def _item_of(route: Route, text: str) -> ItemKey | None:
+    """The item that an entry names; None if its key was cut."""
+    parts = source_parts(text)
+    for source in route.sources:
+        if parts is not None and parts[0] == source.table.name and len(parts) == len(source.parts) + 1:
+            pairs = zip(source.parts, parts[1:], strict=True)
+            values = [READERS[part.attribute_type](each) for part, each in pairs]
+            return (parts[0], values[0], values[1] if len(values) > 1 else None)
+    return None
+
+
+def _scanned(by: Explaining, routes: Sequence[Route], row: RowKey) -> Held:
+    """The ledger items of all of the state that hold a contribution to a row."""
+    held: Held = {}
+    for stored in by.engine.state_items():
+        for route, key, text in _texts(by.app.name, routes, stored):
+            if _may_hold(text, row) and row in stored_rows(text):
+                held[route.name, key] = route
+    return held
+
+
+def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
+    """The contributions in a state item, each with its ledger item; a large one has an item of its own."""
+    pk, sk = stored["pk"]["S"], stored["sk"]["S"]
+    for route in routes:
+        if pk.startswith(f"ledger#{application}#") and (text := stored.get(f"{route.name}.s")) is not None:
+            if not text["S"].startswith(REFERENCE):
+                yield route, StateKey(pk, sk), text["S"]
+        elif pk.startswith(f"part#{application}#") and sk.endswith(f"#{route.name}"):
+            ledger = StateKey(pk.replace("part#", "ledger#", 1), sk.removesuffix(f"#{route.name}"))
+            yield route, ledger, stored["s"]["S"]
+
+
+def _may_hold(text: str, row: RowKey) -> bool:
+    """Whether a text may name a row: most do not, and are not read."""
+    return not isinstance(row[1], str) or json.dumps(row[1], ensure_ascii=False)[1:-1] in text
+
+
+def _contributors(by: Explaining, row: RowKey, held: Held) -> Iterator[Contributor]:
+    for (name, key), route in held.items():
+        stored = read_ledger(by, key).parts.get(name)
+        if stored is not None and (part := stored_rows(stored.text).get(row)) is not None:
+            source = source_of(key)
+            yield Contributor(route, source.item if source else None, key, stored.version, part)
+
+
+def _compare(by: Explaining, found: RowExplained) -> None:
+    """Adds up what is contributed, and notes the attributes of the row that are otherwise."""
+    stored = found.stored or {}
+    for each in found.contributors:
+        for name, amount in each.part.amounts.items():
+            found.sums[name] = EXACT.add(found.sums.get(name, 0), amount)
+    found.differing = {
+        name: (stored.get(name), total) for name, total in found.sums.items() if stored.get(name, 0) != total
+    }
+    if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
+        _compare_whole(by, found, found.contributors[0])
+
+
+def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> None:
+    """Compares a row that is put whole with what its handler makes of the item, if the state holds just that."""
+    stored, item = found.stored or {}, only.item
+    target = _target(only.route, found.row)
+    if item is None or target is None or not target.whole:
+        return
+    made = next(each for each in explain_item(by, item) if each.route is only.route).expected.get(found.row)
+    if made is None or made.digest != only.part.digest:
+        return
+    expected = {**(made.plain or {}), **made.amounts}
+    shown = {name: value for name, value in stored.items() if not hidden(name)}
+    names = {*expected, *shown} - {*target.key.table.attributes}
+    for name in sorted(names):
+        if not same(encode(shown.get(name)), encode(expected.get(name))):
+            found.differing[name] = (shown.get(name), expected.get(name))

@@ -1,0 +1,266 @@
+"""``streamfold explain``: the items that a row stands on, and what becomes of an item."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+STATE = ("--state", "state.db")
+SHOP = """
+from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+@router.view(ITEM, into=Key("ORDER#{order_id}", "TOTAL"))
+def order_total(item):
+    yield Row(total=Sum(item["price"]), lines=Count())
+
+
+@router.view(ITEM, into=Key("BEST#{order_id}", "PRICE"))
+def best(item):
+    yield Row(most=Max(item["price"]))
+
+
+@router.index(ITEM, into=Key("SKU#{sku}", "ORDER#{order_id}"))
+def by_sku(item):
+    yield Row(price=item["price"], name="a lamp")
+
+
+@router.index(ITEM, into=Key("PRICE#{price}", "ITEM"), unique=True)
+def by_price(item):
+    yield Row(price=str(item["price"]))
+
+
+@router.attributes(ITEM)
+def derived(item):
+    return Row(GSI=f"P#{item['price']}")
+
+
+@router.on(ITEM, into=Key("CHANGES", "TOTAL"))
+def changes(change):
+    yield Add(changes=1)
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def records(source):
+    return [source.put("ORDER#1", f"ITEM#{sku}", price=price) for sku, price in (("a", 1), ("b", 5), ("c c!", 2))]
+
+
+@pytest.fixture
+def state(folder, records):
+    folder.app(SHOP)
+    ran = folder.run("replay", folder.records(*records), *STATE)
+    assert ran.code == 0, ran.err
+    return folder
+
+
+def edit(folder, partition, change):
+    """Changes a stored row behind the back of everybody."""
+    with closing(sqlite3.connect(folder.path / "state.db")) as connection, connection:
+        query = "SELECT item FROM items WHERE pk = ? AND version IS NULL"
+        ((text,),) = connection.execute(query, (partition,)).fetchall()
+        edited = json.dumps(change(json.loads(text)))
+        connection.execute("UPDATE items SET item = ? WHERE pk = ? AND version IS NULL", (edited, partition))
+
+
+def report(ran):
+    assert ran.err == ""
+    return json.loads(ran.out)
+
+
+def words(line):
+    return " ".join(line.split())
+
+
+def test_a_row_is_explained_by_what_each_item_adds(state):
+    ran = state.run("explain", "ORDER#1", "TOTAL", *STATE)
+
+    assert ran.code == 0, ran.err
+    name, headings, *lines = ran.out.splitlines()
+    assert (name, headings.split()) == ("ORDER#1 / TOTAL", ["handler", "item", "version", "adds"])
+    assert [words(line).split(" 00/")[0] for line in lines[:3]] == [
+        "order_total ORDER#1 / ITEM#a",
+        "order_total ORDER#1 / ITEM#b",
+        "order_total ORDER#1 / ITEM#c c!",
+    ]
+    assert lines[1].endswith("lines +1  total +5")
+    assert lines[3:] == [
+        "",
+        "sum  3 contributions  lines=3  total=8",
+        "row  3 contributions  lines=3  total=8",
+        "The row is what its items contribute.",
+    ]
+
+
+def test_a_row_that_somebody_changed_is_told(state):
+    edit(state, "ORDER#1", lambda row: row | {"total": {"N": "9"}})
+
+    ran = state.run("explain", "ORDER#1", "TOTAL", *STATE)
+
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == "The row is not what its items contribute: total is 9, expected 8."
+
+
+def test_a_row_that_lost_a_contribution_is_told(state):
+    edit(state, "ORDER#1", lambda row: row | {"_sf_n": {"N": "2"}})
+
+    ran = state.run("explain", "ORDER#1", "TOTAL", *STATE)
+
+    assert ran.code == 1
+    assert "it counts 2 contributions, expected 3." in ran.out
+
+
+def test_a_row_that_was_removed_is_told(state):
+    with closing(sqlite3.connect(state.path / "state.db")) as connection, connection:
+        connection.execute("DELETE FROM items WHERE sk = 'TOTAL' AND pk = 'ORDER#1'")
+
+    ran = state.run("explain", "ORDER#1", "TOTAL", *STATE)
+
+    assert ran.code == 1
+    assert "row  there is none" in ran.out
+
+
+def test_json_has_keys_and_values_that_are_typed(state):
+    found = report(state.run("explain", "ORDER#1", "TOTAL", *STATE, "--json"))
+
+    first = found["contributions"][0]
+    assert found["row"] == {"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "TOTAL"}}}
+    assert (found["agrees"], found["whole"], found["counted"], found["differing"]) == (True, True, 3, {})
+    assert found["sums"] == {"lines": {"N": "3"}, "total": {"N": "8"}}
+    assert found["attributes"]["total"] == {"N": "8"}
+    assert first.pop("version").startswith("00/")
+    assert first == {
+        "handler": "order_total",
+        "item": {"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "ITEM#a"}}},
+        "at": None,
+        "adds": {"lines": {"N": "1"}, "total": {"N": "1"}},
+        "plain": [],
+        "entries": {},
+    }
+
+
+def test_items_below_an_ordered_attribute_are_found_without_reading_the_state(state, monkeypatch):
+    monkeypatch.setattr("streamfold.engines.embedded.EmbeddedEngine.state_items", None)
+
+    found = report(state.run("explain", "BEST#1", "PRICE", *STATE, "--json"))
+
+    assert [each["item"]["key"]["SK"]["S"] for each in found["contributions"]] == ["ITEM#a", "ITEM#c c!", "ITEM#b"]
+    assert [each["entries"] for each in found["contributions"]][2] == {"most": [{"N": "5"}]}
+    assert found["agrees"]
+
+
+def test_claims_of_a_unique_row_are_told(state):
+    ran = state.run("explain", "PRICE#5", "ITEM", *STATE)
+
+    assert ran.code == 0, ran.out
+    assert "by_price  ORDER#1 / ITEM#b" in ran.out
+
+
+def test_the_item_of_a_row_that_is_owned_follows_from_its_key_and_its_attributes_are_compared(state, monkeypatch):
+    monkeypatch.setattr("streamfold.engines.embedded.EmbeddedEngine.state_items", None)
+    assert "by_sku   ORDER#1 / ITEM#b" in state.run("explain", "SKU#b", "ORDER#1", *STATE).out
+    edit(state, "SKU#b", lambda row: row | {"name": {"S": "a chair"}, "more": {"N": "1"}})
+
+    ran = state.run("explain", "SKU#b", "ORDER#1", *STATE)
+
+    assert ran.code == 1
+    assert ran.out.endswith("more is 1, expected nothing; name is a chair, expected a lamp.\n")
+
+
+def test_an_item_is_explained_for_every_handler(state):
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE)
+
+    assert ran.code == 0, ran.err
+    lines = [words(line) for line in ran.out.splitlines()]
+    assert lines[0] == "ORDER#1 / ITEM#b"
+    assert "order_total (view) agrees" in lines
+    assert "now ORDER#1 / TOTAL lines +1 total +5" in lines
+    assert "stored ORDER#1 / TOTAL lines +1 total +5" in lines
+    assert "now BEST#1 / PRICE most: 5" in lines
+    assert "now SKU#b / ORDER#1 name=a lamp price=5" in lines
+    assert "stored SKU#b / ORDER#1 name (plain) price (plain)" in lines
+    assert "derived (attributes) agrees" in lines
+    assert "changes (on) keeps nothing of an item in the ledger" in lines
+
+
+def test_an_item_that_the_state_holds_otherwise_is_told(state):
+    state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
+
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE)
+    found = report(state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--json"))
+
+    assert ran.code == 1
+    assert "order_total (view) differs" in ran.out
+    first = found["handlers"][0]
+    assert (first["handler"], first["kind"], first["agrees"], first["error"]) == ("order_total", "view", False, None)
+    assert first["now"][0]["adds"]["total"] == {"N": "10"}
+    assert first["stored"][0]["adds"]["total"] == {"N": "5"}
+    assert first["stored"][0]["row"] == {"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "TOTAL"}}}
+
+
+def test_a_handler_that_raises_on_an_item_is_told(state):
+    state.app(SHOP.replace('Sum(item["price"])', 'Sum(item["missing"])'))
+
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE)
+
+    assert ran.code == 1
+    assert "order_total (view) raises AttributeMissing: The item has no attribute 'missing'" in ran.out
+
+
+def test_an_item_that_never_was_is_nothing_to_any_handler(state):
+    ran = state.run("explain", "--item", "ORDER#9", "ITEM#b", *STATE)
+
+    assert ran.code == 0
+    assert "version  -" in ran.out
+    assert "nothing" in ran.out
+
+
+def test_contributions_beyond_those_shown_are_counted(state, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.explained.SHOWN_MAX", 1)
+
+    assert "... and 2 more; --json has them all." in state.run("explain", "ORDER#1", "TOTAL", *STATE).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("ORDER#1", "ITEM#a"),
+            "Error: ORDER#1 / ITEM#a is the key of an item, and of no derived row: explain it with",
+        ),
+        (("USER#1", "X"), "Error: No handler writes a row USER#1 / X: expected PARTITION and SORT of ORDER#{order_id}"),
+        (("CHANGES", "TOTAL"), "Error: The row CHANGES / TOTAL is written by handler 'changes' of kind on: the state"),
+        (("--item", "USER#1", "X"), "Error: No handler reads the item USER#1 / X: expected PARTITION and SORT of"),
+        (("--item", "--scan", "ORDER#1", "ITEM#a"), "Error: --scan looks for the items of a row, and --item names"),
+        ((), "Error: Missing argument 'PARTITION'."),
+    ],
+)
+def test_mistake_is_told(state, arguments, message):
+    ran = state.run("explain", *arguments, *STATE)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_the_state_on_dynamodb_is_read_only_when_asked_for(on_aws, records):
+    on_aws.folder.app(SHOP.replace("@router.attributes(ITEM)\n", ""))  # moto does not take what they update
+    on_aws.deliver(*records)
+
+    ran = on_aws.run("explain", "ORDER#1", "TOTAL")
+    scanned = on_aws.run("explain", "ORDER#1", "TOTAL", "--scan")
+
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == (
+        "Only 0 of 3 contributions are known without reading all of the state: --scan does."
+    )
+    assert scanned.code == 0, scanned.out
+    assert "order_total  ORDER#1 / ITEM#a" in scanned.out
+    assert on_aws.run("explain", "SKU#b", "ORDER#1").code == 0
+    assert on_aws.run("explain", "BEST#1", "PRICE").code == 0

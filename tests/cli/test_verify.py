@@ -1,0 +1,233 @@
+"""``streamfold verify``: what was lost or is of older code is found, and nothing else."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from streamfold.run import Run
+from tests.cli.conftest import SHOP
+from tests.cli.test_repair import RAISING, TWO
+
+STATE = ("--state", "state.db")
+SEARCH = """
+from streamfold import App, Document, Key, Router
+
+router = Router()
+
+
+@router.search(Key("ORDER#{order_id}", "METADATA"), to="orders", fields={"n": "long"})
+def orders(item):
+    return Document(n=1)
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def records(source):
+    return [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def state(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    return folder
+
+
+def lose(folder, partition):
+    """Takes the ledger item of an order's line away, and with it what says that it was counted."""
+    with closing(sqlite3.connect(folder.path / "state.db")) as connection, connection:
+        connection.execute("DELETE FROM state WHERE pk = ?", (f"ledger#shop#main#main#S#{partition}",))
+
+
+def report(ran):
+    return json.loads(ran.out)
+
+
+def test_a_state_that_agrees_has_no_difference(state):
+    ran = state.run("verify", *STATE)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "3 items: 3 parts equal, 0 different, 0 moving, 0 failed.\n"
+
+
+@pytest.mark.parametrize("how", [("--full",), ("--sample", 3), ()])
+def test_an_item_that_was_lost_is_different(state, how):
+    lose(state, "ORDER#2")
+
+    ran = state.run("verify", *STATE, *how)
+
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        "Different: ORDER#2 / ITEM#a, handler 'order_total'",
+        "  stored    nothing",
+        '  expected  [["main","ORDER#2","TOTAL",{"lines":"1","total":"2"}]]',
+        "3 items: 2 parts equal, 1 different, 0 moving, 0 failed.",
+    ]
+
+
+def test_an_item_that_is_gone_and_still_counts_is_different(state):
+    with closing(sqlite3.connect(state.path / "state.db")) as connection, connection:
+        connection.execute("UPDATE items SET item = NULL WHERE pk = 'ORDER#2' AND version IS NOT NULL")
+
+    found = report(state.run("verify", *STATE, "--full", "--json"))
+
+    assert found["different"] == [
+        {
+            "table": "main",
+            "key": {"PK": {"S": "ORDER#2"}, "SK": {"S": "ITEM#a"}},
+            "handler": "order_total",
+            "stored": '[["main","ORDER#2","TOTAL",{"lines":"1","total":"2"}]]',
+            "expected": "",
+        }
+    ]
+    assert report(state.run("verify", *STATE, "--json"))["different"] == found["different"]
+
+
+def test_json_has_the_counts_and_repair_takes_it(state):
+    state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
+    ran = state.run("verify", *STATE, "--json")
+    found = report(ran)
+
+    assert ran.code == 1
+    assert len(found.pop("different")) == 3
+    assert found == {
+        "application": "shop",
+        "handlers": ["order_total"],
+        "items": 3,
+        "equal": 0,
+        "moving": 0,
+        "failed": [],
+        "repaired": None,
+    }
+    repaired = state.run("repair", "--from-verify", state.write("report.json", ran.out), *STATE)
+    assert (repaired.code, repaired.out) == (0, "3 items: 3 parts written, 0 equal, 0 failed; 3 rows changed.\n")
+    assert state.run("verify", *STATE).code == 0
+
+
+def test_what_differs_is_repaired_at_once_when_asked_for(state):
+    state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
+
+    ran = state.run("verify", *STATE, "--repair")
+
+    assert ran.code == 1
+    assert ran.out.splitlines()[-2:] == [
+        "3 items: 0 parts equal, 3 different, 0 moving, 0 failed.",
+        "3 items: 3 parts written, 0 equal, 0 failed; 3 rows changed.",
+    ]
+    assert state.totals() == {"ORDER#1": 2, "ORDER#2": 4, "ORDER#3": 6}
+    assert report(state.run("verify", *STATE, "--repair", "--json"))["repaired"] is None
+
+
+def test_an_item_on_which_the_handler_raises_is_told(state):
+    state.app(RAISING)
+
+    ran = state.run("verify", *STATE)
+
+    assert ran.code == 1
+    assert ran.err == "Failed: item ORDER#2 / ITEM#a, handler 'order_total': LookupError: no price 2\n"
+    assert ran.out == "3 items: 2 parts equal, 0 different, 0 moving, 1 failed.\n"
+    (failed,) = report(state.run("verify", *STATE, "--json"))["failed"]
+    assert (failed["key"]["PK"], failed["error"]) == ({"S": "ORDER#2"}, "LookupError: no price 2")
+
+
+def test_only_the_handlers_that_are_named_are_compared(folder, records):
+    folder.app(TWO)
+    folder.run("replay", folder.records(*records), *STATE)
+    folder.app(TWO.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
+
+    found = report(folder.run("verify", "everything", *STATE, "--json"))
+
+    assert (found["handlers"], found["equal"], found["different"]) == (["everything"], 3, [])
+
+
+def test_long_texts_are_shortened_for_a_person(state):
+    state.app(SHOP.replace("lines=Count()", "lines=Count(), **{'a' * 400: Count()}"))
+
+    lines = state.run("verify", *STATE).out.splitlines()
+
+    assert all(len(line) < 320 for line in lines)
+    assert "..." in lines[2]
+
+
+def test_differences_beyond_those_shown_are_counted(state, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.verify.SHOWN_MAX", 1)
+    state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
+
+    assert "... and 2 more; --json has them all." in state.run("verify", *STATE).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--full", "--sample", 5), "Error: --full compares all items, and --sample some: give one of them.\n"),
+        (("--yes",), "Error: --yes belongs to --repair: nothing is written without it.\n"),
+        (("--sample", 0), "Error: Invalid value for '--sample': 0 is not in the range x>=1.\n"),
+        (("--tolerance", -1), "Error: Invalid value for '--tolerance': -1.0 is not in the range x>=0.\n"),
+        (("totals",), "Error: The command names 'totals', which is no handler of the application: expected"),
+    ],
+)
+def test_mistake_is_told(state, arguments, message):
+    ran = state.run("verify", *arguments, *STATE)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_a_handler_whose_truth_is_the_changes_is_refused_and_otherwise_left_out(folder, records):
+    folder.app(TWO)
+    folder.run("replay", folder.records(*records), *STATE)
+
+    named = folder.run("verify", "changes", *STATE)
+
+    assert named.code == 2
+    assert "Error: Handler 'changes' is of kind on: its rows follow from the changes of items" in named.err
+    assert report(folder.run("verify", *STATE, "--json"))["handlers"] == ["order_total", "everything"]
+
+
+def test_a_handler_that_keeps_nothing_in_the_ledger_is_refused(folder, source):
+    folder.app(SEARCH)
+    folder.run("replay", folder.records(source.put("ORDER#1")), *STATE)
+
+    ran = folder.run("verify", "orders", *STATE)
+
+    assert ran.code == 2
+    assert "Error: Handler 'orders' is of kind search: what it made of an item is not in the state" in ran.err
+
+
+def test_a_state_without_sources_is_refused(state):
+    with closing(sqlite3.connect(state.path / "state.db")) as connection, connection:
+        connection.execute("DELETE FROM items WHERE version IS NOT NULL")
+
+    ran = state.run("verify", *STATE)
+
+    assert ran.code == 2
+    assert "Error: The state holds no source items of table 'main'" in ran.err
+
+
+def test_items_on_dynamodb_are_compared_and_repaired(on_aws, records):
+    on_aws.deliver(*records)
+    key = {"pk": {"S": "ledger#shop#main#main#S#ORDER#2"}, "sk": {"S": "S#ITEM#a"}}
+    on_aws.client.delete_item(TableName="shop-state", Key=key)
+
+    ran = on_aws.run("verify", "--full", "--json", "--tolerance", 0.01)
+
+    assert ran.code == 1, ran.err
+    assert [each["key"]["PK"]["S"] for each in report(ran)["different"]] == ["ORDER#2"]
+    assert report(ran)["equal"] == 2
+    assert on_aws.run("verify", "--sample", 2, "--repair", "--tolerance", 0).code == 2
+    assert on_aws.run("verify", "--full", "--repair", "--yes", "--tolerance", 0).code == 1
+    assert report(on_aws.run("verify", "--json"))["equal"] == 3
+
+
+def test_what_differs_on_dynamodb_waits_for_a_minute_unless_told_otherwise(on_aws, records, monkeypatch):
+    seconds = []
+    monkeypatch.setattr(Run, "wait", lambda _, each: seconds.append(each))
+    on_aws.deliver(*records)
+    on_aws.folder.app(RAISING.replace('raise LookupError("no price 2")', "return"))
+
+    assert on_aws.run("verify").code == 1
+    assert seconds == [60]

@@ -1,0 +1,55 @@
+"""Suspicions of many pages wait together, and an item that begins to fail meanwhile is no equal one."""
+
+import pytest
+
+from streamfold.engines import MemoryEngine
+from streamfold.lifecycle import verify
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.verify import Verifier
+from tests.lifecycle.test_pages import app_of, keys, put, run_of
+
+
+@pytest.fixture
+def app():
+    return app_of()
+
+
+@pytest.fixture
+def engine(app):
+    return MemoryEngine(app.tables.values())
+
+
+def verifier_of(app, engine, pause=lambda _: None):
+    run = run_of()
+    run.pause = pause
+    return Verifier(Pages(app, engine, run, {"total"}, dry_run=True), 60)
+
+
+def test_the_suspicions_of_many_pages_pause_once(app, engine):
+    put(engine, 1, 2, 3)
+    seconds = []
+    verifier = verifier_of(app, engine, seconds.append)
+    for number in (1, 2, 3):
+        verifier.look(keys(number))
+    verifier.settle()
+    assert (len(verifier.found.different), seconds) == (3, [60])
+
+
+def test_no_more_suspicions_wait_than_fit(app, engine, monkeypatch):
+    monkeypatch.setattr(verify, "SUSPECTED_MAX", 2)
+    put(engine, 1, 2, 3)
+    verifier = verifier_of(app, engine)
+    verifier.look(keys(1))
+    assert verifier.found.different == []
+    verifier.look(keys(2))
+    assert len(verifier.found.different) == 2
+
+
+def test_an_item_on_which_the_handler_raises_meanwhile_is_failed(app, engine):
+    put(engine, 1)
+    wrong = {"group": {"S": "wrong"}, "amount": {"N": "1"}}
+    verifier = verifier_of(app, engine, lambda _: engine.put_sources([(keys(1)[0], wrong, "9")]))
+    verifier.page(keys(1))
+    found = verifier.found
+    assert (found.equal, found.different, found.moving) == (0, [], 0)
+    assert [failed.item for failed in found.failed] == keys(1)
