@@ -3,7 +3,9 @@
 import gzip
 import json
 from base64 import b64encode
+from contextlib import closing
 from hashlib import md5
+from sqlite3 import connect
 
 import pytest
 
@@ -158,3 +160,17 @@ def test_jobs_are_listed_and_changed(old):
     assert "has ended" in old.run("jobs", *STATE, "--pause", identity).err
     assert "expected read_units=N" in old.run("jobs", *STATE, "--set", identity, "speed=3").err
     assert "is not known" in old.run("jobs", *STATE, "--resume", "nobody").err
+
+
+def test_rows_are_compared_with_what_their_sources_add_up_to(old):
+    old.run("backfill", *STATE)
+    ran = old.run("verify", "--rows", *STATE)
+    assert (ran.code, ran.out) == (0, "2 rows: 0 different, 0 moving; a handler failed on 0 items.\n")
+    with closing(connect(old.path / "state.db")) as state:
+        state.execute("UPDATE items SET item = replace(item, '\"6\"', '\"7\"') WHERE pk = 'ALL'")
+        state.commit()
+    ran = old.run("verify", "--rows", *STATE)
+    assert ran.code == 1
+    assert "Different: ALL / LINES" in ran.out
+    assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
+    assert "leave the other options out" in old.run("verify", "--rows", "--full", *STATE).err

@@ -20,6 +20,7 @@ from streamfold.cli.repaired import (
     print_repaired,
     repaired_items,
 )
+from streamfold.cli.verified_rows import verified_rows
 from streamfold.errors import SettingsError, shortened
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
 from streamfold.lifecycle.page import Difference, Pages
@@ -61,6 +62,7 @@ class VerifyOptions(NamedTuple):
     help=f"How long the stream may lag: what differs is read again after this time. Default: {TOLERANCE_SECONDS:.0f}, "
     "and 0 for a local state.",
 )
+@click.option("--rows", is_flag=True, help="Compare the rows themselves with what all sources add up to.")
 @click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
 @click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
@@ -74,6 +76,7 @@ def command(
     sample: int | None,
     full: bool,
     tolerance: float | None,
+    rows: bool,
     repair: bool,
     yes: bool,
     json_output: bool,
@@ -84,7 +87,9 @@ def command(
     tables, and from the state those whose source is gone. Nothing that moves is called different: a difference is read
     again after the tolerance, and counts only if neither the item nor the state has changed by then.
 
-    The rows themselves are not read. Without --repair nothing is written.
+    With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
+    rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
+    is not called different. --rows reads all items. Without --repair nothing is written.
 
     \b
     Outcomes:
@@ -103,13 +108,18 @@ def command(
     Examples:
       streamfold verify
       streamfold verify daily_sales --full --engine dynamodb --table main=shop --json > report.json
+      streamfold verify daily_sales --rows --engine dynamodb --table main=shop
       streamfold verify --sample 100000 --repair --yes --engine dynamodb --table main=shop
     """
     if full and sample is not None:
         raise SettingsError("--full compares all items, and --sample some: give one of them.")
     if yes and not repair:
         raise SettingsError("--yes belongs to --repair: nothing is written without it.")
+    if rows and (repair or full or sample is not None or tolerance is not None):
+        raise SettingsError("--rows compares all rows and repairs none: leave the other options out.")
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+        if rows:
+            sys.exit(verified_rows(opened, chosen_routes(opened, handlers), json_output=json_output))
         if repair:
             confirmed(opened, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
