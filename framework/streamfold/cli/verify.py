@@ -89,7 +89,7 @@ def command(
 
     With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
     rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
-    is not called different. --rows reads all items. Without --repair nothing is written.
+    is not called different. --rows reads all items. Nothing is written without --repair.
 
     \b
     Outcomes:

@@ -28,7 +28,7 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
-Held = dict[tuple[str, StateKey], Route]
+HeldParts = dict[tuple[str, StateKey], Route]
 """Ledger items that may hold a contribution, by handler."""
 
 
@@ -74,7 +74,7 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
     """Finds the contributions to a row. ``scan``: reads all of the state where they are not found otherwise."""
     routes = row_routes(by, row)
     stored = by.engine.read_rows([row]).get(row)
-    held: Held = {}
+    held: HeldParts = {}
     for route in routes:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
@@ -130,9 +130,9 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
     return None
 
 
-def _scanned(by: Explaining, routes: Sequence[Route], row: RowKey) -> Held:
+def _scanned(by: Explaining, routes: Sequence[Route], row: RowKey) -> HeldParts:
     """The ledger items of all of the state that hold a contribution to a row."""
-    held: Held = {}
+    held: HeldParts = {}
     for stored in by.engine.state_items():
         for route, key, text in _texts(by.app.name, routes, stored):
             if _may_hold(text, row) and row in stored_rows(text):
@@ -157,7 +157,7 @@ def _may_hold(text: str, row: RowKey) -> bool:
     return not isinstance(row[1], str) or json.dumps(row[1], ensure_ascii=False)[1:-1] in text
 
 
-def _contributors(by: Explaining, row: RowKey, held: Held) -> Iterator[Contributor]:
+def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Contributor]:
     for (name, key), route in held.items():
         stored = read_ledger(by, key).parts.get(name)
         if stored is not None and (part := stored_rows(stored.text).get(row)) is not None:

@@ -28,7 +28,7 @@ SEGMENTS_A_ROUND = 16
 """Segments that are read before the table is cut into fewer ones."""
 
 T = TypeVar("T")
-Wanted = Callable[[ItemKey], ItemKey | None]
+WantedRow = Callable[[ItemKey], ItemKey | None]
 """The source item that a scanned key tells; None for a key that is not wanted."""
 
 
@@ -74,7 +74,7 @@ class ItemKeys:
             found = self.engine.read_sources(page)
             yield from (item for item in page if item not in found)
 
-    def _sample(self, table: Table, wanted: Wanted, most: int, random: Random) -> Iterator[ItemKey]:
+    def _sample(self, table: Table, wanted: WantedRow, most: int, random: Random) -> Iterator[ItemKey]:
         """Reads few of many segments at random; where these hold too few items, again of fewer and larger ones."""
         seen: set[ItemKey] = set()
         segments = self.segments

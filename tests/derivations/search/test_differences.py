@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.derivations.search.differences import Difference, mapping_differences, setting_differences
+from streamfold.derivations.search.differences import IndexDifference, mapping_differences, setting_differences
 
 
 def differ(declared, found, **top):
@@ -82,19 +82,19 @@ def test_what_is_said_of_the_whole_mapping_is_compared():
         "mapping date_detection: expected false, found nothing"
     ]
     (told,) = mapping_differences({"dynamic": "strict", "properties": {}}, {"dynamic": "false"})
-    assert told == Difference("mapping", "dynamic", "strict", "false")
+    assert told == IndexDifference("mapping", "dynamic", "strict", "false")
 
 
 def test_declared_settings_are_compared_as_texts_and_others_are_not():
     declared = {"index.refresh_interval": -1, "index.blocked": True, "index.filter": ["a", "b"], "index.shards": 2}
     found = {"index.refresh_interval": "-1", "index.blocked": "true", "index.filter": ["a", "b"], "index.uuid": "x"}
     assert list(setting_differences(declared, {**found, "index.shards": "1"})) == [
-        Difference("setting", "index.shards", "2", "1")
+        IndexDifference("setting", "index.shards", "2", "1")
     ]
     (missing,) = setting_differences({"index.shards": 2}, {})
     assert str(missing) == "setting index.shards: expected 2, found nothing"
 
 
 def test_a_difference_names_the_index_where_there_are_several():
-    difference = Difference("field", "f", "long", None, "orders-000002")
+    difference = IndexDifference("field", "f", "long", None, "orders-000002")
     assert str(difference) == "field f of orders-000002: expected long, found nothing"
