@@ -3,7 +3,8 @@
 Whatever happens, an index ends with what one of the versions makes of the items that are there: nothing older, and no
 document of an item that is gone. The ids of documents that follow from more than their item's key are known to the
 state alone. So where it is restored, such documents may stay that it does not know any more (docs/search.md): their
-histories have no restores.
+histories have no restores. A state is restored only while nothing is under way, as docs/search.md asks: a run that
+began before could hold a higher number than one that read later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,8 @@ class History:
     def step(self):
         """A change, or an invocation."""
         self.now += 0.001
+        if self.kind.restores and self.left and not self.late and self.random.random() < 0.1:
+            self._restore()
         if self.left and self.random.random() < 0.4:
             self._change()
         elif self.waiting:
@@ -112,10 +115,12 @@ class History:
             self._change()
         elif drawn < 0.25 and self.left:
             self.backup = {key: dict(found) for key, found in self._state().items()}
-        elif drawn < 0.3 and self.left and self.kind.restores:
-            for key in self._state():
-                del self.engine.state[key]
-            self.engine.state.update({key: dict(found) for key, found in self.backup.items()})
+
+    def _restore(self):
+        """Puts the state back to an earlier one, while nothing is under way."""
+        for key in self._state():
+            del self.engine.state[key]
+        self.engine.state.update({key: dict(found) for key, found in self.backup.items()})
 
     def _state(self):
         """The counters; documents lie beside them, and are restored by nobody."""

@@ -64,16 +64,16 @@ class _Differing:
     ),
 )
 def _() -> Iterator[None]:
-    carried_out = Repair._carried_out
+    by_ledger = Repair._by_ledger
 
     def differences(self: Repair, *arguments: Any) -> Any:
         timed, self.timed = self.timed, _Differing(self.timed)
         try:
-            return carried_out(self, *arguments)
+            return by_ledger(self, *arguments)
         finally:
             self.timed = timed
 
-    with patch.object(Repair, "_carried_out", differences):
+    with patch.object(Repair, "_by_ledger", differences):
         yield
 
 

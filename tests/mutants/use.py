@@ -128,7 +128,7 @@ SHOW = "tests/cli/test_show.py::"
     tests=SHOW + "test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading",
 )
 def _() -> Iterator[None]:
-    with patch.object(show, "_on_terminal", lambda: True):
+    with patch.object(show, "on_terminal", lambda: True):
         yield
 
 
