@@ -20,6 +20,9 @@ QUICK := keys records routes ledger commit derivations read
 # Parts of the framework that no function runs.
 NOT_DEPLOYED := streamfold/cli streamfold/testing streamfold/__main__.py
 
+# Of opensearch-py: its other way to send documents, compiled and 20 MB large.
+NOT_NEEDED := opensearch-protobufs grpcio protobuf
+
 VENV := .venv
 SAM_VENV := .venv-sam
 LOCK_VENV := .venv-lock
@@ -36,7 +39,7 @@ test long nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay quick test long check format nightly mutants bench events template build runtime wheel lock clean build-Projector deployed-handlers
+.PHONY: help replay quick test long check format nightly mutants bench events template build runtime wheel lock clean build-Projector build-Searcher deployed-handlers
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -110,6 +113,8 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 	compile ../pyproject.toml run.in dev.in --extra testing --extra search --constraint run.txt --output-file dev.txt; \
 	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
+	compile lambda.in lambda-search.in --constraint dev.txt $(NOT_NEEDED:%=--no-emit-package %) \
+		--output-file lambda-search.txt; \
 	compile runtime.in --constraint run.txt --output-file runtime.txt; \
 	compile sam.in --output-file sam.txt
 	@echo "Locked: $$(ls .requirements/*.txt | tr '\n' ' ')"
@@ -119,9 +124,13 @@ clean: ## take away all that was made here, the environments included
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find framework handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# SAM calls this for the function Projector (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files.
-build-Projector: $(VENV)/.made
-	@$(IN_VENV) $(FROM_LOCK) .requirements/lambda.txt --target "$(ARTIFACTS_DIR)" --upgrade --no-compile --only-binary=:all:
+# SAM calls these for its functions (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files. Only what
+# runs on any processor is taken, because the function's is another than this machine's.
+build-Projector: DEPLOYED_LOCK := lambda.txt
+build-Searcher: DEPLOYED_LOCK := lambda-search.txt
+build-Projector build-Searcher: $(VENV)/.made
+	@$(IN_VENV) $(FROM_LOCK) .requirements/$(DEPLOYED_LOCK) --target "$(ARTIFACTS_DIR)" --upgrade --no-compile \
+		--only-binary=:all: --platform any
 	@rm -rf "$(ARTIFACTS_DIR)/bin" "$(ARTIFACTS_DIR)/streamfold" "$(ARTIFACTS_DIR)/handlers"
 	@tar --create $(NOT_DEPLOYED:%=--exclude=%) --directory=framework streamfold | tar --extract --directory="$(ARTIFACTS_DIR)"
 	@$(MAKE) --no-print-directory --silent deployed-handlers | tar --create --files-from=- \
@@ -136,8 +145,8 @@ deployed-handlers:
 		left=$$(git ls-files --others handlers | grep -v __pycache__ || true); \
 		[ -z "$$left" ] || echo "Not deployed, because git does not track it:" $$left >&2; \
 	else \
-		echo "git does not track handlers/: all its Python files are deployed, and nothing else." >&2; \
-		find handlers -name '*.py'; \
+		echo "git does not track handlers/: its Python files and mappings are deployed, and nothing else." >&2; \
+		find handlers -name '*.py' -o -path 'handlers/mappings/*.json'; \
 	fi
 
 # --- environments: each is made once, and again when its lock changes -------------------------------------------------

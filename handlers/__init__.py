@@ -3,8 +3,8 @@
 ``streamfold replay events/*.jsonl`` runs it locally, ``lambda_handler`` is what AWS Lambda calls.
 """
 
-from handlers import bank, documents, gaming, iot, music, sessions, shop, social
+from handlers import bank, documents, gaming, iot, music, search, sessions, shop, social
 from streamfold import App
 
-app = App("shop", routers=[bank, documents, gaming, iot, music, sessions, shop, social])
+app = App("shop", routers=[bank, documents, gaming, iot, music, search, sessions, shop, social])
 lambda_handler = app.lambda_handler

@@ -1,4 +1,5 @@
-"""The shop: totals and states of orders, sales by day, customers with their orders, and the history of every order.
+"""The shop: totals and states of orders, sales by day, customers with their orders, the history of every order, and the
+ratings of products.
 
 Each function says what one item contributes; amendments, moves and deletions follow from it.
 """
@@ -15,6 +16,9 @@ CUSTOMER_ORDERS = Key("CUSTOMER#{customer_id}", "ORDERS")
 CUSTOMER_HISTORY = Key("CUSTOMER#{customer_id}", "ORDER#{at}#{order_id}")
 SALES = Key("SALES#{day}", "SKU#{sku}")
 ALL_ORDERS = Key("TOTALS#ALL", "ORDERS")
+PRODUCT = Key("SKU#{sku}", "PRODUCT")
+REVIEW = Key("SKU#{sku}", "REVIEW#{customer_id}")
+PRODUCT_RATING = Key("SKU#{sku}", "RATING")
 
 router = Router()
 router.audit(ORDER, ORDER_ITEM, redact=["email"])
@@ -59,3 +63,8 @@ def customer_orders(order: Item) -> Row | None:
 @router.view(ORDER_TOTAL, into=ALL_ORDERS)  # a chain: its source is the row that order_total keeps
 def all_orders(order: Item) -> Row:
     return Row(orders=Count(), lines=Sum(order["lines"]), total=Sum(order["total"]))
+
+
+@router.view(REVIEW, into=PRODUCT_RATING)  # beside the product: its document is gathered from both (search.py)
+def product_rating(review: Item) -> Row:
+    return Row(stars=Sum(review["stars"]), reviews=Count())

@@ -227,7 +227,7 @@ def modules_behind(**switches):
     """The modules of Powertools that a function imports when these are on or off, in a process of its own."""
     program = (
         "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
-        f"from streamfold.settings import Settings; Function(app, Settings(**{switches!r}), client=object()); "
+        f"from streamfold.settings import Settings; Function(app, Settings(group='main', **{switches!r}), object()); "
         "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray'))))"
     )
     command = [sys.executable, "-c", program]

@@ -15,6 +15,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _function(loader, suffix, node):
+    if isinstance(node, yaml.SequenceNode):
+        return {f"Fn::{suffix}": loader.construct_sequence(node, deep=True)}
     value = loader.construct_scalar(node)
     if suffix == "GetAtt":
         return {"Fn::GetAtt": value.split(".", 1)}

@@ -6,12 +6,7 @@ the build is missing here as it would be there.
 
 import gzip
 import json
-import os
 import subprocess
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import ClassVar
 
 import boto3
 import pytest
@@ -19,93 +14,31 @@ import pytest
 from handlers.sessions import SESSION
 from handlers.shop import ORDER
 from streamfold.replay.stream import StreamReader
+from tests.helpers.artifact import (
+    BATCH_RECORDS,
+    BUILD,
+    FUNCTIONS,
+    NAMES,
+    RUNTIME,
+    TABLES,
+    Function,
+    bucket,
+    built_template,
+    isolated,
+)
 from tests.helpers.commands import EVENTS, ROOT, as_set, embedded_rows
-from tests.helpers.template import create_table, load_template, properties
+from tests.helpers.template import create_table
 from tests.workload import sessions
 
-BUILD, RUNTIME = ROOT / ".aws-sam" / "build", ROOT / ".aws-sam" / "runtime"
 TASK = BUILD / "Projector"
-NAMES = {"Table": "shop", "StateTable": "shop-state", "FailureBucket": "failures", "ArchiveBucket": "archive"}
-TABLES = ("Table", "StateTable")
-BATCH_RECORDS = 100
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
-OWN = ("streamfold", "handlers")
-NOT_DEPLOYED = ("streamfold/cli/", "streamfold/testing/", "streamfold/__main__.py")
-LAMBDA = {
-    "AWS_LAMBDA_FUNCTION_NAME": "projector",
-    "AWS_REGION": "us-east-1",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-}
-
-
-def sources(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for name in OWN for path in folder.glob(f"{name}/**/*.py")}
-
-
-def is_built():
-    tree = {name: text for name, text in sources(ROOT / "framework").items() if not name.startswith(NOT_DEPLOYED)}
-    tree |= sources(ROOT)
-    return sources(TASK) == tree and (RUNTIME / ".made").exists()
+MEGABYTES = {"Projector": 10, "Searcher": 20}
+LOCKS = {"Projector": "lambda.txt", "Searcher": "lambda-search.txt"}
 
 
 @pytest.fixture(scope="module")
 def template():
-    """The template of the build; built now if it is missing or of other sources."""
-    if not is_built():
-        if os.environ.get("REQUIRE_ENGINES") == "1":
-            pytest.fail(f"{BUILD} is missing or was built from other sources: run make build runtime first")
-        subprocess.run(["make", "--no-print-directory", "build", "runtime"], cwd=ROOT, check=True)
-    return load_template(BUILD / "template.yaml")
-
-
-class Function:
-    """One execution environment of the built function."""
-
-    def __init__(self, template, log, **variables):
-        declared = properties(template, "Projector")
-        own = declared["Environment"]["Variables"]
-        own = {name: _resolved(value) for name, value in own.items()}
-        self.process = subprocess.Popen(
-            [*isolated(ROOT / "tests" / "tools" / "invoke.py"), TASK, RUNTIME, declared["Handler"]],
-            env={**LAMBDA, **own, **variables},
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-    def __call__(self, event):
-        self.process.stdin.write(json.dumps(event) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def deliver(self, records):
-        """Delivers records as an event source mapping does, in batches, and expects that none fails."""
-        for start in range(0, len(records), BATCH_RECORDS):
-            assert self({"Records": records[start : start + BATCH_RECORDS]}) == {"batchItemFailures": []}
-
-    def end(self):
-        self.process.communicate()
-
-
-def _resolved(value):
-    """A value of the expanded template, as CloudFormation fills it in."""
-    if not isinstance(value, dict):
-        return str(value)
-    if "Ref" in value:
-        return NAMES[value["Ref"]]
-    text = value["Fn::Sub"]
-    for name, filled in NAMES.items():
-        text = text.replace(f"${{{name}}}", filled)
-    return text
-
-
-def isolated(*arguments):
-    """An interpreter without this environment's packages, variables and folder, which writes no bytecode."""
-    return [sys.executable, "-I", "-S", "-B", *arguments]
+    return built_template()
 
 
 @pytest.fixture
@@ -113,26 +46,10 @@ def log(tmp_path):
     return tmp_path / "log"
 
 
-@pytest.fixture
-def bucket():
-    """A bucket for a function that only puts: what it was given by path, and the address that it listens at."""
-
-    class Bucket(BaseHTTPRequestHandler):
-        objects: ClassVar = {}
-
-        def do_PUT(self):
-            self.objects[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            """Says nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield Bucket.objects, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+@pytest.fixture(name="bucket")
+def of_removed_items():
+    with bucket() as made:
+        yield made
 
 
 @pytest.fixture
@@ -140,6 +57,7 @@ def function(template, log, dynamodb_endpoint, access_key, bucket):
     with log.open("w") as file:
         function = Function(
             template,
+            "Projector",
             file,
             AWS_ENDPOINT_URL_DYNAMODB=dynamodb_endpoint,
             AWS_ENDPOINT_URL_S3=bucket[1],
@@ -277,21 +195,25 @@ def texts(image):
     return {value["S"] for value in image.values() if len(value.get("S", "")) > 6}
 
 
-def test_artifact_holds_the_function_and_its_lock_and_nothing_of_the_runtime(template):
-    packages = {path.name.split("-")[0] for path in TASK.glob("*.dist-info")}
-    lock = (ROOT / ".requirements" / "lambda.txt").read_text("utf-8")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_artifact_holds_the_function_and_its_lock_and_nothing_of_the_runtime(template, name):
+    packages = {path.name.split("-")[0].lower() for path in (BUILD / name).glob("*.dist-info")}
+    lock = (ROOT / ".requirements" / LOCKS[name]).read_text("utf-8")
     assert packages == {line.split("==")[0].replace("-", "_") for line in lock.splitlines() if "==" in line}
-    assert {"streamfold", "handlers"} <= {path.name for path in TASK.iterdir()}
-    assert not {"boto3", "botocore", "click", "rich", "tests", "bin"} & {path.name for path in TASK.iterdir()}
+    tops = {path.name for path in (BUILD / name).iterdir()}
+    assert {"streamfold", "handlers"} <= tops
+    assert not {"boto3", "botocore", "click", "rich", "tests", "bin"} & tops
+    assert ("opensearchpy" in tops) == (name == "Searcher")
 
 
-def test_artifact_runs_on_any_processor_and_is_small(template):
-    files = [path for path in TASK.rglob("*") if path.is_file()]
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_artifact_runs_on_any_processor_and_is_small(template, name):
+    files = [path for path in (BUILD / name).rglob("*") if path.is_file()]
     assert not [path for path in files if path.suffix in (".so", ".pyc")]
-    assert sum(path.stat().st_size for path in files) < 10_000_000
+    assert sum(path.stat().st_size for path in files) < MEGABYTES[name] * 1_000_000
 
 
-@pytest.mark.parametrize("module", ["click", "rich", "hypothesis", "tests"])
+@pytest.mark.parametrize("module", ["click", "rich", "hypothesis", "tests", "opensearchpy"])
 def test_interpreter_finds_nothing_beside_the_function_and_its_runtime(template, module):
     path = f"import sys; sys.path[:0] = {[str(TASK), str(RUNTIME)]}; import boto3, handlers; import {module}"
     ran = subprocess.run(isolated("-c", path), cwd="/", capture_output=True, text=True, check=False)

@@ -10,15 +10,16 @@ from tests.helpers.commands import ROOT, environment
 
 NOT_DEPLOYED = ("cli/", "testing/", "__main__.py")
 FRAMEWORK = ROOT / "framework" / "streamfold"
+DEPLOYED = ["handlers/__init__.py", "handlers/mappings/shop.json", "handlers/shop.py"]
 RUN = [path for path in FRAMEWORK.rglob("*.py") if not str(path.relative_to(FRAMEWORK)).startswith(NOT_DEPLOYED)]
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout with two files of handlers, and one that nobody should see."""
+    """A checkout with two files of handlers and a mapping, and one file that nobody should see."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "handlers").mkdir()
-    for name in ("__init__.py", "shop.py", ".env.local"):
+    (tmp_path / "handlers" / "mappings").mkdir(parents=True)
+    for name in ("__init__.py", "shop.py", "mappings/shop.json", ".env.local"):
         (tmp_path / "handlers" / name).write_text("")
     return tmp_path
 
@@ -35,16 +36,22 @@ def deployed(checkout):
 
 def test_only_files_that_git_tracks_are_deployed_and_others_are_named(checkout):
     run(checkout, "git", "init", "--quiet")
-    run(checkout, "git", "add", "handlers/__init__.py", "handlers/shop.py")
+    run(checkout, "git", "add", "handlers/__init__.py", "handlers/shop.py", "handlers/mappings/shop.json")
     names, told = deployed(checkout)
-    assert names == ["handlers/__init__.py", "handlers/shop.py"]
+    assert names == DEPLOYED
     assert told == "Not deployed, because git does not track it: handlers/.env.local\n"
 
 
-def test_without_git_the_python_files_alone_are_deployed_and_that_is_said(checkout):
+def test_without_git_python_files_and_mappings_alone_are_deployed_and_that_is_said(checkout):
     names, told = deployed(checkout)
-    assert names == ["handlers/__init__.py", "handlers/shop.py"]
-    assert told == "git does not track handlers/: all its Python files are deployed, and nothing else.\n"
+    assert names == DEPLOYED
+    assert told == "git does not track handlers/: its Python files and mappings are deployed, and nothing else.\n"
+
+
+def test_all_mappings_of_the_searches_are_deployed():
+    mappings = {f"handlers/mappings/{path.name}" for path in (ROOT / "handlers" / "mappings").iterdir()}
+    assert mappings
+    assert mappings <= set(deployed(ROOT)[0])
 
 
 def test_what_a_function_runs_names_neither_the_command_line_nor_the_test_tools():

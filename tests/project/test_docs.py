@@ -83,6 +83,11 @@ def test_the_readmes_keys_are_right() -> None:
     exec(compile(text, "README.md", "exec"), {})
 
 
+def test_the_readmes_search_is_the_one_that_is_shipped() -> None:
+    (text,) = blocks("python", "handlers/search.py")
+    assert text in (ROOT / "handlers/search.py").read_text("utf-8")
+
+
 @pytest.fixture
 def shop_table(aws: None) -> None:
     resource = boto3.resource("dynamodb")
@@ -113,6 +118,7 @@ RUN = (
     "docs/numbers.md",
     "docs/operations.md",
     "docs/patterns.md",
+    "docs/search.md",
     "docs/sources.md",
     "docs/tenants.md",
     "docs/testing.md",

@@ -7,7 +7,9 @@ import pytest
 
 from handlers import app
 from streamfold import App, Key, Router, Table
-from streamfold.engines import DynamoEngine, Engine, Entries
+from streamfold.derivations.search.opensearch import OpenSearchIndex
+from streamfold.derivations.search.sink import VISIBLE, Action
+from streamfold.engines import Counter, DynamoEngine, Engine, Entries
 from streamfold.keys.table import MAIN
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
@@ -30,8 +32,10 @@ WRITES = (
     writes.SwapState(STATE, {"done": True}, 0),
 )
 READS = ("read_state", "read_rows", "read_entries")
-OF_SEARCH = {"read_sources", "count_up", writes.CounterWrite}
+SEARCH_WRITES = (writes.CounterWrite(STATE, 1, added=frozenset(["a"]), expires=False),)
+OF_SEARCH = {"read_sources", "count_up", *map(type, SEARCH_WRITES)}
 """What only a function of search asks of an engine."""
+FUNCTIONS = ("Projector", "Searcher")
 COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 OF_ATTRIBUTES = {writes.UpdateSource}
@@ -43,17 +47,25 @@ def template():
     return load_template()
 
 
-@pytest.fixture(scope="module")
-def mapping(template):
-    (event,) = properties(template, "Projector")["Events"].values()
+def mapping_of(template, function):
+    (event,) = properties(template, function)["Events"].values()
     assert event["Type"] == "DynamoDB"
     return event["Properties"]
 
 
+def statements_of(template, function):
+    policies = properties(template, f"{function}Role")["Policies"]
+    return {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+
+
+@pytest.fixture(scope="module")
+def mapping(template):
+    return mapping_of(template, "Projector")
+
+
 @pytest.fixture(scope="module")
 def statements(template):
-    policies = properties(template, "ProjectorRole")["Policies"]
-    return {statement["Sid"]: statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]}
+    return statements_of(template, "Projector")
 
 
 class Calls:
@@ -88,12 +100,29 @@ class Calls:
     def put_item(self, **call):
         self.needed.add((call["TableName"], "dynamodb:PutItem"))
 
+    def update_item(self, **call):
+        self.needed.add((call["TableName"], "dynamodb:UpdateItem"))
+        return {"Attributes": {}}
+
+
+class Refused(Calls):
+    """A client whose statements are refused, so that single calls follow."""
+
+    def batch_execute_statement(self, **call):
+        super().batch_execute_statement(**call)
+        return {"Responses": [{"Error": {"Code": "DuplicateItem", "Message": ""}} for _ in call["Statements"]]}
+
+
+def asked(calls):
+    """An engine that asks this client."""
+    return DynamoEngine(calls, {"main": (MAIN, "rows")}, "state")
+
 
 @pytest.fixture(scope="module")
 def needed():
     """The permissions behind everything that the function can ask of the engine."""
     calls = Calls()
-    engine = DynamoEngine(calls, {"main": (MAIN, "rows")}, "state")
+    engine = asked(calls)
     engine.transact(WRITES, 0)
     engine.insert_rows([WRITES[0]])
     engine.remove_empty([ROW])
@@ -103,6 +132,21 @@ def needed():
     engine.read_entries(Entries("entries", 1))
     engine.swap_state(STATE, {}, 0)
     engine.page(MAIN, "ORDER#1", "ITEM#", None, 1)
+    return calls.needed
+
+
+@pytest.fixture(scope="module")
+def needed_to_search():
+    """The permissions behind everything that the search function can ask of the engine."""
+    calls = Refused()
+    engine = asked(calls)
+    for new in (True, False):
+        engine.count_up([Counter(STATE, new=new, expires=True)], 0, 0)
+    engine.transact(SEARCH_WRITES, 0)
+    engine.read_sources([ROW])
+    engine.page(MAIN, "ORDER#1", "ITEM#", None, 1)
+    engine.read_state([STATE])
+    engine.swap_state(STATE, {}, 0)
     return calls.needed
 
 
@@ -120,6 +164,47 @@ def test_every_write_and_every_method_of_an_engine_is_looked_at():
 def test_function_may_do_exactly_what_the_engine_does(statements, needed, sid, table, resource):
     assert set(statements[sid]["Action"]) == {action for name, action in needed if name == table}
     assert statements[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+
+
+@pytest.mark.parametrize(
+    ("sid", "table", "resource"), [("ReadItems", "rows", "Table"), ("KeepState", "state", "StateTable")]
+)
+def test_search_function_may_do_exactly_what_documents_need(template, needed_to_search, sid, table, resource):
+    statement = statements_of(template, "Searcher")[sid]
+    assert set(statement["Action"]) == {action for name, action in needed_to_search if name == table}
+    assert statement["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+
+
+def test_search_function_may_look_at_aliases_and_send_documents_and_asks_no_more_of_the_domain(template):
+    class Asked:
+        def __init__(self):
+            self.calls = set()
+
+        def perform_request(self, method, path, **_):
+            self.calls.add((f"es:ESHttp{method.title()}", path))
+            alias = {"orders-000001": {"aliases": {"orders": {"filter": VISIBLE}}}}
+            return {"items": [{"index": {"status": 201}}]} if path == "/_bulk" else alias
+
+    transport = Asked()
+    sink = OpenSearchIndex(transport, "https://search")
+    sink.check("orders")
+    sink.bulk([Action("orders", "1", 1, b"{}")])
+    domain = "arn:${AWS::Partition}:es:${AWS::Region}:${AWS::AccountId}:domain/${SearchDomain}"
+    statements = statements_of(template, "Searcher")
+    allowed = {
+        (statements[sid]["Action"], statements[sid]["Resource"]["Fn::Sub"]) for sid in ("CheckAlias", "SendDocuments")
+    }
+    assert {(action, domain + path.replace("orders", "*")) for action, path in transport.calls} == allowed
+
+
+def test_search_function_may_do_nothing_else(template, statements):
+    own = statements_of(template, "Searcher")
+    same = {"KnowTable", "ReadStream", "KeepFailures", "FindFailureBucket"}
+    assert set(own) == {"ReadItems", "KeepState", "CheckAlias", "SendDocuments", "WriteLog", *same}
+    assert {sid: own[sid] for sid in same} == {sid: statements[sid] for sid in same}
+    assert own["WriteLog"]["Resource"] == {"Fn::GetAtt": ["SearcherLog", "Arn"]}
+    assert {statement["Effect"] for statement in own.values()} == {"Allow"}
+    assert "*" not in str([statement["Action"] for statement in own.values()])
 
 
 def test_function_may_ask_which_table_its_records_come_from(statements):
@@ -142,10 +227,11 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_t
     assert {statement["Effect"] for statement in statements.values()} == {"Allow"}
 
 
-def test_role_is_the_projectors_own_so_that_sam_adds_no_policy(template):
-    assert properties(template, "Projector")["Role"] == {"Fn::GetAtt": ["ProjectorRole", "Arn"]}
-    assert "ManagedPolicyArns" not in properties(template, "ProjectorRole")
-    assert "Policies" not in properties(template, "Projector")
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_role_is_the_functions_own_so_that_sam_adds_no_policy(template, function):
+    assert properties(template, function)["Role"] == {"Fn::GetAtt": [f"{function}Role", "Arn"]}
+    assert "ManagedPolicyArns" not in properties(template, f"{function}Role")
+    assert "Policies" not in properties(template, function)
 
 
 def test_mapping_may_read_its_stream_and_leave_what_failed(statements):
@@ -163,6 +249,10 @@ def test_failed_record_fails_alone_and_does_not_stop_its_shard(mapping):
     assert 60 <= mapping["MaximumRecordAgeInSeconds"] < 24 * 60 * 60
     destination = mapping["DestinationConfig"]["OnFailure"]
     assert destination == {"Type": "S3", "Destination": {"Fn::GetAtt": ["FailureBucket", "Arn"]}}
+
+
+def test_records_reach_the_search_function_as_they_reach_the_other(template, mapping):
+    assert mapping_of(template, "Searcher") == mapping
 
 
 def test_mapping_reads_the_tables_stream_from_its_beginning(template, mapping):
@@ -216,21 +306,54 @@ def test_time_to_live_that_the_template_does_not_switch_on_is_noticed():
     assert len(time_to_live_differences(template, App("shop", routers=[router]))) == 1
 
 
-def test_environment_names_every_table_and_is_understood(template):
-    variables = properties(template, "Projector")["Environment"]["Variables"]
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_environment_names_every_table_and_is_understood(template, function):
+    variables = properties(template, function)["Environment"]["Variables"]
     assert {name for name in variables if name.startswith(TABLE_PREFIX)} == {
         TABLE_PREFIX + environment_name(name) for name in app.tables
     }
     assert variables["STREAMFOLD_TABLE_MAIN"] == {"Ref": "Table"}
     assert variables["STREAMFOLD_STATE_TABLE"] == {"Ref": "StateTable"}
-    settings = Settings.from_environment({name: "some" for name in variables if name.startswith("STREAMFOLD_")})
-    assert (settings.real_name("main"), settings.state_table) == ("some", "some")
+    given = {name: value if isinstance(value, str) else "https://some" for name, value in variables.items()}
+    settings = Settings.from_environment({name: given[name] for name in given if name.startswith("STREAMFOLD_")})
+    assert (settings.real_name("main"), settings.state_table) == ("https://some", "https://some")
 
 
-def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, statements):
-    place = properties(template, "Projector")["Environment"]["Variables"]["STREAMFOLD_PARK"]
+def test_every_group_of_handlers_runs_in_one_function(template):
+    groups = [properties(template, name)["Environment"]["Variables"]["STREAMFOLD_GROUP"] for name in FUNCTIONS]
+    assert sorted(groups) == sorted({route.group for route in app.routes})
+
+
+def test_search_function_sends_documents_to_the_endpoint_as_its_role(template):
+    variables = properties(template, "Searcher")["Environment"]["Variables"]
+    assert variables["STREAMFOLD_SEARCH"] == {"Ref": "SearchEndpoint"}
+    assert variables["STREAMFOLD_SEARCH_SERVICE"] == "es"
+
+
+def test_what_searches_is_there_only_with_an_endpoint(template):
+    (name,) = [name for name, condition in template["Conditions"].items() if "SearchEndpoint" in str(condition)]
+    assert template["Parameters"]["SearchEndpoint"]["Default"] == ""
+    conditional = {each for each, resource in template["Resources"].items() if resource.get("Condition") == name}
+    assert conditional == {each for each in template["Resources"] if each.startswith("Searcher")}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_alarms_tell_of_a_function_that_is_behind_or_stops(template, function):
+    age, errors = properties(template, f"{function}Age"), properties(template, f"{function}Errors")
+    assert (age["MetricName"], errors["MetricName"]) == ("IteratorAge", "Errors")
+    assert age["Threshold"] < 1000 * mapping_of(template, function)["MaximumRecordAgeInSeconds"] / 10
+    for alarm in (age, errors):
+        assert alarm["Namespace"] == "AWS/Lambda"
+        assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": function}}]
+        assert alarm["AlarmActions"] == {"Fn::If": ["Tells", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, function):
+    place = properties(template, function)["Environment"]["Variables"]["STREAMFOLD_PARK"]
     assert place == {"Fn::Sub": "s3://${FailureBucket}/parked"}
-    assert statements["KeepFailures"]["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
+    statement = statements_of(template, function)["KeepFailures"]
+    assert statement["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
 
 
 def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_outlives_the_stack(template, statements):
@@ -242,17 +365,20 @@ def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_o
     assert not any("ExpirationInDays" in rule for rule in rules)
 
 
-def test_function_is_found_and_has_a_build_target(template):
-    resource = template["Resources"]["Projector"]
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function_is_found_and_has_a_build_target(template, function):
+    resource = template["Resources"][function]
     module, _, name = resource["Properties"]["Handler"].rpartition(".")
     assert getattr(importlib.import_module(module), name) == app.lambda_handler
     assert resource["Metadata"]["BuildMethod"] == "makefile"
-    assert "\nbuild-Projector:" in (ROOT / "Makefile").read_text("utf-8")
+    targets = re.findall(r"^(build-[^:]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert f"build-{function}" in " ".join(targets).split()
 
 
-def test_function_has_more_time_than_its_slowest_request(template):
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function_has_more_time_than_its_slowest_request(template, function):
     assert Settings().stop_seconds > CALL_SECONDS_MAX
-    assert properties(template, "Projector")["Timeout"] >= 2 * Settings().stop_seconds
+    assert properties(template, function)["Timeout"] >= 2 * Settings().stop_seconds
 
 
 @pytest.mark.parametrize("name", ["FailureBucket", "ArchiveBucket"])
@@ -272,9 +398,10 @@ def test_failures_are_kept_shorter_than_claims(template):
     assert rule["ExpirationInDays"] + record_days < RETENTION_DAYS_MIN
 
 
-def test_log_is_kept_for_a_while_and_not_for_ever(template):
-    assert properties(template, "ProjectorLog")["RetentionInDays"] == 30
-    assert properties(template, "Projector")["LoggingConfig"] == {"LogGroup": {"Ref": "ProjectorLog"}}
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_log_is_kept_for_a_while_and_not_for_ever(template, function):
+    assert properties(template, f"{function}Log")["RetentionInDays"] == 30
+    assert properties(template, function)["LoggingConfig"] == {"LogGroup": {"Ref": f"{function}Log"}}
 
 
 # What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.

@@ -9,7 +9,13 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import VISIBLE
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.settings import Settings
-from tests.on_local.conftest import no_engine
+from tests.on_local.conftest import (  # noqa: F401 - fixtures
+    access_key,
+    dynamodb,
+    dynamodb_endpoint,
+    dynamodbstreams,
+    no_engine,
+)
 from tests.search.servers import Server
 from tests.tools.opensearch import VERSIONS, is_there
 

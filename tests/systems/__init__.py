@@ -5,6 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from handlers import app
+from streamfold.derivations.search.encoded import own_fields
+from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines import EmbeddedEngine
 from streamfold.read import rows as present
 from streamfold.records.envelope import Origins
@@ -56,3 +58,7 @@ class Replayed:
             if fields is not None:
                 found[tuple(fields.values())] = without_zeros({n: row[n] for n in row if n not in key.table.attributes})
         return found
+
+    def documents(self, index):
+        """The documents of an index by id, as a search sees them."""
+        return {found.id: own_fields(found.body) for found in LocalIndex(self.engine).documents(index)}

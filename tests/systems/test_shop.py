@@ -88,7 +88,7 @@ def test_the_total_of_all_orders_is_that_of_their_items(shop, orders, lines):
 def test_an_order_takes_along_the_items_that_its_writer_left_behind():
     twin = Twin(app)
     twin.put(ORDER, order_id="1", customer_id="c", status="placed", at="2026-03-01T08:00:00Z", total=3)
-    twin.put(ORDER_ITEM, order_id="1", sku="TEA", price=3, quantity=1, at="2026-03-01T08:00:00Z")
+    twin.put(ORDER_ITEM, order_id="1", sku="TEA", name="Tea", price=3, quantity=1, at="2026-03-01T08:00:00Z")
     twin.delete(ORDER, order_id="1")
     assert [twin.rows(key) for key in (ORDER_TOTAL, SALES, ALL_ORDERS, CUSTOMER_HISTORY)] == [[], [], [], []]
 

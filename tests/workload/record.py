@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from streamfold.replay.recording import record_stream
 from streamfold.replay.stream import StreamReader
-from tests.workload import bank, documents, gaming, iot, music, sessions, shop, social, tenants
+from tests.workload import bank, documents, gaming, iot, music, search, sessions, shop, social, tenants
 
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE = "shop"
@@ -32,6 +32,7 @@ SUBJECTS = {
     "documents": (documents.run, 20260306),
     "iot": (iot.run, 20260307),
     "gaming": (gaming.run, 20260308),
+    "search": (search.run, 20260310),
     "tenants/tasks": (tenants.run, 20260309),
 }
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
