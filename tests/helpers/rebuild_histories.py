@@ -18,7 +18,7 @@ from streamfold.keys.table import MAIN
 from streamfold.lifecycle.search_rebuild import Rebuild
 from streamfold.run import Run
 from streamfold.testing.invocations import Died
-from tests.helpers.search_histories import DEPTH_MAX, KINDS, History, Passing
+from tests.helpers.search_histories import DEPTH_MAX, KINDS, History
 
 MORE_CALLS = ("swap_state", "read_entries", "scan")
 STEPS_MAX = 5

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streamfold.app import App
 from streamfold.derivations.search.aliases import Aliases
 from streamfold.derivations.search.copying import Copying
 from streamfold.derivations.search.declared import SearchIndex
@@ -44,7 +43,7 @@ def _alias(root: Root, run: Run) -> str | None:
 class CopiedPages:
     """Sends the documents of pages of items, without raising their counters."""
 
-    app: App
+    app: Application
     engine: Engine
     run: Run
     index: SearchIndex

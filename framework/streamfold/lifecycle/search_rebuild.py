@@ -5,7 +5,6 @@ written. So a batch that did not read the mark is of changes that the scan reads
 indexes by its own batch.
 """
 
-from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.derivations.search.aliases import NUMBERED, Aliases
 from streamfold.derivations.search.declared import SearchIndex
@@ -16,6 +15,7 @@ from streamfold.errors import SettingsError
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.search_pages import CopiedPages
 from streamfold.records.change import ItemKey
+from streamfold.routes.application import Application
 from streamfold.run import Run
 
 PAGE_NOTES = 500
@@ -24,7 +24,7 @@ PAGE_NOTES = 500
 class Rebuild:
     """The rebuild of one index, step by step. Each step may be done again by whoever finds it half done."""
 
-    def __init__(self, app: App, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
+    def __init__(self, app: Application, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
         self.app = app
         self.engine = engine
         self.run = run

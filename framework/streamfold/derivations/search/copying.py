@@ -1,11 +1,11 @@
 """Sends the documents of roots to an index that is built: counters are read, *then* the items, then it is sent.
 
-No counter is raised where a document's id follows from its item's key. The items are read after the counter, so a document in the counter's number is at least as new as
-any that a run sent in a lower one. Where a run sends the same number with other content, an item changed between the
-two reads, and the record of that change brings a greater number.
+No counter is raised where a document's id follows from its item's key. The items are read after the counter, so a
+document in the counter's number is at least as new as any that a run sent in a lower one. Where a run sends the same
+number with other content, an item changed between the two reads, and the record of that change brings a greater number.
 
-Where ids are kept, each number is of one run alone: a run that forgets ids would forget those that were sent here in its
-own number, by code that makes others. There the counters are raised.
+Where ids are kept, each number is of one run alone: a run that forgets ids would forget those that were sent here in
+its own number, by code that makes others. There the counters are raised.
 """
 
 from collections.abc import Callable, Sequence
