@@ -75,7 +75,7 @@ class Shop:
         yield LocalIndex(engine)
         engine.close()
 
-    def keys(self):
+    def partitions(self):
         """The partitions of the state."""
         with self.index() as index:
             return {each["pk"]["S"] for each in index.engine.state_items()}
@@ -155,7 +155,7 @@ def test_an_aborted_rebuild_leaves_nothing_behind(shop):
     shop.folder.app(SHOP)
     ran = shop.run(*REBUILD, "--abort")
     assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
-    assert not [key for key in shop.keys() if key.startswith(("dirty#", "search#products-"))]
+    assert not [key for key in shop.partitions() if key.startswith(("dirty#", "search#products-"))]
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
 
 

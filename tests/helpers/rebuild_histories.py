@@ -15,6 +15,7 @@ from streamfold.derivations.search.sink import Answer
 from streamfold.engines import Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import MAIN
+from streamfold.ledger.state_keys import index_key
 from streamfold.lifecycle.search_rebuild import Rebuild
 from streamfold.run import Run
 from streamfold.testing.invocations import Died
@@ -23,6 +24,8 @@ from tests.helpers.search_histories import DEPTH_MAX, KINDS, History
 MORE_CALLS = ("swap_state", "read_entries", "scan")
 STEPS_MAX = 5
 """Steps of a rebuild at one moment."""
+EVENTS = (1, 2, 8)
+"""Things that may happen at once."""
 NAME = "documents"
 
 
@@ -44,10 +47,10 @@ class RebuildHistory(History):
 
     def __init__(self, kind, seed, *, gate=True):
         self.gated, self.deleted, self.alive, self.older = gate, set(), [], set()
-        self.rebuilding, self.rebuilds, self.cursor, self.scanned, self.started = False, 2, None, False, 0
-        self.broken = False
+        self.rebuilding, self.rebuilds, self.cursor, self.scanned, self.started = False, 1, None, False, 0
+        self.broken = self.inside = False
         super().__init__(kind, seed)
-        self.left = self.random.randint(6, 14)
+        self.left, self.rebuilds = self.random.randint(5, 10), self.random.choice([1, 1, 2])
         for call in MORE_CALLS:
             setattr(self.engine, call, self._hooked(getattr(self.engine, call)))
         self.ends_at = self.random.choice([BUILDING, BOTH, SWAPPED, "", ""])
@@ -82,10 +85,31 @@ class RebuildHistory(History):
         wrong = self.wrong()
         assert wrong is None or wrong[0] in moving or self.late, f"a reader sees {wrong}"
 
+    def _hooked(self, call):
+        """Nothing happens inside of a call of the store."""
+
+        def whole(*arguments, **named):
+            self.inside = True
+            try:
+                return call(*arguments, **named)
+            finally:
+                self.inside = False
+
+        hooked = super()._hooked(whole)
+
+        def chosen(*arguments, **named):
+            return call(*arguments, **named) if self.inside else hooked(*arguments, **named)
+
+        return chosen
+
     def _meanwhile(self):
-        if self.random.random() < 0.08 and self.depth < DEPTH_MAX:
-            self._steps()
-        super()._meanwhile()
+        """Nothing, mostly; or several things at once, such as a change with its record and a step."""
+        if self.random.random() > 0.3:
+            return
+        for _ in range(self.random.choice(EVENTS)):
+            if self.random.random() < 0.15 and self.depth < DEPTH_MAX:
+                self._steps()
+            super()._meanwhile()
 
     def _sent(self, actions):
         names = {action.index for action in actions}
@@ -94,9 +118,9 @@ class RebuildHistory(History):
         (name,) = names or {""}
         if name.endswith(OWN) and name == own_alias(self.mark.building):
             drawn = self.random.random()
-            if self.broken or drawn < 0.1:
+            if self.broken or drawn < 0.2:
                 raise EngineUnavailable("the new index is away")
-            if drawn < 0.2:
+            if drawn < 0.3:
                 return [Answer(429, "busy") for _ in actions]
         return super()._sent(actions)
 
@@ -125,7 +149,17 @@ class RebuildHistory(History):
         app = self.random.choice(self.kind.apps)
         run = Run(self.settings, clock=lambda: self.now, pause=lambda _: None, opened={OPENED: self.index})
         rebuild = Rebuild(app, self.engine, run, SearchIndex(app.routes[0], NAME), Aliases(self))
-        phase = rebuild.mark.phase
+        before = rebuild.mark
+        try:
+            self._step_of(rebuild, before.phase)
+        finally:
+            if self._mark_now() != before.revision:
+                self.older = set(self.alive)
+
+    def _mark_now(self):
+        return self.engine.state.get(index_key("shop", NAME), {}).get("r", 0)
+
+    def _step_of(self, rebuild, phase):
         if phase == self.ends_at and not self.rebuilds and not self.left:
             return
         aborts = self.random.random() < (0.05 if self.rebuilds else 0.01)
@@ -135,16 +169,16 @@ class RebuildHistory(History):
             self._begin(rebuild)
         elif phase == BUILDING:
             self._build(rebuild)
-        elif phase == BOTH and self._has_waited():
-            self._swap(rebuild)
+        elif phase == BOTH and (not self.gated or self._has_waited()):
+            self._drain(rebuild) and rebuild.swap()
         elif phase == SWAPPED:
             self._swapped(rebuild)
 
     def _has_waited(self):
         """Whether all is over that began before the phase; what an older run sent has landed then, or never will."""
-        if self.gated and self.older & set(self.alive):
+        if self.older & set(self.alive):
             return False
-        while self.gated and self.late:
+        while self.late:
             self.bulk(self.late.pop())
         return True
 
@@ -160,21 +194,14 @@ class RebuildHistory(History):
                 self.cursor, self.scanned = page.after, page.after is None
         elif self._drain(rebuild):
             rebuild.hold()
-            self.older = set(self.alive)
 
     def _drain(self, rebuild):
         return not rebuild.drain(self.started)
-
-    def _swap(self, rebuild):
-        if self._drain(rebuild):
-            rebuild.swap()
-            self.older = set(self.alive)
 
     def _swapped(self, rebuild):
         drawn = self.random.random()
         if drawn < 0.3:
             rebuild.back()
-            self.older = set(self.alive)
         elif drawn < 0.6 and self._has_waited():
             rebuild.drop(offline=True)
 

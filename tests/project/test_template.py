@@ -36,7 +36,7 @@ SEARCH_WRITES = (writes.CounterWrite(STATE, 1, added=frozenset(["a"]), expires=F
 OF_SEARCH = {"read_sources", "count_up", *map(type, SEARCH_WRITES)}
 """What only a function of search asks of an engine."""
 FUNCTIONS = ("Projector", "Searcher")
-COMMANDS_ONLY = {"read_source", "items", "state_items", "close"}
+COMMANDS_ONLY = {"read_source", "items", "scan", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 OF_ATTRIBUTES = {writes.UpdateSource}
 """What a function needs only if it derives attributes onto source items; this one does not."""
