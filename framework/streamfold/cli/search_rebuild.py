@@ -30,7 +30,9 @@ from streamfold.lifecycle.search_verify import SAMPLE
 @click.option("--accept-failed", is_flag=True, help="Leave out items on which the function raises.")
 @click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
 @click.option("--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16.")
-@click.option("--page", "page_items", type=click.IntRange(1, 10_000), default=PAGE_ITEMS, show_default=True)
+@click.option(
+    "--page", "page_items", type=click.IntRange(1, 10_000), default=PAGE_ITEMS, show_default=True, help="Items at once."
+)
 @click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")
