@@ -8,8 +8,8 @@ from random import Random
 import click
 
 from streamfold.cli.engines import as_json
-from streamfold.cli.search_places import Asked, SearchPlace
-from streamfold.cli.search_servers import confirm
+from streamfold.cli.filling_run import metered
+from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, Mark
 from streamfold.derivations.search.names import own_alias
 from streamfold.errors import plain
@@ -44,9 +44,8 @@ class RebuildOptions:
 
 def carried_out(asked: Asked, place: SearchPlace, options: RebuildOptions) -> int:
     """Carries out a step, or all up to the move of the alias; returns the exit code."""
-    options = replace(options, offline=options.offline or asked.is_local)
-    if not asked.is_local:
-        confirm(f"This writes to {place.aliases.sink}, and to the state of {place.app.name!r}.", yes=options.yes)
+    options = replace(options, offline=options.offline or asked.store.engine == "embedded")
+    confirm_place(asked, place, yes=options.yes)
     return Steps(place, options).carried_out()
 
 
@@ -113,7 +112,8 @@ class Steps:
             return
         tables = list({source.table.name: source.table for source in self.place.index.route.sources}.values())
         pages = self.rebuild.pages(job.started)
-        filling = Filling(self._jobs(), job, pages, tables, page_items=self.options.page_items)
+        spent = metered(self.place.engine)
+        filling = Filling(self._jobs(), job, pages, tables, page_items=self.options.page_items, metered=spent)
         progress = filling.run()
         self.counts = dict(filling.job.counts)
         self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")

@@ -7,9 +7,9 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.search_places import Asked, SearchPlace, opened_place
+from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import item_text, tell_wrong
-from streamfold.cli.search_servers import confirm, search_url_option
+from streamfold.cli.search_servers import search_url_option
 from streamfold.errors import plain
 from streamfold.lifecycle.search_verify import SAMPLE, IndexVerifier, VerifiedIndex, repair
 
@@ -65,8 +65,8 @@ def command(
     asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
     with opened_place(asked) as place:
         alias, sink = place.index.alias, place.aliases.sink
-        if repairs and not asked.is_local:
-            confirm(f"This writes to {sink}.", yes=yes)
+        if repairs:
+            confirm_place(asked, place, yes=yes)
         verifier = IndexVerifier(place.app, place.engine, place.run, place.index, sink, alias, tolerance)
         found = verifier.verify(None if full else sample, Random())  # noqa: S311 - a sample
         left = _repaired(place, found) if repairs else len(found.wrong)

@@ -6,7 +6,7 @@ indexes by its own batch.
 """
 
 from streamfold.batch.manifest import RETIRED, read_manifest
-from streamfold.derivations.search.aliases import NUMBERED, Aliases
+from streamfold.derivations.search.aliases import NUMBERED, Aliases, only_behind
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.dirty import Dirty
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, TAKEN, Mark, read_mark, write_mark
@@ -40,7 +40,7 @@ class Rebuild:
         """Makes the index, and then lets all documents be sent to it too."""
         self.aliases.sink.check(self.index.alias)
         mark = self._tidied(self._in_phase(""))
-        (live,) = self.aliases.behind(self.index.alias)
+        live = only_behind(self.aliases, self.index.alias)
         number = max(mark.last, self.aliases.last(self.index.alias)) + 1
         mark = self._write(mark._replace(last=number))
         name = NUMBERED.format(self.index.alias, number)

@@ -4,7 +4,7 @@ From the mark on, the replaced search writes to its index by name. So when the a
 into the other's index, whoever still runs it; and it may move back.
 """
 
-from streamfold.derivations.search.aliases import Aliases
+from streamfold.derivations.search.aliases import Aliases, only_behind
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.marks import TAKEN, Mark, read_mark, write_mark
 from streamfold.derivations.search.names import NEXT
@@ -44,7 +44,7 @@ class TakeOver:
         for alias, found in ((self.alias, mark), (self.index.alias, own)):
             if found.phase or found.old:
                 raise SettingsError(told_phase(alias, found))
-        (old,), (new,) = self.aliases.behind(self.alias), self.aliases.behind(self.index.alias)
+        old, new = only_behind(self.aliases, self.alias), only_behind(self.aliases, self.index.alias)
         self.aliases.name_own(old)
         return self._write(mark._replace(live=new, old=old, handler=self.replaced, phase=TAKEN))
 

@@ -10,7 +10,7 @@ from streamfold.derivations.search.names import in_path, own_alias
 from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Sink
 from streamfold.engines import Entries
-from streamfold.errors import Contended, EngineError
+from streamfold.errors import Contended, EngineError, SettingsError
 from streamfold.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteState, StateKey
 
@@ -51,6 +51,17 @@ class Aliases(Protocol):
     def refresh(self, name: str) -> None:
         """Lets searches see what was written so far."""
         ...
+
+
+def only_behind(aliases: Aliases, alias: str) -> str:
+    """The index that an alias stands for. Raises ``SettingsError`` where there are several."""
+    found = aliases.behind(alias)
+    if len(found) != 1:
+        raise SettingsError(
+            f"Alias {alias!r} stands for {', '.join(found) or 'no index'}: expected one index. Remove the others from "
+            "the alias."
+        )
+    return found[0]
 
 
 class ServerAliases:
