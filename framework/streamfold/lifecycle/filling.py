@@ -7,7 +7,7 @@ item that older code saw removed is in no scan of the sources.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol, cast
 
 from streamfold.engines import Engine, Segment
 from streamfold.engines.timed import Timed
@@ -59,8 +59,10 @@ class Reconciling(Protocol):
 class Filling:
     """Carries out one job, at its rates as far as ``metered`` tells what was consumed.
 
-    Pages that are no ``Pages`` keep nothing of items that are gone: no state is swept for them.
+    sweeps: items are reconciled too that the ledger knows and that are gone.
     """
+
+    sweeps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Filling:
         self.jobs = jobs
         self.job = job
         self.pages = pages
-        self.tables = [*tables, STATE] if isinstance(pages, Pages) else [*tables]
+        self.tables = [*tables, STATE] if self.sweeps else [*tables]
         self.export = export
         self.of = len(export.files) if export else job.segments // len(self.tables)
         self.page_items = page_items
@@ -136,8 +138,7 @@ class Filling:
 
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
         """The items of ledger items of the handlers' groups whose source is gone."""
-        pages = self.pages
-        assert isinstance(pages, Pages), "Only these have ledger items to sweep."
+        pages = cast(Pages, self.pages)
         groups = {route.group for route in pages.app.routes if route.name in pages.handlers}
         items: dict[ItemKey, None] = {}
         for _, pk, sk in keys:

@@ -11,6 +11,7 @@ from streamfold.derivations.search.make import index_of
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import HandlerError
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
@@ -37,6 +38,12 @@ def _alias(root: Root, run: Run) -> str | None:
         return index_of(root.route, root.fields, run.settings)
     except HandlerError:
         return None
+
+
+class CopiedFilling(Filling):
+    """A run that sends all items to an index. The index holds nothing of items that are gone."""
+
+    sweeps = False
 
 
 @dataclass(slots=True)

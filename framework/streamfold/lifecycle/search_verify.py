@@ -29,7 +29,7 @@ PAGE_ROOTS = 250
 SLICES = 256
 """Segments whose first keys are a sample: each is a random slice of a table, by the hash of its keys."""
 SLICE_KEYS = 50
-Found = TypeVar("Found")
+Each = TypeVar("Each")
 
 
 class WrongDocument(NamedTuple):
@@ -178,7 +178,7 @@ def _all_keys(engine: Engine, table: Table) -> Iterator[ItemKey]:
             return
 
 
-def _pages(found: Iterable[Found]) -> Iterator[list[Found]]:
+def _pages(found: Iterable[Each]) -> Iterator[list[Each]]:
     left = iter(found)
     while page := list(islice(left, PAGE_ROOTS)):
         yield page

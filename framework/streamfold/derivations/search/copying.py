@@ -26,7 +26,6 @@ from streamfold.run import Run
 from streamfold.writes.guarded import CounterWrite, StateKey
 
 MILLISECONDS = 1000
-Fails = Callable[[Root, Exception], None]
 
 
 @dataclass(slots=True)
@@ -45,7 +44,7 @@ class Copying:
     run: Run
     index: str
     start: int
-    fails: Fails
+    fails: Callable[[Root, Exception], None]
     hides: bool = False
 
     def copy(self, roots: Sequence[Root]) -> int:

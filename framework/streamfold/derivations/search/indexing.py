@@ -222,9 +222,19 @@ class Indexing:
         tally.removed += sum(one.is_done for one in sent.first[live:])
         tally.unchanged += not any(one.is_done for one in sent.first)
         if each.gone and keeps_ids(each.root.route) and not sent.is_behind:
-            write = CounterWrite(each.key, each.number, removed=each.gone, expires=None if live else True)
             with suppress(EngineUnavailable):  # they are hidden again then, which changes nothing
-                self.engine.transact([write], self.run.expires_at)
+                self._forget(each, expires=None if live else True)
+
+    def _forget(self, each: RootRun, *, expires: bool | None) -> None:
+        """Forgets ids that are hidden, unless a rebuild began meanwhile: the new index may show them.
+
+        A rebuild that begins after the look raises the counter before it sends, so that nothing is forgotten then.
+        """
+        if read_marks(self.application, self.engine, [each.alias]).get(each.alias) == (self.marks or {}).get(
+            each.alias
+        ):
+            write = CounterWrite(each.key, each.number, removed=each.gone, expires=expires)
+            self.engine.transact([write], self.run.expires_at)
 
     def _fail_all(self, runs: Sequence[RootRun], error: Exception) -> None:
         for each in runs:
