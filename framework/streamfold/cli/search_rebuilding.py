@@ -10,7 +10,7 @@ import click
 from streamfold.cli.engines import as_json
 from streamfold.cli.filling_run import metered
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
-from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, Mark
+from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, IndexMark
 from streamfold.derivations.search.names import own_alias
 from streamfold.errors import plain
 from streamfold.jobs.job import Job, Jobs
@@ -46,10 +46,10 @@ def carried_out(asked: Asked, place: SearchPlace, options: RebuildOptions) -> in
     """Carries out a step, or all up to the move of the alias; returns the exit code."""
     options = replace(options, offline=options.offline or asked.store.engine == "embedded")
     confirm_place(asked, place, yes=options.yes)
-    return Steps(place, options).carried_out()
+    return RebuildSteps(place, options).carried_out()
 
 
-class Steps:
+class RebuildSteps:
     """The steps of one command."""
 
     def __init__(self, place: SearchPlace, options: RebuildOptions) -> None:
@@ -86,7 +86,7 @@ class Steps:
             return REPORTED
         return self._end(self.rebuild.swap())
 
-    def _job(self, mark: Mark) -> Job:
+    def _job(self, mark: IndexMark) -> Job:
         """The job of the scan: the one that was begun for this index, or a new one."""
         jobs, route = self._jobs(), self.place.index.route
         known = [job for job in jobs.all() if job.what == WHAT and job.options.get("index") == mark.building]
@@ -131,7 +131,7 @@ class Steps:
             )
         return bool(failed) and not self.options.accept_failed
 
-    def _differs(self, mark: Mark) -> bool:
+    def _differs(self, mark: IndexMark) -> bool:
         """Whether the new index is not what the items are; what differs is told."""
         place, name = self.place, own_alias(mark.building)
         place.aliases.refresh(mark.building)
@@ -143,7 +143,7 @@ class Steps:
             self._say("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
         return bool(found.wrong)
 
-    def _wait(self, mark: Mark) -> None:
+    def _wait(self, mark: IndexMark) -> None:
         """Waits until no batch is alive that acts by an older mark."""
         if self.options.offline:
             return
@@ -164,10 +164,10 @@ class Steps:
         )
         return self._told(taking.alias, mark)
 
-    def _end(self, mark: Mark) -> int:
+    def _end(self, mark: IndexMark) -> int:
         return self._told(self.place.index.alias, mark)
 
-    def _told(self, alias: str, mark: Mark) -> int:
+    def _told(self, alias: str, mark: IndexMark) -> int:
         if self.options.json_output:
             counts = {name: count for name, count in self.counts.items() if name in ("read", "written", "failed")}
             click.echo(as_json({"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts}))

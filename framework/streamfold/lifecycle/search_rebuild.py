@@ -9,7 +9,7 @@ from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.derivations.search.aliases import NUMBERED, Aliases, only_behind
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.dirty import Dirty
-from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, TAKEN, Mark, read_mark, write_mark
+from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, TAKEN, IndexMark, read_mark, write_mark
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.page import ItemFailed
@@ -32,11 +32,11 @@ class Rebuild:
         self.aliases = aliases
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> IndexMark:
         """The mark as it is now."""
         return read_mark(self.app.name, self.engine, self.index.alias)
 
-    def begin(self) -> Mark:
+    def begin(self) -> IndexMark:
         """Makes the index, and then lets all documents be sent to it too."""
         self.aliases.sink.check(self.index.alias)
         mark = self._tidied(self._in_phase(""))
@@ -70,23 +70,23 @@ class Rebuild:
             if not done:
                 return list(failed.values())
 
-    def hold(self) -> Mark:
+    def hold(self) -> IndexMark:
         """Lets a failure of either index hold the record from now on."""
         mark = self._in_phase(BUILDING)
         self.aliases.name_own(mark.live)
         return self._write(mark._replace(phase=BOTH))
 
-    def seconds_left(self, mark: Mark) -> int:
+    def seconds_left(self, mark: IndexMark) -> int:
         """How long a batch that has read an older mark may still be alive."""
         return max(mark.since + self.run.settings.gate_seconds - int(self.run.clock()) + 1, 0)
 
-    def swap(self) -> Mark:
+    def swap(self) -> IndexMark:
         """Moves the alias to the new index, which has everything. The old one is written on."""
         mark = self._in_phase(BOTH)
         self._point(mark.building)
         return self._write(mark._replace(live=mark.building, old=mark.live, building="", phase=SWAPPED))
 
-    def back(self) -> Mark:
+    def back(self) -> IndexMark:
         """Moves the alias back to the old index."""
         mark = self._in_phase(SWAPPED, TAKEN)
         self._point(mark.old)
@@ -94,7 +94,7 @@ class Rebuild:
             return self._write(mark._replace(live=mark.old, old="", phase="", handler=""))
         return self._write(mark._replace(live=mark.old, old=mark.live))
 
-    def drop(self, *, offline: bool = False) -> Mark:
+    def drop(self, *, offline: bool = False) -> IndexMark:
         """Ends the rebuild: the old index is removed."""
         mark = self._in_phase(SWAPPED, TAKEN, "")
         if mark.phase == TAKEN:
@@ -109,7 +109,7 @@ class Rebuild:
             mark = self._write(mark._replace(phase="", handler=""))
         return self._tidied(mark)
 
-    def _check_retired(self, mark: Mark) -> None:
+    def _check_retired(self, mark: IndexMark) -> None:
         """Raises ``SettingsError`` while the search whose index was taken over may send documents through the alias."""
         known = read_manifest(self.app.name, self.engine).handlers.get(mark.handler, {})
         if RETIRED not in known:
@@ -118,13 +118,13 @@ class Rebuild:
                 f'App(..., retired=["{mark.handler}"]), first.'
             )
 
-    def abort(self) -> Mark:
+    def abort(self) -> IndexMark:
         """Ends the rebuild: the new index is removed, and the live one stays."""
         mark = self._in_phase(BUILDING, BOTH)
         self.aliases.point(self.index.alias, mark.live)
         return self._tidied(self._write(mark._replace(building="", old=mark.building, phase="")))
 
-    def _tidied(self, mark: Mark) -> Mark:
+    def _tidied(self, mark: IndexMark) -> IndexMark:
         """Removes the index that nobody wants any more, with what is noted of it."""
         if not mark.old:
             return mark
@@ -136,18 +136,18 @@ class Rebuild:
         self.aliases.refresh(name)
         self.aliases.point(self.index.alias, name)
 
-    def _write(self, mark: Mark) -> Mark:
+    def _write(self, mark: IndexMark) -> IndexMark:
         now = mark._replace(since=int(self.run.clock()))
         return write_mark(self.app.name, self.engine, self.index.alias, now)
 
-    def _in_phase(self, *phases: str) -> Mark:
+    def _in_phase(self, *phases: str) -> IndexMark:
         mark = self.mark
         if mark.phase not in phases:
             raise SettingsError(told_phase(self.index.alias, mark))
         return mark
 
 
-def told_phase(alias: str, mark: Mark) -> str:
+def told_phase(alias: str, mark: IndexMark) -> str:
     """Where a rebuild is, and which commands lead on."""
     command = f"streamfold search rebuild {alias}"
     if mark.phase in (BUILDING, BOTH):

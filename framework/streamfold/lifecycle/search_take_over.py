@@ -6,7 +6,7 @@ into the other's index, whoever still runs it; and it may move back.
 
 from streamfold.derivations.search.aliases import Aliases, only_behind
 from streamfold.derivations.search.declared import SearchIndex
-from streamfold.derivations.search.marks import TAKEN, Mark, read_mark, write_mark
+from streamfold.derivations.search.marks import TAKEN, IndexMark, read_mark, write_mark
 from streamfold.derivations.search.names import NEXT
 from streamfold.derivations.search.options import options_of
 from streamfold.engines import Engine
@@ -33,7 +33,7 @@ class TakeOver:
         self.replaced = replaced
         self.alias = index.alias.removesuffix(NEXT)
 
-    def begin(self) -> Mark:
+    def begin(self) -> IndexMark:
         """Lets the replaced search write to its index by name."""
         for alias in (self.index.alias, self.alias):
             self.aliases.sink.check(alias)
@@ -48,16 +48,16 @@ class TakeOver:
         self.aliases.name_own(old)
         return self._write(mark._replace(live=new, old=old, handler=self.replaced, phase=TAKEN))
 
-    def move(self) -> Mark:
+    def move(self) -> IndexMark:
         """Moves the alias, when no batch is alive that has read an older mark."""
         mark = self._read()
         self.aliases.refresh(mark.live)
         self.aliases.point(self.alias, mark.live)
         return mark
 
-    def _read(self) -> Mark:
+    def _read(self) -> IndexMark:
         return read_mark(self.app.name, self.engine, self.alias)
 
-    def _write(self, mark: Mark) -> Mark:
+    def _write(self, mark: IndexMark) -> IndexMark:
         now = mark._replace(since=int(self.run.clock()))
         return write_mark(self.app.name, self.engine, self.alias, now)

@@ -6,7 +6,7 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from streamfold.derivations.search.compared import Comparing, Shown, root_of
+from streamfold.derivations.search.compared import Comparing, ShownRoot, root_of
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.options import keeps_ids
@@ -136,7 +136,7 @@ class IndexVerifier:
             suspected = [each for each in again if each != before[each.root.item] and any(each.differences())]
         self.found.moving += len(suspected)
 
-    def _wrong(self, shown: Iterable[Shown]) -> None:
+    def _wrong(self, shown: Iterable[ShownRoot]) -> None:
         known = set(self.found.wrong)
         for each in shown:
             found = (WrongDocument(each.root.item, name, what) for what, name in each.differences())

@@ -20,7 +20,7 @@ from streamfold.settings import Settings
 DIFFERENT, MISSING, GHOST = "different", "missing", "ghost"
 
 
-class Shown(NamedTuple):
+class ShownRoot(NamedTuple):
     """One root: the number of its counter, its documents as they should be, and as the index shows them."""
 
     root: Root
@@ -42,7 +42,7 @@ class Shown(NamedTuple):
 class Compared(NamedTuple):
     """Roots that were compared, and those whose function raised."""
 
-    shown: list[Shown]
+    shown: list[ShownRoot]
     failed: list[tuple[Root, Exception]]
 
 
@@ -87,10 +87,10 @@ class Comparing:
         return made, failed
 
     @staticmethod
-    def _shown(each: RootRun, ids: Collection[str], visible: Mapping[str, Mapping[str, Any]]) -> Shown:
+    def _shown(each: RootRun, ids: Collection[str], visible: Mapping[str, Mapping[str, Any]]) -> ShownRoot:
         bodies = {action.id: action.body for action in each.actions}
         expected = {name: own_fields(parsed(body)) for name, body in bodies.items() if body is not None}
-        return Shown(each.root, each.number, expected, {name: visible[name] for name in ids if name in visible})
+        return ShownRoot(each.root, each.number, expected, {name: visible[name] for name in ids if name in visible})
 
 
 def _is_visible(found: Found) -> bool:

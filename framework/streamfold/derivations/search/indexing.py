@@ -17,7 +17,7 @@ from contextlib import suppress
 from streamfold.commit.outcome import Outcome
 from streamfold.derivations.search.gather import Root, StoredItems, known_items
 from streamfold.derivations.search.make import hidden
-from streamfold.derivations.search.marks import Mark, read_marks
+from streamfold.derivations.search.marks import IndexMark, read_marks
 from streamfold.derivations.search.options import keeps_ids, options_of
 from streamfold.derivations.search.root_runs import RootRun, aliases_of, lead
 from streamfold.derivations.search.sending import RootSent, Sender
@@ -46,7 +46,7 @@ class Indexing:
         sink: Sink,
         run: Run,
         fails: Fails,
-        marks: Mapping[str, Mark] | None = None,
+        marks: Mapping[str, IndexMark] | None = None,
     ) -> None:
         """``marks``: those of all aliases of the batch, if they were read already."""
         self.application = application

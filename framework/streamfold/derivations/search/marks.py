@@ -26,7 +26,7 @@ from streamfold.ledger.state_keys import index_key
 BUILDING, BOTH, SWAPPED, TAKEN = "building", "both", "swapped", "taken"
 
 
-class Mark(NamedTuple):
+class IndexMark(NamedTuple):
     """The mark of an alias."""
 
     live: str = ""  # the index that the alias stands for; "": the one that it always stood for
@@ -52,7 +52,7 @@ class Targets(NamedTuple):
     holds: bool = True  # a failure of the second one holds the record
 
 
-def targets(mark: Mark | None, alias: str, handler: str) -> Targets:
+def targets(mark: IndexMark | None, alias: str, handler: str) -> Targets:
     """Where a search sends the documents of an alias."""
     if mark is None or not mark.phase:
         return Targets(alias)
@@ -63,19 +63,19 @@ def targets(mark: Mark | None, alias: str, handler: str) -> Targets:
     return Targets(own_alias(mark.live), own_alias(mark.beside))
 
 
-def read_marks(application: str, engine: Engine, aliases: Iterable[str]) -> dict[str, Mark]:
+def read_marks(application: str, engine: Engine, aliases: Iterable[str]) -> dict[str, IndexMark]:
     """The marks of aliases, read strongly in one call; those that have none are missing."""
     keys = {index_key(application, alias): alias for alias in aliases}
     found = engine.read_state(keys, consistent=True) if keys else {}
     return {keys[key]: _mark(keys[key], item) for key, item in found.items()}
 
 
-def read_mark(application: str, engine: Engine, alias: str) -> Mark:
+def read_mark(application: str, engine: Engine, alias: str) -> IndexMark:
     """The mark of one alias; an empty one where there is none."""
-    return read_marks(application, engine, [alias]).get(alias, Mark())
+    return read_marks(application, engine, [alias]).get(alias, IndexMark())
 
 
-def write_mark(application: str, engine: Engine, alias: str, mark: Mark) -> Mark:
+def write_mark(application: str, engine: Engine, alias: str, mark: IndexMark) -> IndexMark:
     """Writes a mark over the revision that it was made of. Raises ``Contended`` where another one is there."""
     fields = {name: value for name, value in mark._asdict().items() if name != "revision"}
     text = json.dumps(fields, sort_keys=True)
@@ -84,9 +84,9 @@ def write_mark(application: str, engine: Engine, alias: str, mark: Mark) -> Mark
     return mark._replace(revision=mark.revision + 1)
 
 
-def _mark(alias: str, item: Mapping[str, object]) -> Mark:
+def _mark(alias: str, item: Mapping[str, object]) -> IndexMark:
     try:
-        known = {name: value for name, value in json.loads(str(item["s"])).items() if name in Mark._fields}
-        return Mark(**{**known, "revision": int(str(item["r"]))})
+        known = {name: value for name, value in json.loads(str(item["s"])).items() if name in IndexMark._fields}
+        return IndexMark(**{**known, "revision": int(str(item["r"]))})
     except (AttributeError, KeyError, TypeError, ValueError):
         raise damaged(f"The mark of index {alias!r}") from None

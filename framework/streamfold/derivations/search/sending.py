@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamfold.derivations.search.bulk import TRIES, Sent, send
 from streamfold.derivations.search.dirty import Dirty, DirtyRoot
-from streamfold.derivations.search.marks import BUILDING, Mark, Targets, read_marks, targets
+from streamfold.derivations.search.marks import BUILDING, IndexMark, Targets, read_marks, targets
 from streamfold.derivations.search.root_runs import RootRun
 from streamfold.derivations.search.sink import CONFLICT, Sink
 from streamfold.engines import Engine
@@ -43,7 +43,7 @@ class RootSent(NamedTuple):
 class Sender:
     """Sends roots by the marks that their batch has read."""
 
-    def __init__(self, application: str, engine: Engine, sink: Sink, run: Run, marks: Mapping[str, Mark]) -> None:
+    def __init__(self, application: str, engine: Engine, sink: Sink, run: Run, marks: Mapping[str, IndexMark]) -> None:
         self.application = application
         self.engine = engine
         self.sink = sink
@@ -91,7 +91,7 @@ class Sender:
         notes: dict[str, list[DirtyRoot]] = {}
         for number in failed:
             each, before = ready[number], self.marks[ready[number].alias]
-            mark = now.get(each.alias, Mark())
+            mark = now.get(each.alias, IndexMark())
             if mark.phase == BUILDING and mark.building == before.building:
                 notes.setdefault(mark.building, []).append(DirtyRoot(each.root.route.name, each.root.item, each.number))
                 found[number] = found[number]._replace(second=(), is_behind=True)
