@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.search import equal, gather, indexing, options
+from streamfold.derivations.search import equal, gather, indexing, options, sending
 from streamfold.derivations.search.bulk import Sent
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.indexing import Indexing
@@ -17,7 +17,7 @@ from streamfold.testing import store
 from tests.mutants.registry import mutant
 
 INDEXING = "tests/derivations/search/test_indexing.py::"
-raised, stored, noted, send = Indexing._raised, Indexing._stored, Indexing._noted, indexing.send
+raised, stored, noted, send = Indexing._raised, Indexing._stored, Indexing._noted, sending.send
 
 
 @mutant("items are read before the counters of their documents are raised", "search")
@@ -74,10 +74,10 @@ def _() -> Iterator[None]:
 
 @mutant("what the index did not take counts as done", "search")
 def _() -> Iterator[None]:
-    def never_fails(*arguments: Any) -> list[Sent]:
-        return [sent if sent.error is None else Sent(Answer(200)) for sent in send(*arguments)]
+    def never_fails(*arguments: Any, **named: Any) -> list[Sent]:
+        return [sent if sent.error is None else Sent(Answer(200)) for sent in send(*arguments, **named)]
 
-    with patch.object(indexing, "send", never_fails):
+    with patch.object(sending, "send", never_fails):
         yield
 
 

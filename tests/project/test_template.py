@@ -142,7 +142,7 @@ def needed_to_search():
     engine = asked(calls)
     for new in (True, False):
         engine.count_up([Counter(STATE, new=new, expires=True)], 0, 0)
-    engine.transact(SEARCH_WRITES, 0)
+    engine.transact([*SEARCH_WRITES, writes.PutState(STATE, "a root that an index lacks while it is built")], 0)
     engine.read_sources([ROW])
     engine.page(MAIN, "ORDER#1", "ITEM#", None, 1)
     engine.read_state([STATE])

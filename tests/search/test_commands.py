@@ -157,6 +157,79 @@ def test_an_item_that_comes_back_after_a_purge_has_its_document_again(shop, sour
     assert shop.shown()["PRODUCT#1|METADATA"]["title"] == "again"
 
 
+LOCAL = ("--state", "state.db", "--tolerance", "0")
+
+
+@pytest.fixture
+def filled(shop, source):
+    """A shop with three products."""
+    shop.search("create")
+    shop.source = source
+    for number in range(3):
+        change(shop, number, f"T{number}")
+    return shop
+
+
+def change(shop, number, title):
+    records = shop.folder.records(shop.source.put(f"PRODUCT#{number}", title=title, price=number))
+    ran = shop.run("replay", records, "--state", "state.db")
+    assert ran.code == 0, ran.err
+
+
+def titles(shop):
+    return [found["title"] for _, found in sorted(shop.shown().items())]
+
+
+def indices(shop):
+    return sorted(shop.server.ask("GET", f"/{shop.index}*"))
+
+
+def test_an_index_is_rebuilt_and_its_alias_moved_and_moved_back(filled):
+    ran = filled.search("rebuild", *LOCAL, "--full")
+    assert (ran.code, ran.out.splitlines()[:1]) == (0, [f"Alias {filled.index} stands for {filled.index}-000002."])
+    change(filled, 0, "again")
+    assert titles(filled) == ["again", "T1", "T2"]
+    assert filled.search("diff").code == 0
+    assert filled.search("rebuild", *LOCAL, "--back").code == 0
+    change(filled, 1, "more")
+    assert titles(filled) == ["again", "more", "T2"]
+    assert filled.search("rebuild", *LOCAL, "--back").code == 0
+    assert titles(filled) == ["again", "more", "T2"]
+    assert filled.search("rebuild", *LOCAL, "--drop").code == 0
+    change(filled, 2, "last")
+    assert (titles(filled), indices(filled)) == (["again", "more", "last"], [f"{filled.index}-000002"])
+
+
+def test_documents_that_somebody_changed_are_found_and_mended(filled):
+    path = f"/{filled.index}-000001/_doc/"
+    filled.server.ask("PUT", path + "PRODUCT%230%7CMETADATA?refresh=true", {"title": "x", "price": 0})
+    filled.server.ask("DELETE", path + "PRODUCT%231%7CMETADATA?refresh=true")
+    filled.server.ask("PUT", path + "PRODUCT%239%7CMETADATA?refresh=true", {"title": "ghost", "price": 9})
+    ran = filled.search("verify", *LOCAL, "--repair")
+    assert "1 different, 1 missing, 1 ghost" in ran.out, ran.err
+    assert (ran.code, titles(filled)) == (0, ["T0", "T1", "T2"])
+    assert "0 different, 0 missing, 0 ghost" in filled.search("verify", *LOCAL).out
+
+
+def test_a_search_with_another_mapping_takes_the_alias_over(filled):
+    text = (filled.folder.path / "handlers.py").read_text()
+    own = text.index("@router.search"), text.index("\n\napp = App")
+    other = text[own[0] : own[1]].replace('deletes="', 'name="next", replaces="product", deletes="')
+    filled.folder.app(text[: own[1]] + "\n\n" + other.replace("def product", "def other") + text[own[1] :])
+    following = f"{filled.index}-next"
+    assert filled.run("search", "create", following).code == 0
+    assert filled.run("search", "rebuild", following, "--abort", *LOCAL).code == 2
+    change(filled, 0, "first")
+    change(filled, 1, "second")
+    change(filled, 2, "third")
+    ran = filled.run("search", "rebuild", following, "--take-over", *LOCAL)
+    assert (ran.code, f"stands for {following}-000001" in ran.out) == (0, True), ran.err
+    change(filled, 0, "again")
+    assert titles(filled) == ["again", "second", "third"]
+    assert filled.search("rebuild", "--back", *LOCAL).code == 0
+    assert titles(filled) == ["again", "second", "third"]
+
+
 def test_a_replay_to_a_server_without_the_index_says_how_to_make_it(shop, source):
     ran = shop.run("replay", shop.folder.records(source.put("PRODUCT#1", title="x", price=1)))
 

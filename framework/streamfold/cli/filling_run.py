@@ -125,7 +125,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
             tables,
             export=export,
             page_items=options.page_items,
-            metered=_metered(engine),
+            metered=metered(engine),
             tell=tell,
         )
         progress = filling.run()
@@ -139,7 +139,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
     return REPORTED if failed or filling.job.counts.get("failed") else 0
 
 
-def _metered(engine: Engine) -> Metered:
+def metered(engine: Engine) -> Metered:
     """The units that DynamoDB says were consumed; none of a local state."""
     if isinstance(engine, OwnStream):
         return lambda: (0, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamfold.cli import search_purge
+from streamfold.cli import search_purge, search_rebuild, search_verify
 from streamfold.cli.engines import as_json
 from streamfold.cli.search_servers import NamedIndex, index_options, named_index, opened_server
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 REPORTED = 1
 
 
-@click.group("search", short_help="Create, compare and tidy the indexes of searches.")
+@click.group("search", short_help="Create, compare, rebuild and tidy the indexes of searches.")
 def command() -> None:
-    """Create the indexes that searches write to, compare them with their declaration, and remove what was hidden long
-    ago.
+    """Create the indexes that searches write to, compare them with their declaration and with the items, build
+    them anew beside the live ones, and remove what was hidden long ago.
 
     INDEX is the name that the search declares; in a template like songs-{tenant} a value stands for each field. The
     server is the one that STREAMFOLD_SEARCH or --search-url names.
@@ -31,6 +31,8 @@ def command() -> None:
     Examples:
       streamfold search create products
       streamfold search diff songs-acme --json
+      streamfold search verify products --state shop.db
+      streamfold search rebuild products --state shop.db
       streamfold search purge products --dry-run
     """
 
@@ -86,6 +88,8 @@ def diff(name: str, application: str, search_url: str | None, json_output: bool)
 
 
 command.add_command(search_purge.command)
+command.add_command(search_rebuild.command)
+command.add_command(search_verify.command)
 
 
 REMEDY = (

@@ -12,6 +12,7 @@ from streamfold.writes.guarded import StateKey
 NO_SORT = "-"
 SUFFIX_BYTES_MAX = 96
 """What is left for a version or a handler's name behind the sort key."""
+DIGITS_OF_A_ROOT = 32
 
 
 def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
@@ -63,6 +64,22 @@ def source_key(application: str, item: ItemKey) -> StateKey:
 def document_key(application: str, handler: str, item: ItemKey) -> StateKey:
     """The key of the counter of a search handler's documents of one item."""
     return _state_key(f"document#{application}#{handler}", item, "")
+
+
+def index_key(application: str, alias: str) -> StateKey:
+    """The key of the mark that says which indexes the documents of an alias go to."""
+    return StateKey(f"index#{application}#{alias}", NO_SORT)
+
+
+def dirty_partition(application: str, index: str) -> str:
+    """The partition of the roots whose documents an index may lack while it is built."""
+    return f"dirty#{application}#{index}"
+
+
+def dirty_key(application: str, index: str, counter: StateKey, number: int) -> StateKey:
+    """The key of the note that an index may lack what a root's run with this number sent."""
+    root = sha256("\0".join(counter).encode()).hexdigest()[:DIGITS_OF_A_ROOT]
+    return StateKey(dirty_partition(application, index), f"{root}#{number:020}")
 
 
 def manifest_key(application: str) -> StateKey:

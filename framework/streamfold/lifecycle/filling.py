@@ -5,10 +5,12 @@ nothing; and two runs of one job at once do no harm. After the sources come the 
 item that older code saw removed is in no scan of the sources.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, cast
 
 from streamfold.engines import Engine, Segment
+from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Job, Jobs, JobSegment
 from streamfold.jobs.rates import Pace
@@ -17,7 +19,7 @@ from streamfold.ledger.state_keys import source_of
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.page import PageReport, Pages
 from streamfold.records.change import ItemKey
-from streamfold.run import TRIES_MAX
+from streamfold.run import TRIES_MAX, Run
 from streamfold.writes.guarded import StateKey
 
 PAGE_ITEMS = 500
@@ -42,14 +44,31 @@ class FillingProgress:
     unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
 
 
+class Reconciling(Protocol):
+    """What becomes of a page of keys: ``Pages``, and the pages of an index that is built."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def timed(self) -> Timed: ...
+
+    def reconcile(self, items: Iterable[ItemKey]) -> PageReport: ...
+
+
 class Filling:
-    """Carries out one job, at its rates as far as ``metered`` tells what was consumed."""
+    """Carries out one job, at its rates as far as ``metered`` tells what was consumed.
+
+    sweeps: items are reconciled too that the ledger knows and that are gone.
+    """
+
+    sweeps: ClassVar[bool] = True
 
     def __init__(
         self,
         jobs: Jobs,
         job: Job,
-        pages: Pages,
+        pages: Reconciling,
         tables: Sequence[Table],
         *,
         export: Export | None = None,
@@ -60,7 +79,7 @@ class Filling:
         self.jobs = jobs
         self.job = job
         self.pages = pages
-        self.tables = [*tables, STATE]
+        self.tables = [*tables, STATE] if self.sweeps else [*tables]
         self.export = export
         self.of = len(export.files) if export else job.segments // len(self.tables)
         self.page_items = page_items
@@ -119,14 +138,15 @@ class Filling:
 
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
         """The items of ledger items of the handlers' groups whose source is gone."""
-        groups = {route.group for route in self.pages.app.routes if route.name in self.pages.handlers}
+        pages = cast(Pages, self.pages)
+        groups = {route.group for route in pages.app.routes if route.name in pages.handlers}
         items: dict[ItemKey, None] = {}
         for _, pk, sk in keys:
             key = StateKey(str(pk), str(sk))
             found = source_of(key)
-            if found is not None and (found.application, found.group in groups) == (self.pages.app.name, True):
+            if found is not None and (found.application, found.group in groups) == (pages.app.name, True):
                 items[found.item] = None
-            elif found is None and key.pk.startswith(f"ledger#{self.pages.app.name}#"):
+            elif found is None and key.pk.startswith(f"ledger#{pages.app.name}#"):
                 self.progress.unkeyed += 1
         there = self.engine.read_sources(items) if items else {}
         return [item for item in items if item not in there]

@@ -166,7 +166,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class PutState:
-    """Writes a contribution too large for its ledger item into an item of its own, guarded by that ledger item."""
+    """Writes an item with a text: a contribution too large for its ledger item, guarded by that one; or a note."""
 
     key: StateKey
     contribution: str

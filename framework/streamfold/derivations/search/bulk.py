@@ -30,22 +30,25 @@ class Sent(NamedTuple):
         return self.answer is not None and self.answer.is_done
 
 
-def send(sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int | None = None) -> list[Sent]:
+def send(
+    sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int | None = None, tries: int = TRIES
+) -> list[Sent]:
     """Sends actions until each is settled, or the time of the run is over; returns what became of each, in order.
 
     ``bytes_max`` is the size of one request; the setting ``search_bulk_bytes`` by default. Raises ``EngineError``
     where no other try helps.
     """
-    return _Sending(sink, actions, run, bytes_max or run.settings.search_bulk_bytes).send()
+    return _Sending(sink, actions, run, bytes_max or run.settings.search_bulk_bytes, tries).send()
 
 
 class _Sending:
     """The state of one ``send``."""
 
-    def __init__(self, sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int) -> None:
+    def __init__(self, sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int, tries: int) -> None:
         self.sink = sink
         self.actions = actions
         self.run = run
+        self.tries = tries
         self.bytes_max = bytes_max  # halved when the server takes no more
         self.actions_max = ACTIONS_MAX  # the same
         self.sent: dict[int, Sent] = {}
@@ -64,7 +67,7 @@ class _Sending:
     def _rounds(self) -> None:
         """Sends all actions, then those again that the server was too busy for."""
         waiting = list(range(len(self.actions)))
-        for number in range(TRIES):
+        for number in range(self.tries):
             if number:
                 self.run.back_off(number - 1, throttled=True)
             self._round(deque(waiting))
@@ -116,13 +119,13 @@ class _Sending:
         )
 
     def _failed(self, chunk: list[int], error: EngineUnavailable) -> None:
-        """After a request without an answer. Raises the error after ``TRIES`` of them in a row."""
+        """After a request without an answer. Raises the error after so many of them in a row."""
         if isinstance(error, IndexBusy):
             self._halve(chunk)
         elif not isinstance(error, EngineUnreachable):
             self.uncertain.update(chunk)
         self.failures += 1
-        if self.failures >= TRIES:
+        if self.failures >= self.tries:
             raise error
         self.run.back_off(self.failures - 1, throttled=True)
 

@@ -13,36 +13,23 @@ id, so that what is gone is hidden and not deleted (``deletes="kept"``).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.search.bulk import Sent, send
-from streamfold.derivations.search.gather import Root, StoredItems, gathered, known_items
-from streamfold.derivations.search.make import hidden, made, only_id
+from streamfold.derivations.search.gather import Root, StoredItems, known_items
+from streamfold.derivations.search.make import hidden
+from streamfold.derivations.search.marks import IndexMark, read_marks
 from streamfold.derivations.search.options import keeps_ids, options_of
-from streamfold.derivations.search.sink import CONFLICT, VERSION_MAX, Action, Sink
+from streamfold.derivations.search.root_runs import RootRun, aliases_of, lead
+from streamfold.derivations.search.sending import RootSent, Sender
+from streamfold.derivations.search.sink import VERSION_MAX, Sink
 from streamfold.engines import Counter, Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, is_fatal
 from streamfold.ledger.state_keys import document_key
 from streamfold.run import Run
 from streamfold.writes.guarded import CounterWrite, StateKey
 
-IDS_MAX = 500
-"""Ids that are kept of one item: those of its documents, and of documents that could not be hidden yet."""
 MILLISECONDS = 1000
 Fails = Callable[[Root, Exception], None]
-
-
-@dataclass(slots=True, eq=False)
-class RootRun:
-    """One root on its way: bumped, read, sent."""
-
-    root: Root
-    key: StateKey
-    number: int  # of its counter, raised by this run
-    ids: frozenset[str]  # that may be in the index, as the counter's item had them
-    actions: list[Action] = field(default_factory=list)
-    gone: frozenset[str] = frozenset()  # ids of which no document is left
 
 
 class Indexing:
@@ -52,18 +39,30 @@ class Indexing:
     is missing or forbidden.
     """
 
-    def __init__(self, application: str, engine: Engine, sink: Sink, run: Run, fails: Fails) -> None:
+    def __init__(
+        self,
+        application: str,
+        engine: Engine,
+        sink: Sink,
+        run: Run,
+        fails: Fails,
+        marks: Mapping[str, IndexMark] | None = None,
+    ) -> None:
+        """``marks``: those of all aliases of the batch, if they were read already."""
         self.application = application
         self.engine = engine
         self.sink = sink
         self.run = run
         self.fails = fails
+        self.marks = marks
         self.outcome = Outcome()
 
     def index(self, roots: Iterable[Root]) -> Outcome:
         """Indexes roots, each of them once; those that others overtook begin again."""
         waiting = list(roots)
         try:
+            if self.marks is None:
+                self.marks = read_marks(self.application, self.engine, aliases_of(waiting, self.run.settings))
             for number in self.run.tries():
                 waiting = self._round(waiting, again=number > 0)
                 if not waiting:
@@ -129,21 +128,13 @@ class Indexing:
 
     def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
-        root = each.root
         try:
-            found = gathered(root, self.engine, stored)
-            index, bodies = made(root, found, self.run.settings)
-            ids = frozenset(bodies)
-            each.gone = (each.ids if keeps_ids(root.route) else frozenset([only_id(*root[:3])])) - ids
-            if len(each.ids | ids) > IDS_MAX:
-                raise Unprocessable(f"An item would have over {IDS_MAX} documents, with those that are to be hidden.")
-            each.actions = [Action(index, name, each.number, body) for name, body in bodies.items()]
-            each.actions += [Action(index, name, each.number, self._gone(root)) for name in sorted(each.gone)]
+            lead(each, self.engine, stored, self.run.settings, self._gone(each.root))
             return True
         except Exception as error:
             if is_fatal(error):
                 raise
-            self.fails(root, error)
+            self.fails(each.root, error)
             return False
 
     def _gone(self, root: Root) -> bytes | None:
@@ -174,20 +165,16 @@ class Indexing:
             return []
 
     def _settled(self, ready: Sequence[RootRun]) -> list[Root]:
-        actions = [action for each in ready for action in each.actions]
-        for index in dict.fromkeys(action.index for action in actions):
-            self.sink.check(index)
-        answers = iter(send(self.sink, actions, self.run))
-        own = [(each, [next(answers) for _ in each.actions]) for each in ready]
-        counters = self._counters([each for each, sent in own if _held(sent) >= each.number])
+        sender = Sender(self.application, self.engine, self.sink, self.run, self.marks or {})
+        own = list(zip(ready, sender.send(ready), strict=True))
+        counters = self._counters([each for each, sent in own if sent.held >= each.number])
         left = []
         for each, sent in own:
-            error = next((one.error for one in sent if one.error is not None), None)
-            if error is not None:
-                self.fails(each.root, error)
+            if sent.error is not None:
+                self.fails(each.root, sent.error)
                 continue
             try:
-                if self._is_settled(each, _held(sent), counters):
+                if self._is_settled(each, sent.held, counters):
                     self._finish(each, sent)
                 else:
                     left.append(each.root)
@@ -227,24 +214,28 @@ class Indexing:
             self._changed(CounterWrite(each.key, counter, raised=held))
         return False
 
-    def _finish(self, each: RootRun, sent: Sequence[Sent]) -> None:
+    def _finish(self, each: RootRun, sent: RootSent) -> None:
         """Counts what was done, and forgets ids that are hidden now."""
         tally = self.outcome.tally(each.root.route.name)
         live = len(each.actions) - len(each.gone)
-        tally.written += sum(one.is_done for one in sent[:live])
-        tally.removed += sum(one.is_done for one in sent[live:])
-        tally.unchanged += not any(one.is_done for one in sent)
-        if each.gone and keeps_ids(each.root.route):
-            write = CounterWrite(each.key, each.number, removed=each.gone, expires=None if live else True)
+        tally.written += sum(one.is_done for one in sent.first[:live])
+        tally.removed += sum(one.is_done for one in sent.first[live:])
+        tally.unchanged += not any(one.is_done for one in sent.first)
+        if each.gone and keeps_ids(each.root.route) and not sent.is_behind:
             with suppress(EngineUnavailable):  # they are hidden again then, which changes nothing
-                self.engine.transact([write], self.run.expires_at)
+                self._forget(each, expires=None if live else True)
+
+    def _forget(self, each: RootRun, *, expires: bool | None) -> None:
+        """Forgets ids that are hidden, unless a rebuild began meanwhile: the new index may show them.
+
+        A rebuild that begins after the look raises the counter before it sends, so that nothing is forgotten then.
+        """
+        if read_marks(self.application, self.engine, [each.alias]).get(each.alias) == (self.marks or {}).get(
+            each.alias
+        ):
+            write = CounterWrite(each.key, each.number, removed=each.gone, expires=expires)
+            self.engine.transact([write], self.run.expires_at)
 
     def _fail_all(self, runs: Sequence[RootRun], error: Exception) -> None:
         for each in runs:
             self.fails(each.root, error)
-
-
-def _held(sent: Sequence[Sent]) -> int:
-    """The highest version that the index holds instead of what was sent; 0 if it took all."""
-    answers = (one.answer for one in sent)
-    return max((each.held or 0 for each in answers if each is not None and each.status == CONFLICT), default=0)

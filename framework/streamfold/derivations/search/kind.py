@@ -10,7 +10,7 @@ from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
-from streamfold.errors import ManifestError, SettingsError, is_fatal
+from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
 from streamfold.routes.route import SOURCE, Listening, Route
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
@@ -99,12 +99,13 @@ class Search(Derivation):
             outcome.failed.extend(failed for failed in failures if failed is not None)
 
         fatal: Exception | None = None
+        marks = _marks(deferred, finishing) if sink is not None else None
         for route, roots in _by_route(deferred).items():
             if sink is None:
                 outcome.count(NOT_INDEXED, route.name, len(roots))
                 continue
             try:
-                outcome += self._indexed(roots, finishing, sink, fails)
+                outcome += self._indexed(roots, finishing, sink, fails, marks)
             except Exception as error:
                 if not is_fatal(error):
                     raise
@@ -142,10 +143,10 @@ class Search(Derivation):
         return self.finish([*roots.values()], finishing)
 
     @staticmethod
-    def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any) -> Outcome:
+    def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any, marks: Any = None) -> Outcome:
         from streamfold.derivations.search.indexing import Indexing
 
-        return Indexing(finishing.application.name, finishing.engine, sink, finishing.run, fails).index(roots)
+        return Indexing(finishing.application.name, finishing.engine, sink, finishing.run, fails, marks).index(roots)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.search.expected import expected
@@ -156,6 +157,18 @@ class Search(Derivation):
         from streamfold.derivations.search.expected import found_outside
 
         return found_outside(route, place)
+
+
+def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
+    """The marks of all aliases of a batch, in one read; None where it was not answered, so that each search asks."""
+    from streamfold.derivations.search.marks import read_marks
+    from streamfold.derivations.search.root_runs import aliases_of
+
+    roots = [root for root in deferred if isinstance(root, Root)]
+    try:
+        return read_marks(finishing.application.name, finishing.engine, aliases_of(roots, finishing.run.settings))
+    except EngineUnavailable:
+        return None
 
 
 def _root(work: Work) -> Root:

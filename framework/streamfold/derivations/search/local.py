@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from streamfold.derivations.search.names import OWN
 from streamfold.derivations.search.sink import CONFLICT, GONE, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, told
@@ -17,10 +18,24 @@ PARTITION = "search#"
 """Begins the partition of an index in the state."""
 
 
+ALIASES = "search"
+"""The partition of what aliases stand for. An alias without an item stands for an index of its own name."""
+
+
 def local_indexes(engine: Engine) -> list[str]:
-    """The names of the indexes in a local state."""
-    names = (item["pk"]["S"] for item in engine.state_items())
-    return sorted({name.removeprefix(PARTITION) for name in names if name.startswith(PARTITION)})
+    """The names of the indexes in a local state, as readers use them: aliases before what they stand for."""
+    keys = [(item["pk"]["S"], item["sk"]["S"]) for item in engine.state_items()]
+    aliases = {name for partition, name in keys if partition == ALIASES}
+    behind = set(resolved(engine, aliases).values())
+    names = {partition.removeprefix(PARTITION) for partition, _ in keys if partition.startswith(PARTITION)}
+    return sorted((names - behind) | aliases)
+
+
+def resolved(engine: Engine, names: Collection[str]) -> dict[str, str]:
+    """The indexes that names stand for."""
+    keys = [StateKey(ALIASES, name) for name in names if not name.endswith(OWN)]
+    found = {key.sk: str(item["s"]) for key, item in engine.read_state(keys, consistent=True).items()} if keys else {}
+    return {name: name.removesuffix(OWN) if name.endswith(OWN) else found.get(name, name) for name in names}
 
 
 class HeldDocument(NamedTuple):
@@ -42,31 +57,36 @@ class LocalIndex:
         self.forgets = forgets
 
     def check(self, index: str) -> None:
-        """Does nothing: there are no aliases."""
+        """Does nothing: what is gone is hidden whatever the name."""
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         for action in actions:
             _check(action)
-        return [self._write(action) for action in actions]
+        behind = resolved(self.engine, {action.index for action in actions})
+        return [self._write(behind[action.index], action) for action in actions]
 
     def read(self, index: str, ids: Collection[str]) -> dict[str, Found]:
-        keys = [_key(index, name) for name in ids]
+        own = self._behind(index)
+        keys = [_key(own, name) for name in ids]
         found = ((key.sk, _held(item["s"])) for key, item in self.engine.read_state(keys, consistent=True).items())
         return {name: Found(name, held.version, held.body) for name, held in found if held.body is not None}
 
     def documents(self, index: str, *, hidden: bool = False) -> Iterator[Found]:
-        after = ""
-        while page := self.engine.read_entries(Entries(PARTITION + index, PAGE_DOCUMENTS, after)):
+        after, own = "", self._behind(index)
+        while page := self.engine.read_entries(Entries(PARTITION + own, PAGE_DOCUMENTS, after)):
             for name, text in page:
                 version, body = _held(text)
                 if body is not None and (hidden or body.get(GONE) is None):
                     yield Found(name, version, body)
             after = page[-1][0]
 
-    def _write(self, action: Action) -> Answer:
+    def _behind(self, index: str) -> str:
+        return resolved(self.engine, [index])[index]
+
+    def _write(self, index: str, action: Action) -> Answer:
         if refused := _unreadable(action):
             return refused
-        key = _key(action.index, action.id)
+        key = _key(index, action.id)
         for _ in range(TRIES_MAX):
             item = self.engine.read_state([key], consistent=True).get(key)
             held = _held(item["s"]) if item else None

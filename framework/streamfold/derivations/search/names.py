@@ -14,6 +14,9 @@ from streamfold.records.numbers import number_text
 
 NEXT = "-next"
 """Ends the alias of a search that is to take over the index of another (``replaces=``)."""
+OWN = "-write"
+"""Ends the alias that only one index has: documents are sent to that index through it, and never to one that a server
+would make by itself because it is gone."""
 INDEX_BYTES_MAX = 255
 """Length of an index's name (OpenSearch, CreateIndexRequest; ``MetadataCreateIndexService``)."""
 LITERAL = re.compile(r"[a-z0-9._-]*")
@@ -69,6 +72,11 @@ def index_name(index: KeyPart, fields: Mapping[str, Any]) -> str:
     if len(name) > INDEX_BYTES_MAX:
         raise HandlerError(f"Index {told(name)} has {len(name)} letters: a name has {INDEX_BYTES_MAX} at most.")
     return name
+
+
+def own_alias(index: str) -> str:
+    """The alias that one index alone has."""
+    return index + OWN
 
 
 def _piece(piece: str | Field, fields: Mapping[str, Any], safe: str) -> str:

@@ -1,0 +1,84 @@
+"""Where a rebuild or a comparison works: the store, the index, and the server or local state that holds documents."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import click
+
+from streamfold.app import App
+from streamfold.batch.process import check_application
+from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, open_store
+from streamfold.cli.search_servers import confirm, opened_server, with_search
+from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
+from streamfold.derivations.search.declared import SearchIndex, find_index
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.places import OPENED
+from streamfold.engines import Engine
+from streamfold.errors import plain
+from streamfold.run import Run
+
+
+class Asked(NamedTuple):
+    """What the command line says of the index and of its places."""
+
+    name: str
+    application: str
+    store: Store
+    tables: tuple[str, ...]
+    search_url: str | None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing but files of this machine is written."""
+        return self.store.engine == "embedded" and self.search_url is None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlace:
+    """An index, and everything that it takes to lead it."""
+
+    app: App
+    engine: Engine
+    run: Run
+    index: SearchIndex
+    aliases: Aliases
+
+
+@contextmanager
+def opened_place(asked: Asked) -> Iterator[SearchPlace]:
+    """Opens the store and the index that are asked for. What boto3 refuses becomes one message."""
+    app, settings = application_and_settings(asked.application, asked.tables)
+    settings = with_search(settings, asked.search_url)
+    index = find_index(app.routes, asked.name, settings)
+    with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
+        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        check_application(app, engine, run, write=asked.is_local)
+        if asked.is_local:
+            yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))
+            return
+        with opened_server(settings) as server:
+            run.opened[OPENED] = server
+            yield SearchPlace(app, engine, run, index, ServerAliases(server))
+
+
+def confirm_place(asked: Asked, place: SearchPlace, *, yes: bool) -> None:
+    """Asks before anything beyond this machine is written, unless ``yes``."""
+    host = urlsplit(place.run.settings.search or "").hostname or ""
+    is_near = host in LOOPBACK or host.startswith("127.")
+    if asked.is_local or (is_near and (asked.store.engine == "embedded" or asked.store.on_loopback)):
+        return
+    confirm(f"This writes to {place.aliases.sink}, and to the state of {place.app.name!r}.", yes=yes)
+
+
+@contextmanager
+def _explained(asked: Asked) -> Iterator[None]:
+    if asked.store.engine == "embedded":
+        yield
+        return
+    from streamfold.cli.clients import explained
+
+    with explained():
+        yield

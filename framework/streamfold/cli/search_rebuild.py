@@ -1,0 +1,100 @@
+"""``streamfold search rebuild``: a new index beside the live one."""
+
+import sys
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.search_places import Asked, opened_place
+from streamfold.cli.search_rebuilding import RebuildOptions, carried_out
+from streamfold.cli.search_servers import search_url_option
+from streamfold.errors import SettingsError
+from streamfold.lifecycle.filling import PAGE_ITEMS
+from streamfold.lifecycle.search_verify import SAMPLE
+
+
+@click.command("rebuild", short_help="Build an index anew beside the live one, and move its alias.")
+@click.argument("name", metavar="INDEX")
+@application_option
+@state_option
+@store_options
+@search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
+@click.option("--back", is_flag=True, help="Move the alias back to the index that was live before.")
+@click.option("--drop", is_flag=True, help="Remove the index that the alias does not stand for any more.")
+@click.option("--abort", is_flag=True, help="End the rebuild and remove the new index. The live one stays.")
+@click.option("--take-over", is_flag=True, help="Move the alias of the search that this one replaces to its index.")
+@click.option("--offline", is_flag=True, help="No function is at work now: do not wait for one.")
+@click.option("--sample", type=click.IntRange(0), default=SAMPLE, show_default=True, help="Items that are compared.")
+@click.option("--full", is_flag=True, help="Compare all items and all documents before the alias is moved.")
+@click.option("--accept-failed", is_flag=True, help="Leave out items on which the function raises.")
+@click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
+@click.option("--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16.")
+@click.option(
+    "--page", "page_items", type=click.IntRange(1, 10_000), default=PAGE_ITEMS, show_default=True, help="Items at once."
+)
+@click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+def command(
+    name: str,
+    application: str,
+    tables: tuple[str, ...],
+    engine: str,
+    state: str,
+    endpoint_url: str | None,
+    search_url: str | None,
+    back: bool,
+    drop: bool,
+    abort: bool,
+    take_over: bool,
+    offline: bool,
+    sample: int,
+    full: bool,
+    accept_failed: bool,
+    tolerance: float,
+    segments: int | None,
+    page_items: int,
+    read_units: int,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Build the index INDEX anew from the items, while the live one is read and written, and then move its alias: to
+    repair it as a whole, after the function or the mapping changed, or for other settings.
+
+    From its begin on, functions send every document to both indexes. All items are read then; what the new index did
+    not take is sent again; a sample is compared. After a wait for batches that began before, the alias is moved in one
+    step. The old index is written until --drop, so that --back may return to it. A rebuild that was stopped goes on
+    with the same command.
+
+    \b
+    Exit codes:
+      0  the step was done
+      1  a handler raised on some items, or the new index differs: the alias was not moved
+      2  it did not run, or not to its end
+
+    \b
+    Examples:
+      streamfold search rebuild products --engine dynamodb --table main=shop-prod
+      streamfold search rebuild products --drop --engine dynamodb --table main=shop-prod
+      streamfold search rebuild products-next --take-over --engine dynamodb --table main=shop-prod
+    """
+    chosen = {"back": back, "drop": drop, "abort": abort, "take-over": take_over}
+    steps = [step for step, wanted in chosen.items() if wanted]
+    if len(steps) > 1:
+        raise SettingsError(f"Expected one of --{steps[0]} and --{steps[1]}: each is a step of its own.")
+    options = RebuildOptions(
+        step=steps[0] if steps else "",
+        offline=offline,
+        sample=None if full else sample,
+        accept_failed=accept_failed,
+        tolerance=tolerance,
+        segments=segments or (1 if engine == "embedded" else 16),
+        page_items=page_items,
+        read_units=read_units,
+        yes=yes,
+        json_output=json_output,
+    )
+    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
+    with opened_place(asked) as place:
+        sys.exit(carried_out(asked, place, options))

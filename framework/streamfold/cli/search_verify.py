@@ -1,0 +1,98 @@
+"""``streamfold search verify``: whether an index is what the items are."""
+
+import sys
+from random import Random
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
+from streamfold.cli.search_rebuilding import item_text, tell_wrong
+from streamfold.cli.search_servers import search_url_option
+from streamfold.errors import plain
+from streamfold.lifecycle.search_verify import SAMPLE, IndexVerifier, VerifiedIndex, repair
+
+REPORTED = 1
+
+
+@click.command("verify", short_help="Compare an index with the items, and mend what differs.")
+@click.argument("name", metavar="INDEX")
+@application_option
+@state_option
+@store_options
+@search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
+@click.option("--sample", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared.")
+@click.option("--full", is_flag=True, help="Compare all items, and all documents of the index.")
+@click.option("--repair", "repairs", is_flag=True, help="Lead what differs to what the items are.")
+@click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+def command(
+    name: str,
+    application: str,
+    tables: tuple[str, ...],
+    engine: str,
+    state: str,
+    endpoint_url: str | None,
+    search_url: str | None,
+    sample: int,
+    full: bool,
+    repairs: bool,
+    tolerance: float,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Compare documents of the index INDEX with what the search makes of the items now. What differs is read again
+    after a while: what moves is not called different.
+
+    \b
+    different  a document that the function makes otherwise
+    missing    a document that is not there
+    ghost      a document whose item is gone, or makes none
+
+    \b
+    Exit codes:
+      0  nothing differs, or all of it was mended
+      1  documents differ, or the function raises on some items
+      2  it did not run, or not to its end
+
+    \b
+    Examples:
+      streamfold search verify products --engine dynamodb --table main=shop-prod
+      streamfold search verify products --full --repair --state shop.db
+    """
+    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
+    with opened_place(asked) as place:
+        alias, sink = place.index.alias, place.aliases.sink
+        if repairs:
+            confirm_place(asked, place, yes=yes)
+        verifier = IndexVerifier(place.app, place.engine, place.run, place.index, sink, alias, tolerance)
+        found = verifier.verify(None if full else sample, Random())  # noqa: S311 - a sample
+        left = _repaired(place, found) if repairs else len(found.wrong)
+    _print(alias, found, left if repairs else None, json_output=json_output)
+    sys.exit(REPORTED if left or found.failed else 0)
+
+
+def _repaired(place: SearchPlace, found: VerifiedIndex) -> int:
+    """Mends what is wrong; returns how many items could not be led."""
+    report = repair(place.app, place.engine, place.run, place.index, found.wrong)
+    for each in report.failed:
+        click.echo(f"failed: {item_text(each.item)}: {plain(str(each.error))}", err=True)
+    return len(report.failed)
+
+
+def _print(alias: str, found: VerifiedIndex, left: int | None, *, json_output: bool) -> None:
+    counts = {what: sum(each.what == what for each in found.wrong) for what in ("different", "missing", "ghost")}
+    more = {"moving": found.moving, "untold": found.untold, "failed": len(found.failed)}
+    if json_output:
+        wrong = [{"what": each.what, "id": each.id} for each in found.wrong]
+        click.echo(as_json({"alias": alias, "items": found.roots, **counts, **more, "left": left, "wrong": wrong}))
+        return
+    tell_wrong(found)
+    numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    click.echo(f"Index {alias}: {found.roots:,} items compared; {numbers}; {found.moving:,} moving.")
+    if found.untold:
+        click.echo(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
+    if left is not None and found.wrong:
+        click.echo(f"Mended, but for {left} items." if left else "All of it was mended.")

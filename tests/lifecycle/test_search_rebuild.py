@@ -1,0 +1,237 @@
+"""Steps of a rebuild, and what happens between them."""
+
+import pytest
+
+from streamfold.batch.process import process_changes
+from streamfold.derivations.search.aliases import LocalAliases
+from streamfold.derivations.search.declared import SearchIndex
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.names import own_alias
+from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.sink import Answer
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.lifecycle.search_rebuild import Rebuild
+from streamfold.replay.replay import newest_sources
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.derivations.search.applications import one_item
+from tests.helpers.records import change, item
+from tests.lifecycle.test_rebuild_histories import source_before_number
+
+NOW = 1_772_355_600
+KEY = ("main", "ORDER#1", "METADATA")
+NEW = own_alias("orders-000002")
+
+
+class Failing(LocalIndex):
+    """An index that refuses what goes to some names."""
+
+    refuses = ()
+    meanwhile = staticmethod(lambda: None)
+
+    def bulk(self, actions):
+        self.meanwhile()
+        if actions and actions[0].index in self.refuses:
+            raise EngineUnavailable("away")
+        return super().bulk(actions)
+
+
+class World:
+    """An application with one search, its items, its index and a rebuild of it."""
+
+    def __init__(self, **options):
+        self.app = one_item(**options)
+        self.engine = MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.index, self.now, self.sequence, self.old = Failing(self.engine), NOW, 0, None
+        index = SearchIndex(self.app.routes[0], "orders")
+        self.rebuild = Rebuild(self.app, self.engine, self.run(), index, LocalAliases(self.index))
+
+    def run(self):
+        opened = {OPENED: self.index}
+        return Run(Settings(), clock=lambda: self.now, pause=lambda _: None, opened=opened)
+
+    def put(self, title):
+        """Changes the item, and delivers its record."""
+        self.sequence += 1
+        new = item(*KEY[1:], title=title)
+        changes = [change(self.old, new, self.sequence)]
+        self.old = new
+        self.engine.put_sources(newest_sources(changes))
+        report = process_changes(self.app, changes, self.engine, self.run())
+        return not report.failures
+
+    def scan(self):
+        assert not self.rebuild.pages(NOW).reconcile([KEY]).failed
+
+    def title(self, name="orders"):
+        return next((each.body["title"] for each in self.index.documents(name)), None)
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.put("first")
+    return world
+
+
+def lead(world):
+    """Leads a rebuild to the moved alias."""
+    world.rebuild.begin()
+    world.scan()
+    assert world.rebuild.drain(NOW) == []
+    world.rebuild.hold()
+    return world.rebuild.swap()
+
+
+def test_a_scan_writes_nothing_to_the_state(world):
+    world.rebuild.begin()
+    before = {key: item for key, item in world.engine.state.items() if not key.pk.startswith("search#")}
+    world.scan()
+    after = {key: item for key, item in world.engine.state.items() if not key.pk.startswith("search#")}
+    assert (before, world.title(NEW)) == (after, "first")
+
+
+def test_a_batch_sends_to_both_from_the_begin_on(world):
+    world.rebuild.begin()
+    assert world.put("second")
+    assert (world.title(), world.title(NEW)) == ("second", "second")
+
+
+def test_a_new_index_that_is_away_holds_no_record_and_gets_the_document_later(world):
+    world.rebuild.begin()
+    world.index.refuses = (NEW,)
+    assert world.put("second")
+    world.index.refuses = ()
+    assert world.title(NEW) is None
+    assert world.rebuild.drain(NOW) == []
+    assert world.title(NEW) == "second"
+
+
+@pytest.mark.parametrize("away", [NEW, own_alias("orders")])
+def test_either_index_holds_the_record_before_the_alias_is_moved(world, away):
+    world.rebuild.begin()
+    world.rebuild.hold()
+    world.index.refuses = (away,)
+    assert not world.put("second")
+
+
+def test_a_document_that_the_new_index_refuses_is_told_and_stays_noted(world, monkeypatch):
+    world.rebuild.begin()
+    bulk = Failing.bulk
+    refused = [Answer(400, "no mapping")]
+    monkeypatch.setattr(Failing, "bulk", lambda index, sent: refused if sent[0].index == NEW else bulk(index, sent))
+    assert world.put("second")
+    for _ in range(2):
+        (failed,) = world.rebuild.drain(NOW)
+        assert "no mapping" in str(failed.error)
+    monkeypatch.undo()
+    assert world.rebuild.drain(NOW) == []
+
+
+def changed_after_the_read(world):
+    """The item changes behind the read of the scan, while the new index is away."""
+    read = world.engine.read_sources
+
+    def changed(items):
+        found = read(items)
+        world.engine.read_sources = read
+        world.index.refuses = (NEW,)
+        assert world.put("second")
+        world.index.refuses = ()
+        return found
+
+    world.engine.read_sources = changed
+    world.scan()
+    assert world.rebuild.drain(NOW) == []
+
+
+def test_a_scan_never_sets_a_document_back(world):
+    world.rebuild.begin()
+    changed_after_the_read(world)
+    assert world.title(NEW) == "second"
+
+
+def test_a_scan_that_reads_items_before_counters_does(world):
+    world.rebuild.begin()
+    with source_before_number():
+        changed_after_the_read(world)
+    assert world.title(NEW) == "first"
+
+
+def moved_at_once(world):
+    """Moves the alias without a wait."""
+    world.index.refuses, world.index.meanwhile = (), lambda: None
+    world.rebuild.hold()
+    assert world.rebuild.drain(NOW) == []
+    world.rebuild.swap()
+
+
+def test_a_batch_that_began_before_is_held_where_it_meets_a_moved_alias(world):
+    world.rebuild.begin()
+    world.scan()
+    world.index.meanwhile = lambda: moved_at_once(world)
+    assert not world.put("second")
+    assert world.put("second")
+    assert (world.title(), world.title(own_alias("orders"))) == ("second", "second")
+
+
+def test_without_a_wait_a_root_could_be_noted_too_late(world):
+    world.rebuild.begin()
+    world.scan()
+    world.index.refuses, transact = (NEW,), world.engine.transact
+
+    def late(writes, expires_at):
+        world.engine.transact = transact
+        moved_at_once(world)
+        return transact(writes, expires_at)
+
+    world.engine.transact = late
+    assert world.put("second")
+    assert world.title() == "first"
+
+
+def test_the_wait_is_that_of_the_settings(world):
+    mark = world.rebuild.begin()
+    assert world.rebuild.seconds_left(mark) == 901
+    world.now += 901
+    assert world.rebuild.seconds_left(mark) == 0
+
+
+def test_an_index_is_dropped_when_nobody_can_write_it_any_more(world):
+    lead(world)
+    with pytest.raises(SettingsError, match=r"Drop it in 901 seconds"):
+        world.rebuild.drop()
+    world.now += 901
+    assert world.rebuild.drop().phase == ""
+    assert world.put("second")
+    assert world.title() == "second"
+
+
+def test_a_batch_that_is_on_its_way_is_not_held_by_an_index_that_was_dropped(world):
+    world.rebuild.begin()
+
+    def aborted():
+        world.index.meanwhile = lambda: None
+        world.index.refuses = (NEW,)
+        world.rebuild.abort()
+
+    world.index.meanwhile = aborted
+    assert world.put("second")
+    assert not [key for key in world.engine.state if key.pk.startswith("dirty#")]
+
+
+def test_no_number_of_an_index_is_given_twice(world):
+    world.rebuild.begin()
+    world.rebuild.abort()
+    assert world.rebuild.begin().building == "orders-000003"
+
+
+def test_an_index_that_is_missing_documents_under_kept_ids_gets_them():
+    world = World(id="ORDER#{order_id}#{title}")
+    world.put("first")
+    lead(world)
+    world.put("second")
+    assert world.title() == "second"
+    world.rebuild.back()
+    assert world.title() == "second"
