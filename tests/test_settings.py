@@ -19,7 +19,7 @@ def test_an_empty_environment_gives_the_defaults():
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
     search = ["-", "-", "-", "-", "-", "5000000", "off"]
-    assert values == [*"------", "0", "25", "30", "12", "-", "-", *search, "-", "off", "on", "on", "off", "-"]
+    assert values == [*"------", "0", "25", "30", "12", "-", "-", *search, "-", "900", "off", "on", "on", "off", "-"]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_STOP_SECONDS", "900", "stop_seconds", 900),
         ("STREAMFOLD_PARK", "s3://failures/parked", "park", "s3://failures/parked"),
         ("STREAMFOLD_HANDLERS_OFF", "totals, audit,totals", "handlers_off", ("totals", "audit")),
+        ("STREAMFOLD_GATE_SECONDS", "0", "gate_seconds", 0),
         ("STREAMFOLD_LOGGER", "off", "logger", False),
         ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
         ("STREAMFOLD_TRACER", "1", "tracer", True),

@@ -86,14 +86,18 @@ def test_a_row_that_lost_a_record_is_different(app, engine, live):
 
 
 def test_rows_that_move_while_they_are_compared_are_not_different(app, engine):
-    read, numbers = engine.read_rows, iter(range(100, 10_000))
+    read, numbers, inside = engine.read_rows, iter(range(100, 10_000)), []
 
     def moves(keys):
+        if inside:  # a batch reads rows too
+            return read(keys)
         number = next(numbers)
         changed = change(None, item(f"ITEM#{number}", "METADATA", group="g1", amount=1), number)
         engine.put_sources(newest_sources([changed]))
         answer = read(keys)
+        inside.append(True)
         process_changes(app, [changed], engine, run_of())
+        inside.clear()
         return answer
 
     engine.read_rows = moves
