@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
     "explain": "streamfold.cli.explain",
+    "retire": "streamfold.cli.retire",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1
