@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "repair": "streamfold.cli.repair",
     "explain": "streamfold.cli.explain",
     "retire": "streamfold.cli.retire",
+    "state": "streamfold.cli.state",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1
