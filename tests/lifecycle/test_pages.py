@@ -89,6 +89,19 @@ def test_an_item_that_is_gone_is_taken_back(app, engine):
     assert row(engine) is None
 
 
+def test_what_an_earlier_step_left_behind_is_finished_once(app, engine, monkeypatch):
+    process_changes(app, put(engine, 1), engine, run_of())
+    engine.put_sources([(keys(1)[0], None, "9")])
+    monkeypatch.setattr(engine, "remove_empty", lambda _: [])
+    monkeypatch.setattr(engine, "forget", lambda _: None)
+    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    assert "_sf_n" in row(engine)
+    monkeypatch.undo()
+    reports = [Pages(app, engine, run_of(), {"total"}).reconcile(keys(1)) for _ in range(2)]
+    assert row(engine) is None
+    assert [report.written for report in reports] == [1, 0]
+
+
 def test_an_item_on_which_the_handler_raises_is_reported_and_the_others_go_on(app, engine):
     put(engine, 1, group="wrong")
     put(engine, 2)

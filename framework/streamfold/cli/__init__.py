@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
     "explain": "streamfold.cli.explain",
+    "retire": "streamfold.cli.retire",
+    "state": "streamfold.cli.state",
     "settings": "streamfold.cli.settings",
 }
 REPORTED = 1

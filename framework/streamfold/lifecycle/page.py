@@ -237,6 +237,9 @@ class Pages:
         so they are looked at again.
         """
         change = _stand_in(each.item)
+        unfinished.note_found(
+            ledger_key(self.app.name, each.group, each.item), each.item, [step.route for step in steps], found
+        )
         for step in steps:
             named = NamedRows()
             if (stored := found.parts.get(step.route.name)) is not None and stored.left:

@@ -1,0 +1,127 @@
+"""``streamfold retire``: a handler that is given up leaves the state."""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.items import item_text
+from streamfold.cli.opened import confirmed, followed_chains, opened_state
+from streamfold.cli.progress import item_progress
+from streamfold.cli.rows import name_text
+from streamfold.ledger.state_keys import source_of
+from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
+
+SHOWN_MAX = 100
+REPORTED = 1
+
+
+@click.command("retire", short_help="Take a handler that is given up out of the state.")
+@click.argument("handler")
+@application_option
+@state_option
+@store_options
+@click.option(
+    "--rows",
+    type=click.Choice(["keep", "remove"]),
+    required=True,
+    help="keep: its rows stay as they are. remove: what it contributed is taken back.",
+)
+@click.option("--dry-run", is_flag=True, help="Print how much there is, and write nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+def command(
+    handler: str,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    rows: str,
+    dry_run: bool,
+    yes: bool,
+    json_output: bool,
+) -> None:
+    """Take what the state holds of HANDLER out of it. Reads all of the state.
+
+    No record may reach the handler any more: what comes later would count once more. For --rows remove, the code still
+    declares the handler, and has it switched off (STREAMFOLD_HANDLERS_OFF) in the function and here. For --rows keep,
+    it may be retired already, App(..., retired=[...]). A local state needs neither. The live stream of other handlers
+    may go on. Doing it twice changes nothing.
+
+    Rows that other handlers add to as well keep what these added. Afterwards take the handler out of the code and name
+    it in retired=, and do not switch it on again.
+
+    \b
+    Exit codes:
+      0  nothing of the handler is left in the ledger
+      1  some parts were kept: they failed, or others changed them all the time
+      2  the command stopped early: an option, the application or the store is wrong, or the handler is not stopped
+
+    \b
+    Examples:
+      streamfold retire sales --rows remove --dry-run
+      STREAMFOLD_HANDLERS_OFF=sales streamfold retire sales --rows remove --engine dynamodb --table main=shop
+      streamfold retire old_index --rows keep --engine dynamodb --table main=shop --yes
+    """
+    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+        remove = rows == "remove"
+        check_retirable(
+            opened.app, opened.manifest, handler, opened.run, remove=remove, offline=opened.local is not None
+        )
+        if not dry_run:
+            confirmed(opened, yes=yes)
+        retirement = Retirement(opened.app, opened.engine, opened.run, handler, remove)
+        with item_progress("retiring", None, shown=not json_output) as advance:
+            for page in retirement.pages():
+                if not dry_run:
+                    retirement.retire(page)
+                advance(len(page))
+        others = frozenset(route.name for route in opened.app.routes) - {handler}
+        without = opened._replace(run=replace(opened.run, handlers=others))
+        chains = 0 if dry_run else len(followed_chains(without))
+    _print_json(retirement, chains, dry_run=dry_run) if json_output else _print(retirement, dry_run=dry_run)
+    sys.exit(REPORTED if retirement.report.kept or chains else 0)
+
+
+def _print(retirement: Retirement, *, dry_run: bool) -> None:
+    report = retirement.report
+    for kept in report.kept[:SHOWN_MAX]:
+        click.echo(f"Kept: {_name(kept)}: {kept.why}", err=True)
+    if (left := len(report.kept) - SHOWN_MAX) > 0:
+        click.echo(f"... and {left:,} more; --json has them all.", err=True)
+    found = f"{report.parts:,} parts, of which {report.stored:,} contribute something"
+    if dry_run:
+        would = "would be taken back and dropped" if retirement.remove else "would be dropped; its rows would stay"
+        click.echo(f"Dry run: {found}; they {would}. Nothing was written.")
+        return
+    click.echo(
+        f"Handler {retirement.handler}: {found}; {report.rows:,} rows changed, {report.dropped:,} parts dropped, "
+        f"{len(report.kept):,} kept."
+    )
+    if not report.kept:
+        click.echo(f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).')
+
+
+def _print_json(retirement: Retirement, chains: int, *, dry_run: bool) -> None:
+    report = retirement.report
+    told: dict[str, Any] = {
+        "handler": retirement.handler,
+        "rows": "remove" if retirement.remove else "keep",
+        "dry_run": dry_run,
+        "parts": report.parts,
+        "stored": report.stored,
+        "rows_changed": report.rows,
+        "dropped": report.dropped,
+        "kept": [{"state_key": list(kept.key), "why": kept.why} for kept in report.kept],
+        "chains_failed": chains,
+    }
+    click.echo(as_json(told))
+
+
+def _name(kept: PartKept) -> str:
+    source = source_of(kept.key)
+    return f"item {item_text(source.item)}" if source else f"state item {' / '.join(map(name_text, kept.key))}"

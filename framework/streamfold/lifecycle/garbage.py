@@ -1,0 +1,120 @@
+"""The size of a state by kinds of items, and ledger items that should expire and do not.
+
+A ledger item with nothing stored is a tombstone: it keeps old records away that come late. So it is never deleted, it
+only gets the time to live that it would have got with its last write.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamfold.engines import Engine, StoredItem
+from streamfold.ledger.item import LedgerItem
+from streamfold.lifecycle.keys import pages
+from streamfold.lifecycle.state_items import found_in_state, state_key
+from streamfold.records.encoded import item_bytes
+from streamfold.routes.application import Application
+from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
+
+KINDS = {
+    "ledger": "what each item contributes",
+    "part": "large contributions",
+    "entries": "values below ordered attributes, and claims of unique rows",
+    "claim": "changes that were processed once",
+    "attempt": "attempts of records that failed",
+    "external": "calls of external handlers",
+    "cascade": "removals that are under way",
+    "document": "counters of search documents",
+    "attributes": "attributes that are derived onto items",
+    "kinds": "forms of attributes",
+    "manifest": "handlers and tables",
+    "source": "versions of rehearsed source items",
+}
+"""What the items are for whose keys begin so."""
+OTHERS = "other applications"
+OVERHEAD_BYTES = 100
+"""What DynamoDB stores beside an item (Developer Guide, CapacityUnitCalculations)."""
+
+
+@dataclass(slots=True)
+class KindSize:
+    """How many items there are of a kind, and how large they are."""
+
+    items: int = 0
+    size_bytes: int = 0
+    expiring: int = 0  # items with a time to live
+
+    def add(self, stored: StoredItem) -> None:
+        self.items += 1
+        self.size_bytes += item_bytes(stored) + OVERHEAD_BYTES
+        self.expiring += "ttl" in stored
+
+
+def kind_of(app: Application, stored: StoredItem) -> str:
+    """The kind of a state item, by its key."""
+    kind, _, rest = stored["pk"]["S"].partition("#")
+    return OTHERS if kind in KINDS and rest.partition("#")[0] != app.name else kind
+
+
+def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]) -> dict[str, KindSize]:
+    """The sizes by kind, largest first. ``advance`` is told how many items were read since."""
+    sizes: dict[str, KindSize] = {}
+    for page in pages(engine.state_items()):
+        for stored in page:
+            sizes.setdefault(kind_of(app, stored), KindSize()).add(stored)
+        advance(len(page))
+    return dict(sorted(sizes.items(), key=lambda each: -each[1].size_bytes))
+
+
+@dataclass(slots=True)
+class GarbageReport:
+    """What became of ledger items that should expire."""
+
+    found: int = 0
+    marked: int = 0  # got a time to live
+    busy: list[StateKey] = field(default_factory=list)  # others changed them at every try
+
+
+@dataclass(slots=True)
+class StateGarbage:
+    """Gives a time to live to the ledger items of an application that hold nothing."""
+
+    app: Application
+    engine: Engine
+    run: Run
+    report: GarbageReport = field(default_factory=GarbageReport)
+
+    def pages(self) -> Iterator[Sequence[StateKey]]:
+        """Such ledger items, some at a time. They are counted."""
+        for page in pages(found_in_state(self.engine, self._endless)):
+            self.report.found += len(page)
+            yield page
+
+    def mark(self, page: Sequence[StateKey]) -> None:
+        """Gives some of them a time to live. An item that holds something by now is left alone."""
+        for key in page:
+            for _ in self.run.tries():
+                stored = self.engine.read_state([key], consistent=True).get(key, {})
+                if not holds_nothing(stored):
+                    break
+                left = {name: value for name, value in stored.items() if name != "r"}
+                if self.engine.swap_state(key, {**left, "live": 0, "ttl": self.run.expires_at}, int(stored["r"])):
+                    self.report.marked += 1
+                    break
+            else:
+                self.report.busy.append(key)
+
+    def _endless(self, stored: StoredItem) -> StateKey | None:
+        key = state_key(stored)
+        if not key.pk.startswith(f"ledger#{self.app.name}#"):
+            return None
+        texts: dict[str, Any] = {name: next(iter(value.values())) for name, value in stored.items()}
+        return key if holds_nothing(texts) else None
+
+
+def holds_nothing(stored: dict[str, Any]) -> bool:
+    """Whether a ledger item has nothing stored, nothing that is unfinished, and no time to live."""
+    if not stored or "ttl" in stored:
+        return False
+    return not any(part.text or part.left for part in LedgerItem.of(stored).parts.values())

@@ -1,0 +1,178 @@
+"""Takes a handler that is given up out of a state: its rows if they are not wanted any more, and its parts.
+
+A part that stays in a ledger item for ever keeps the item from expiring, and a removal of its source is refused once,
+because the item holds more than the code knows of.
+
+Rows are taken back as pages lead items to their sources, with nothing in the place of each source: exactly what the
+ledger says is subtracted. That needs the handler's declaration. No record may reach the handler meanwhile.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streamfold.batch.manifest import RETIRED, Manifest
+from streamfold.engines import Engine, StoredItem
+from streamfold.errors import SettingsError
+from streamfold.ledger.item import LedgerItem, elsewhere
+from streamfold.ledger.state_keys import part_key, source_of
+from streamfold.lifecycle.keys import pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.state_items import found_in_state, state_key
+from streamfold.routes.application import Application
+from streamfold.routes.suggestions import unknown_handler
+from streamfold.run import TRIES_MAX, Run
+from streamfold.writes.guarded import DeleteState, StateKey
+
+ATTRIBUTES = (".v", ".s", ".fence", ".u")
+"""What a ledger item holds of a handler, behind the handler's name."""
+UNKNOWN_ITEM = "The key of its item is too long for the state to tell it: its rows were not taken back."
+NOT_TAKEN_BACK = "The state still holds what it contributes: no source of the handler has its key, or it is busy."
+BUSY = f"Others changed it at each of {TRIES_MAX} tries."
+
+
+class PartKept(NamedTuple):
+    """A part that could not be dropped."""
+
+    key: StateKey  # of the ledger item
+    why: str
+
+
+class PartFound(NamedTuple):
+    """A ledger item with a part of the handler, or the item of its own that holds a large contribution."""
+
+    key: StateKey  # of the ledger item
+    stores: bool  # something is contributed, or was and is not finished
+    apart: bool  # it was found by the item of its own
+
+
+@dataclass(slots=True)
+class RetireReport:
+    """What became of the parts of a handler."""
+
+    parts: int = 0  # found
+    stored: int = 0  # of these, parts that contribute something
+    rows: int = 0  # rows that were changed or removed
+    dropped: int = 0
+    kept: list[PartKept] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Retirement:
+    """Drops the parts of one handler. ``remove``: what they contribute is taken back first."""
+
+    app: Application
+    engine: Engine
+    run: Run
+    handler: str
+    remove: bool
+    report: RetireReport = field(default_factory=RetireReport)
+
+    def pages(self) -> Iterator[Sequence[PartFound]]:
+        """The parts in the state, some at a time. They are counted."""
+        for page in pages(found_in_state(self.engine, self._part)):
+            self.report.parts += sum(not found.apart for found in page)
+            self.report.stored += sum(found.stores and not found.apart for found in page)
+            yield page
+
+    def retire(self, page: Sequence[PartFound]) -> None:
+        """Takes some parts out of the state. Doing it again changes nothing."""
+        failed = self._take_back(page) if self.remove else {}
+        for found in page:
+            if found.key in failed:
+                self.report.kept.append(PartKept(found.key, failed[found.key]))
+            else:
+                self._drop(found)
+
+    def _part(self, stored: StoredItem) -> PartFound | None:
+        key, name = state_key(stored), self.handler
+        if key.pk.startswith(f"ledger#{self.app.name}#") and name + ".v" in stored:
+            stores = bool(stored.get(name + ".s", {}).get("S")) or name + ".u" in stored
+            return PartFound(key, stores, apart=False)
+        if key.pk.startswith(f"part#{self.app.name}#") and key.sk.endswith(f"#{name}"):
+            ledger = StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.removesuffix(f"#{name}"))
+            return PartFound(ledger, stores=True, apart=True)
+        return None
+
+    def _take_back(self, page: Sequence[PartFound]) -> dict[StateKey, str]:
+        """Leads what the items contribute to nothing; returns why it could not be done, by ledger item."""
+        sources = {found.key: source_of(found.key) for found in page if found.stores}
+        items = [source.item for source in sources.values() if source is not None]
+        led = Pages(self.app, self.engine, self.run, {self.handler}, emptied=True).reconcile(items)
+        self.report.rows += led.rows
+        errors = {each.item: f"{type(each.error).__name__}: {each.error}" for each in led.failed}
+        return {key: UNKNOWN_ITEM for key, source in sources.items() if source is None} | {
+            key: errors[source.item] for key, source in sources.items() if source is not None and source.item in errors
+        }
+
+    def _drop(self, found: PartFound) -> None:
+        """Takes a part out of its ledger item, and then away what is kept of it in an item of its own.
+
+        Both are found again by the next run if this one dies between them.
+        """
+        for _ in self.run.tries():
+            stored = self.engine.read_state([found.key], consistent=True).get(found.key, {})
+            part = LedgerItem.of(stored).parts.get(self.handler)
+            if part is None:
+                self._drop_own(found, large=found.apart)
+                return
+            if self.remove and (part.text or part.left):
+                self.report.kept.append(PartKept(found.key, NOT_TAKEN_BACK))
+                return
+            if self.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
+                self.report.dropped += 1
+                self._drop_own(found, large=found.apart or elsewhere(part))
+                return
+        self.report.kept.append(PartKept(found.key, BUSY))
+
+    def _without(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """A ledger item without the handler's part; it expires if nothing is left that is stored."""
+        gone = {self.handler + attribute for attribute in ATTRIBUTES}
+        left = {name: value for name, value in stored.items() if name not in gone and name != "r"}
+        live = sum(bool(part.text) for part in LedgerItem.of(left).parts.values())
+        if not live:
+            left.setdefault("ttl", self.run.expires_at)
+        return {**left, "live": live}
+
+    def _drop_own(self, found: PartFound, *, large: bool) -> None:
+        if large:
+            self.engine.transact([DeleteState(part_key(found.key, self.handler))], self.run.expires_at)
+
+
+def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, remove: bool, offline: bool) -> None:
+    """Raises ``SettingsError`` where a handler cannot be taken out of the state now.
+
+    A record that reaches the handler afterwards would be counted once more. So it is switched off, or code runs that
+    has retired it; where nothing is delivered (``offline``), there is no such record.
+    """
+    route = next((route for route in app.routes if route.name == name), None)
+    entry = found.handlers.get(name, {})
+    if route is None and name not in app.retired and RETIRED not in entry:
+        raise unknown_handler("The command", name, sorted({*(each.name for each in app.routes), *app.retired}))
+    if not (route.kind.contributes if route is not None else entry.get("contributes", True)):
+        kind = route.kind if route is not None else entry["kind"]
+        raise SettingsError(
+            f"Handler {name!r} is of kind {kind}: the state keeps nothing of it that would have to go. "
+            f'App(..., retired=["{name}"]) is all that it takes; its rows stay.'
+        )
+    if route is None and remove:
+        raise SettingsError(
+            f"Handler {name!r} is retired, and its rows can only be taken back by code that declares it: declare it "
+            f"again, take it out of retired=, and switch it off, STREAMFOLD_HANDLERS_OFF={name}. --rows keep needs no "
+            "declaration."
+        )
+    if not offline:
+        _check_stopped(name, run, declared=route is not None, retired=RETIRED in entry)
+
+
+def _check_stopped(name: str, run: Run, *, declared: bool, retired: bool) -> None:
+    if declared and name not in run.settings.handlers_off:
+        raise SettingsError(
+            f"Handler {name!r} is not switched off: a record that reaches it afterwards would count once more. Switch "
+            f"it off in the function, STREAMFOLD_HANDLERS_OFF={name}, wait for 15 minutes until no earlier invocation "
+            "runs, and set it here too."
+        )
+    if not declared and not retired:
+        raise SettingsError(
+            f'No function knows yet that handler {name!r} is retired: deploy the code with retired=["{name}"] first.'
+        )

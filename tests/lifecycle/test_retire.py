@@ -1,0 +1,369 @@
+"""A handler is taken out of a state: its rows exactly, its parts, and nothing of others."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
+from streamfold.batch.manifest import Manifest, read_manifest
+from streamfold.batch.process import process_changes
+from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle import retire
+from streamfold.lifecycle.retire import Retirement, check_retirable
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing.invocations import Died
+from streamfold.testing.oracle import folded_rows, stored_rows
+from tests.helpers import backfill_histories
+from tests.helpers.backfill_histories import History, _encoded, _key
+from tests.helpers.records import change, item
+
+ITEM = Key("ITEM#{item_id}", "METADATA")
+HANDLERS = ("total", "best", "own", "name", "other", "beside", "large")
+ALONE = ("best", "own", "name", "other", "large")
+"""Handlers that add to no row of another."""
+
+
+def total(item):
+    return Row(group=item["group"], total=Sum(item["amount"]), items=Count())
+
+
+def beside(item):
+    return Row(group=item["group"], more=Sum(item["amount"]))
+
+
+def best(item, item_id):
+    return Row(group=item["group"], most=Max(item["amount"]), top=Top(2, item_id, by=item["amount"]))
+
+
+def other(item):
+    return Row(group=item["group"], total=Sum(item["amount"]))
+
+
+def own(item):
+    return Row(amount=item["amount"]) if item["amount"] > 1 else None
+
+
+def name(item):
+    return Row(name=item["name"], amount=item["amount"])
+
+
+def large(item):
+    return [Row(group=item["group"] + "x" * 60 + str(number), items=Count()) for number in range(40)]
+
+
+VIEWS = {total: "GROUP", beside: "GROUP", best: "BEST", other: "OTHER", large: "LARGE"}
+
+
+def application(*names, retired=()):
+    """An application of some of these handlers; two of them add to the same rows."""
+    router = Router()
+    for function, prefix in VIEWS.items():
+        if function.__name__ in names:
+            group = "other" if function is other else "main"
+            router.view(ITEM, into=Key(f"{prefix}#{{group}}", "TOTAL"), group=group)(function)
+    if "own" in names:
+        router.index(ITEM, into=Key("OWN#{item_id}", "OWN"))(own)
+    if "name" in names:
+        router.index(ITEM, into=Key("NAME#{name}", "NAME"), unique=True, by="amount")(name)
+    return App("shop", routers=[router], retired=retired)
+
+
+ALL = application(*HANDLERS)
+
+
+class Retiring(History):
+    """All handlers from the beginning; then one is switched off and retired beside the stream, twice."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.deployed, self.off = 0, False
+        self.remove = Random(seed).random() < 0.7
+        self.handler = Random(seed).choice(HANDLERS if self.remove else ALONE)
+        self.rest = application(*(name for name in HANDLERS if name != self.handler))
+
+    def _run(self, settings):
+        if self.off:
+            settings = replace(settings, handlers_off=(self.handler,))
+        return Run(settings, pause=lambda _: None)
+
+    def _pages(self):
+        self.off = True
+        for _ in range(2):
+            while not self._retired():
+                self.step()
+
+    def _retired(self):
+        made = Retirement(ALL, self.engine, self._run(Settings()), self.handler, remove=self.remove)
+        try:
+            for page in made.pages():
+                for found in page:
+                    self.depth += 1
+                    try:
+                        made.retire([found])
+                    finally:
+                        self.depth -= 1
+                    if self.random.random() < 0.3:
+                        self.step()
+        except (Died, EngineUnavailable):
+            return False
+        return not made.report.kept
+
+    def wrong(self):
+        images = {_key(name): item(name, "METADATA", **image) for name, image in self.items.items() if image}
+        expected = {
+            key: row for key, row in stored_rows(ALL, _encoded(folded_rows(self.rest, images), ALL)).items() if row
+        }
+        shown = {key: row for key, row in stored_rows(ALL, self.engine.rows.items()).items() if row}
+        if not self.remove:  # what is kept is as it was when the handler was switched off
+            shown = {key: row for key, row in shown.items() if self.rest.derived(key)}
+        return None if shown == expected else (shown, expected)
+
+
+def check(histories, first, monkeypatch):
+    monkeypatch.setattr(backfill_histories, "NEW", ALL)
+    retired = Counter()
+    for seed in range(first, first + histories):
+        history = Retiring(seed).run()
+        assert history.wrong() is None, f"seed {seed}, {history.handler}: {history.wrong()}"
+        check_state(history.engine, history.handler, remove=history.remove)
+        retired[history.handler] += 1
+    return retired
+
+
+def check_state(engine, handler, *, remove):
+    """Nothing of the handler is left, and every ledger item counts what it stores and expires if that is nothing."""
+    for key, stored in engine.state.items():
+        assert not (key.pk.startswith("part#") and key.sk.endswith(f"#{handler}")), key
+        assert not (remove and key.pk.startswith(f"entries#shop#{handler}#")), key
+        if key.pk.startswith("ledger#"):
+            assert not any(name.startswith(f"{handler}.") for name in stored), key
+            live = sum(bool(part.text) for part in LedgerItem.of(stored).parts.values())
+            assert stored.get("live", 0) == live, key
+            assert ("ttl" in stored) == (live == 0), key
+
+
+@pytest.mark.slow
+def test_handlers_are_retired_beside_the_stream(monkeypatch):
+    check(24, 0, monkeypatch)
+
+
+@pytest.mark.ci
+def test_two_hundred_handlers_are_retired_beside_the_stream(monkeypatch):
+    assert check(200, 1_000, monkeypatch).keys() == set(HANDLERS)
+
+
+@pytest.mark.nightly
+def test_many_handlers_are_retired_beside_the_stream(monkeypatch):
+    check(3_000, 10_000, monkeypatch)
+
+
+def dropped_first(retirement, found):
+    """Takes parts away whether or not their rows were taken back."""
+    remove, retirement.remove = retirement.remove, False
+    drop(retirement, found)
+    retirement.remove = remove
+
+
+def uncounted(retirement, stored):
+    """Leaves the count of what is stored as it was."""
+    return {**without(retirement, stored), "live": stored.get("live", 0)}
+
+
+drop, without = Retirement._drop, Retirement._without
+MUTANTS = {
+    "what is stored is not counted": {"_without": uncounted},
+    "nothing is taken back": {"_take_back": lambda *_: {}, "_drop": dropped_first},
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_retirement_that_is_made_wrong_is_noticed(name, monkeypatch):
+    for place, wrong in MUTANTS[name].items():
+        monkeypatch.setattr(Retirement, place, wrong)
+    with pytest.raises(AssertionError):
+        check(200, 0, monkeypatch)
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def engine(request):
+    if request.param == "memory":
+        return MemoryEngine(ALL.tables.values())
+    return EmbeddedEngine(ALL.tables.values(), actions_max=2000)
+
+
+def filled(engine, app=ALL, numbers=(1, 2, 3)):
+    changes = [change(None, item(f"ITEM#{n}", group="x", amount=n, name="n"), n) for n in numbers]
+    assert process_changes(app, changes, engine, run_of()).failures == []
+
+
+def run_of(**settings):
+    return Run(Settings(**settings), pause=lambda _: None)
+
+
+def retired(engine, handler, *, remove, app=ALL):
+    made = Retirement(app, engine, run_of(handlers_off=(handler,)), handler, remove)
+    for page in made.pages():
+        made.retire(page)
+    return made.report
+
+
+def rows(engine):
+    return {key["PK"]["S"]: key for key in engine.items(ALL.tables["main"]) if key.get("_sf_n") != {"N": "0"}}
+
+
+def ledgers(engine):
+    return [item for item in engine.state_items() if item["pk"]["S"].startswith("ledger#")]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_rows_that_are_kept_stay_as_they_are_and_the_parts_go(engine, handler):
+    filled(engine)
+    before = rows(engine)
+    report = retired(engine, handler, remove=False)
+    assert (report.parts, report.dropped, report.rows, report.kept) == (3, 3, 0, [])
+    assert report.stored == (2 if handler == "own" else 3)
+    assert rows(engine) == before
+    assert not any(name.startswith(f"{handler}.") for stored in ledgers(engine) for name in stored)
+    assert not any(item["sk"]["S"].endswith(f"#{handler}") for item in engine.state_items())
+
+
+def test_rows_that_others_add_to_keep_what_they_have_of_these(engine):
+    filled(engine)
+    assert retired(engine, "beside", remove=True).rows > 0
+    assert rows(engine)["GROUP#x"] == {
+        "PK": {"S": "GROUP#x"},
+        "SK": {"S": "TOTAL"},
+        "_sf_n": {"N": "3"},
+        "total": {"N": "6"},
+        "items": {"N": "3"},
+        "more": {"N": "0"},
+    }
+
+
+def test_a_second_run_finds_nothing(engine):
+    filled(engine)
+    retired(engine, "total", remove=True)
+    report = retired(engine, "total", remove=True)
+    assert (report.parts, report.dropped, report.rows) == (0, 0, 0)
+
+
+def test_the_removal_of_an_item_is_one_transaction_again_and_the_item_expires():
+    engine = MemoryEngine(ALL.tables.values())
+    both, one = application("total", "own"), application("own", retired=["total"])
+    filled(engine, both, numbers=(2,))
+    retired(engine, "total", remove=False, app=both)
+    refusals = []
+    transact = engine.transact
+
+    def counted(writes, expires_at):
+        refused = transact(writes, expires_at)
+        refusals.append(refused is not None)
+        return refused
+
+    engine.transact = counted
+    gone = change(item("ITEM#2", group="x", amount=2, name="n"), None, 9)
+    process_changes(one, [gone], engine, run_of())
+    assert refusals == [False]
+    (stored,) = (found for key, found in engine.state.items() if key.pk.startswith("ledger#"))
+    assert (stored["live"], "ttl" in stored) == (0, True)
+
+
+def test_an_item_of_its_own_that_a_killed_run_left_is_removed_by_the_next(monkeypatch):
+    engine = MemoryEngine(ALL.tables.values())
+    filled(engine, numbers=(1,))
+    transact = engine.transact
+
+    def dies(*_):
+        raise Died
+
+    monkeypatch.setattr(engine, "transact", dies)
+    with pytest.raises(Died):
+        retired(engine, "large", remove=False)
+    assert any(key.pk.startswith("part#") for key in engine.state)
+    monkeypatch.setattr(engine, "transact", transact)
+    report = retired(engine, "large", remove=False)
+    assert (report.parts, report.kept) == (0, [])
+    assert not any(key.pk.startswith("part#") for key in engine.state)
+
+
+def test_a_part_that_others_change_at_every_try_is_kept_and_told(engine, monkeypatch):
+    filled(engine, numbers=(1,))
+    monkeypatch.setattr(engine, "swap_state", lambda *_: False)
+    report = retired(engine, "total", remove=False)
+    assert [kept.why for kept in report.kept] == ["Others changed it at each of 8 tries."]
+
+
+def test_a_part_of_an_item_that_the_handler_reads_no_more_is_kept_and_told(engine):
+    filled(engine, numbers=(1,))
+    router = Router()
+    router.view(Key("THING#{item_id}", "METADATA"), into=Key("GROUP#{group}", "TOTAL"))(total)
+    report = retired(engine, "total", remove=True, app=App("shop", routers=[router]))
+    assert [(kept.key, kept.why) for kept in report.kept] == [
+        (ledger_key("shop", "main", _key("ITEM#1")), retire.NOT_TAKEN_BACK)
+    ]
+    assert rows(engine)["GROUP#x"]["total"] == {"N": "1"}
+
+
+def test_a_part_of_an_item_whose_key_is_not_told_is_kept_and_told(engine):
+    name = "ITEM#" + "x" * 2030
+    process_changes(ALL, [change(None, item(name, group="x", amount=1, name="n"), 1)], engine, run_of())
+    assert [kept.why for kept in retired(engine, "total", remove=True).kept] == [retire.UNKNOWN_ITEM]
+    assert retired(engine, "total", remove=False).dropped == 1
+
+
+ON = application("total", "own")
+KNOWN = Manifest({"total": {"kind": "view", "contributes": True}})
+GONE = Manifest({"total": {"kind": "view", "contributes": True, "retired": "2026-03-01"}})
+WITHOUT = application("own", retired=["total"])
+
+
+def audited():
+    router = Router()
+    router.audit(ITEM, name="audit")
+    return App("shop", routers=[router])
+
+
+@pytest.mark.parametrize(
+    ("app", "found", "name", "remove", "off", "message"),
+    [
+        (ON, KNOWN, "totals", True, "", "The command names 'totals', which is no handler of the application: expected"),
+        (
+            ON,
+            KNOWN,
+            "total",
+            True,
+            "",
+            "Handler 'total' is not switched off: a record that reaches it",
+        ),
+        (ON, KNOWN, "total", False, "", "wait for 15 minutes until no earlier invocation runs, and set it here too."),
+        (WITHOUT, GONE, "total", True, "", "declare it again, take it out of retired=, and switch it off"),
+        (WITHOUT, KNOWN, "total", False, "", "No function knows yet that handler 'total' is retired: deploy the code"),
+        (audited(), KNOWN, "audit", True, "", "Handler 'audit' is of kind audit: the state keeps nothing of it that"),
+    ],
+)
+def test_a_handler_that_cannot_be_retired_now_is_refused(app, found, name, remove, off, message):
+    with pytest.raises(SettingsError) as refused:
+        check_retirable(app, found, name, run_of(handlers_off=(off,) if off else ()), remove=remove, offline=False)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("app", "found", "remove", "off", "offline"),
+    [(ON, KNOWN, True, "total", False), (ON, KNOWN, True, "", True), (WITHOUT, GONE, False, "", False)],
+)
+def test_a_handler_that_gets_no_records_may_be_retired(app, found, remove, off, offline):
+    check_retirable(app, found, "total", run_of(handlers_off=(off,) if off else ()), remove=remove, offline=offline)
+
+
+def test_the_manifest_stays_as_it_is(engine):
+    filled(engine)
+    before = read_manifest("shop", engine)
+    retired(engine, "total", remove=True)
+    assert read_manifest("shop", engine) == before
