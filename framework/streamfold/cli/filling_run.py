@@ -20,6 +20,7 @@ from streamfold.batch.chains import run_chains
 from streamfold.batch.manifest import note_filled, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
+from streamfold.cli.jobs import handlers_text
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
@@ -194,7 +195,7 @@ def _tell(
 ) -> None:
     if options.json_output:
         return
-    _say(f"{options.what} of {', '.join(names)} over {', '.join(table.name for table in tables)}")
+    _say(f"{options.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
     counted = "counted" if is_local else "as the tables say, some hours old"
     _say(
         f"  items        {expected.items:,} ({counted}); a handler reads {expected.fitting:.0%} of {expected.sampled:,}"

@@ -1,6 +1,7 @@
 """``streamfold jobs``: the runs over all items, and how far they are."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 
 import click
@@ -10,6 +11,7 @@ from streamfold.cli.engines import Store, application_and_settings, open_store, 
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
+NAMED_MAX = 5
 RATES = ("read_units", "write_units")
 
 
@@ -63,6 +65,11 @@ def command(
             click.echo("There are no jobs.")
 
 
+def handlers_text(handlers: Sequence[str]) -> str:
+    """The handlers of a run in a line, in which all of an application's would not fit."""
+    return ", ".join(handlers) if len(handlers) <= NAMED_MAX else f"{len(handlers)} handlers"
+
+
 def _rate(text: str) -> dict[str, int]:
     name, _, value = text.partition("=")
     if name not in RATES or not value.isdecimal():
@@ -77,4 +84,4 @@ def _line(jobs: Jobs, job: Job, *, json_output: bool) -> str:
         known = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": what, "segments": job.segments}
         return json.dumps({**known, "segments_done": done, **{rate: getattr(job, rate) for rate in RATES}})
     counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
-    return f"{job.id}  {job.what} {', '.join(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"
+    return f"{job.id}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"
