@@ -20,7 +20,7 @@ from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.documents import Delivered, LeftDocument, StreamRange, left_of
 from streamfold.failures.places import Waiting
-from streamfold.failures.repair import Repair, Repaired
+from streamfold.failures.repair import Repair, Repaired, led_by_item
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
@@ -197,9 +197,9 @@ class Redrive:
                 yield told._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        yield from self._reconciled(told, change, [route.name for route in wanted if _by_item(route)])
+        yield from self._reconciled(told, change, [route.name for route in wanted if led_by_item(route)])
         for route in wanted:
-            if not _by_item(route):
+            if not led_by_item(route):
                 yield self._replayed(told._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
@@ -253,11 +253,6 @@ class Redrive:
         if derivation(route).outside and (own := change.as_written()) is not None and route.takes(own):
             return told._replace(what="applied")
         return _tallied(told, report)
-
-
-def _by_item(route: Route) -> bool:
-    """Whether a redrive leads the item to its source as it is now, instead of replaying the record."""
-    return derivation(route).reconciles and not derivation(route).redriven_by_record
 
 
 def is_local(parked: Parked) -> bool:

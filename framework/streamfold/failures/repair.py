@@ -50,6 +50,11 @@ class Repaired(NamedTuple):
     conflicts: tuple[Unprocessable, ...] = ()  # unique rows that another item claims too; a repair parks nothing
 
 
+def led_by_item(route: Route) -> bool:
+    """Whether a late record leads the item to its source as it is now, instead of being replayed."""
+    return derivation(route).reconciles and not derivation(route).redriven_by_record
+
+
 class RepairWork(NamedTuple):
     """One handler's part of one item, to be repaired."""
 
@@ -96,7 +101,7 @@ class Repair:
         handlers: Collection[str] | None = None,
         changes: Sequence[Change] = (),
     ) -> list[Repaired]:
-        """Repairs an item for handlers (None: all whose kind can be reconciled).
+        """Repairs an item for handlers (None: all that late records do not replay).
 
         version: of the record that the repair stands for; the ledger's version is at least this one afterwards.
         changes: such records. Rows that their images name, and that a crash left empty, are removed.
@@ -106,7 +111,7 @@ class Repair:
         found = []
         for each, fields in self.app.listeners(item):
             route = each.route
-            if derivation(route).reconciles and (handlers is None or route.name in handlers):
+            if led_by_item(route) and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
                     found.append(self._repaired(Work(route, item, each.role, fields, changes), version))
         return found
