@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.derivations.search import sending
+from streamfold.derivations.search import copying, sending
 from streamfold.derivations.search.copying import Copying
 from streamfold.derivations.search.dirty import Dirty
 from streamfold.derivations.search.gather import known_items
@@ -43,7 +43,10 @@ def source_before_number():
         before.update(copying.engine.read_sources({item for root in roots for item in known_items(root)}))
         return numbered(copying, roots)
 
-    with patch.object(Copying, "_numbered", read_first), patch.object(Copying, "_stored", lambda *_: dict(before)):
+    with (
+        patch.object(Copying, "_numbered", read_first),
+        patch.object(copying, "known_sources", lambda *_: dict(before)),
+    ):
         yield
 
 

@@ -1,19 +1,16 @@
 """Mutants of search: bump, read, write, and what an index remembers."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.search import equal, gather, indexing, options, sending
+from streamfold.derivations.search import equal, gather, indexing, options, root_runs, sending
 from streamfold.derivations.search.bulk import Sent
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.indexing import Indexing
 from streamfold.derivations.search.kind import Search
-from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Answer
 from streamfold.routes.route import Kind
-from streamfold.testing import store
 from tests.mutants.registry import mutant
 
 INDEXING = "tests/derivations/search/test_indexing.py::"
@@ -61,18 +58,25 @@ def _() -> Iterator[None]:
 
 @mutant("a document whose item is gone stays", "search")
 def _() -> Iterator[None]:
-    with patch.object(indexing, "hidden", lambda _: b'{"title":"gone"}'):
+    with patch.object(root_runs, "hidden", lambda _: b'{"title":"gone"}'):
         yield
 
 
-@mutant("documents that are gone are deleted, and the index forgets them", "search")
+@mutant(
+    "documents that are gone are deleted, and the index forgets them",
+    None,
+    tests=INDEXING + "test_a_request_that_lands_after_a_removal_brings_no_document_back",
+)
 def _() -> Iterator[None]:
-    forgetful = partial(LocalIndex, forgets=True)
-    with patch.object(store, "LocalIndex", forgetful), patch.object(Indexing, "_gone", lambda *_: None):
+    with patch.object(indexing, "gone_body", lambda *_: None):
         yield
 
 
-@mutant("what the index did not take counts as done", "search")
+@mutant(
+    "what the index did not take counts as done",
+    None,
+    tests=INDEXING + "test_nothing_is_acknowledged_that_the_index_did_not_answer_for",
+)
 def _() -> Iterator[None]:
     def never_fails(*arguments: Any, **named: Any) -> list[Sent]:
         return [sent if sent.error is None else Sent(Answer(200)) for sent in send(*arguments, **named)]

@@ -1,6 +1,7 @@
 """One run after another: what is sent, what is hidden, who is reported, and what a lost state does."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,7 @@ from streamfold import App, Document, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
-from streamfold.derivations.search.sink import Action, Answer
+from streamfold.derivations.search.sink import CONFLICT, Action, Answer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.failures.repair import Repair
@@ -89,6 +90,16 @@ def test_a_removed_item_is_hidden_and_its_document_stays_with_a_version(world):
     assert world.shown() == {}
     assert found.body == {"_sf_gone": True, "_sf_at": int(NOW * 1000)}
     assert found.version == int(NOW * 1000) + 2
+
+
+def test_a_request_that_lands_after_a_removal_brings_no_document_back():
+    world = World(one_item(), partial(LocalIndex, forgets=True))
+    world.put(change(None, FIRST))
+    number = world.index.read("orders", ["ORDER#1|METADATA"])["ORDER#1|METADATA"].version
+    world.put(change(FIRST, None, 2))
+    (answer,) = world.index.bulk([Action("orders", "ORDER#1|METADATA", number, b'{"title":"first"}')])
+    assert answer.status == CONFLICT
+    assert world.shown() == {}
 
 
 def test_an_item_without_a_document_any_more_is_hidden(world):

@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 
 from streamfold.derivations.search.bulk import send
 from streamfold.derivations.search.dirty import Dirty, DirtyRoot
-from streamfold.derivations.search.gather import Root, StoredItems, known_items
-from streamfold.derivations.search.make import hidden
+from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.names import own_alias
-from streamfold.derivations.search.options import keeps_ids, options_of
-from streamfold.derivations.search.root_runs import RootRun, lead
+from streamfold.derivations.search.options import keeps_ids
+from streamfold.derivations.search.root_runs import RootRun, gone_body, known_sources, lead, noted
 from streamfold.derivations.search.sink import Sink
 from streamfold.engines import Counter, Engine
 from streamfold.errors import Contended, EngineUnavailable, is_fatal
 from streamfold.ledger.state_keys import document_key
 from streamfold.run import Run
-from streamfold.writes.guarded import CounterWrite, StateKey
+from streamfold.writes.guarded import StateKey
 
 MILLISECONDS = 1000
 
@@ -81,11 +80,11 @@ class Copying:
 
     def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
         """The roots whose documents may be sent, and those that others overtook."""
-        stored = self._stored(runs)
+        stored = known_sources(self.engine, runs)  # after the counters
         ready: list[RootRun] = []
         left: list[Root] = []
         for each in runs:
-            gone = hidden(self.run.clock()) if options_of(each.root.route).deletes == "kept" else None
+            gone = gone_body(each.root, self.run.clock())
             try:
                 hides = self.hides or keeps_ids(each.root.route)
                 lead(each, self.engine, stored, self.run.settings, gone, hides=hides)
@@ -94,21 +93,11 @@ class Copying:
                     raise
                 self._failed(each, error)
                 continue
-            if self._noted(each):
+            if noted(each, self.engine, self.run.expires_at):
                 ready.append(each)
             else:
                 left.append(each.root)
         return ready, left
-
-    def _stored(self, runs: Sequence[RootRun]) -> StoredItems:
-        """The items whose keys are known, read after the counters."""
-        items = dict.fromkeys(item for each in runs for item in known_items(each.root))
-        return self.engine.read_sources(items) if items else {}
-
-    def _noted(self, each: RootRun) -> bool:
-        """Whether all ids that are sent are in the counter's item, so that every later run sees them."""
-        write = CounterWrite(each.key, each.number, added=each.new_ids, expires=False)
-        return not each.new_ids or self.engine.transact([write], self.run.expires_at) is None
 
     def _sent(self, ready: Sequence[RootRun]) -> int:
         """Sends documents; a newer version that is there is as good."""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.search.gather import Root, StoredItems, known_items
-from streamfold.derivations.search.make import hidden
+from streamfold.derivations.search.gather import Root, StoredItems
 from streamfold.derivations.search.marks import IndexMark, read_marks
-from streamfold.derivations.search.options import keeps_ids, options_of
-from streamfold.derivations.search.root_runs import RootRun, aliases_of, lead
+from streamfold.derivations.search.options import keeps_ids
+from streamfold.derivations.search.root_runs import RootRun, aliases_of, gone_body, known_sources, lead, noted
 from streamfold.derivations.search.sending import RootSent, Sender
 from streamfold.derivations.search.sink import VERSION_MAX, Sink
 from streamfold.engines import Counter, Engine
@@ -122,14 +121,12 @@ class Indexing:
         return runs
 
     def _stored(self, runs: Sequence[RootRun]) -> StoredItems:
-        """The items whose keys are known, read after the counters were raised."""
-        items = dict.fromkeys(item for each in runs for item in known_items(each.root))
-        return self.engine.read_sources(items) if items else {}
+        return known_sources(self.engine, runs)
 
     def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
         try:
-            lead(each, self.engine, stored, self.run.settings, self._gone(each.root))
+            lead(each, self.engine, stored, self.run.settings, gone_body(each.root, self.run.clock()))
             return True
         except Exception as error:
             if is_fatal(error):
@@ -137,22 +134,9 @@ class Indexing:
             self.fails(each.root, error)
             return False
 
-    def _gone(self, root: Root) -> bytes | None:
-        return hidden(self.run.clock()) if options_of(root.route).deletes == "kept" else None
-
     def _noted(self, each: RootRun) -> bool:
-        """Whether all ids that are sent are in the counter's item, so that every later run sees them.
-
-        A newer run that was not shown a new id would not hide it: it decides then, and this one begins again.
-        """
-        if not keeps_ids(each.root.route):
-            return True
-        new = frozenset(action.id for action in each.actions) - each.ids
-        return not new or self._changed(CounterWrite(each.key, each.number, added=new, expires=False))
-
-    def _changed(self, write: CounterWrite) -> bool:
         try:
-            return self.engine.transact([write], self.run.expires_at) is None
+            return noted(each, self.engine, self.run.expires_at)
         except EngineUnavailable:
             return False  # begun again, by the next number
 
@@ -211,7 +195,8 @@ class Indexing:
                 f"The index of search {each.root.route.name!r} holds documents that are newer than the state: it was "
                 "lost or restored, or somebody else writes the index. Their counters are raised.",
             )
-            self._changed(CounterWrite(each.key, counter, raised=held))
+            with suppress(EngineUnavailable):  # begun again all the same, by the next number
+                self.engine.transact([CounterWrite(each.key, counter, raised=held)], self.run.expires_at)
         return False
 
     def _finish(self, each: RootRun, sent: RootSent) -> None:

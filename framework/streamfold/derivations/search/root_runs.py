@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from streamfold.derivations.search.gather import Root, StoredItems, gathered
-from streamfold.derivations.search.make import index_of, made, only_id
-from streamfold.derivations.search.options import keeps_ids
+from streamfold.derivations.search.gather import Root, StoredItems, gathered, known_items
+from streamfold.derivations.search.make import hidden, index_of, made, only_id
+from streamfold.derivations.search.options import keeps_ids, options_of
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import Engine
 from streamfold.errors import HandlerError, Unprocessable
 from streamfold.settings import Settings
-from streamfold.writes.guarded import StateKey
+from streamfold.writes.guarded import CounterWrite, StateKey
 
 IDS_MAX = 500
 """Ids that are kept of one item: those of its documents, and of documents that could not be hidden yet."""
@@ -54,6 +54,26 @@ def lead(
         raise Unprocessable(f"An item would have over {IDS_MAX} documents, with those that are to be hidden.")
     each.actions = [Action(each.alias, name, each.number, body) for name, body in bodies.items()]
     each.actions += [Action(each.alias, name, each.number, gone) for name in sorted(each.gone)]
+
+
+def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
+    """The items of roots whose keys are known, read strongly: after the counters, whose numbers the runs have."""
+    items = dict.fromkeys(item for each in runs for item in known_items(each.root))
+    return engine.read_sources(items) if items else {}
+
+
+def noted(each: RootRun, engine: Engine, expires_at: int) -> bool:
+    """Whether all ids that are sent are in the counter's item, so that every later run sees them.
+
+    A newer run that was not shown a new id would not hide it: it decides then, and this one begins again.
+    """
+    write = CounterWrite(each.key, each.number, added=each.new_ids, expires=False)
+    return not each.new_ids or engine.transact([write], expires_at) is None
+
+
+def gone_body(root: Root, at_seconds: float) -> bytes | None:
+    """What stands for a document of a root that is gone; None if it is deleted."""
+    return hidden(at_seconds) if options_of(root.route).deletes == "kept" else None
 
 
 def aliases_of(roots: Iterable[Root], settings: Settings) -> list[str]:
