@@ -38,8 +38,11 @@ from streamfold.writes.guarded import (
     AbsentSource,
     CounterWrite,
     DeleteRow,
+    DeleteState,
     Guard,
     GuardedWrite,
+    PutMirror,
+    PutPair,
     PutRow,
     Reason,
     RecomputedRow,
@@ -51,6 +54,9 @@ from streamfold.writes.guarded import (
     StateWrite,
     SwapState,
 )
+
+COMPARED = Guard | SwapState | CounterWrite | PutMirror | DeleteState
+"""Writes of state items that depend on what is stored."""
 
 
 class EmbeddedEngine(StateReads):
@@ -87,6 +93,10 @@ class EmbeddedEngine(StateReads):
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         with self._file.transaction():  # a row that is refused has written nothing
             return [row.key for row in rows if self._row(row.key) is None and self._try(row, 0)]
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        with self._file.transaction():  # a row that is refused has written nothing
+            return [pair.key for pair in pairs if self._try(pair, 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = []
@@ -160,7 +170,7 @@ class EmbeddedEngine(StateReads):
 
     def _write(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         if isinstance(write, StateWrite):
-            found = self._state(write.key) if isinstance(write, Guard | SwapState | CounterWrite) else None
+            found = self._state(write.key) if isinstance(write, COMPARED) else None
             item = state_after(write, found, expires_at)
             return item if isinstance(item, Reason) else self._put_state(write.key, item)
         if isinstance(write, SourceWrite):

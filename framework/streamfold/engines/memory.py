@@ -43,6 +43,7 @@ from streamfold.writes.guarded import (
     VALIDATION,
     DeleteSource,
     GuardedWrite,
+    PutPair,
     PutRow,
     Reason,
     RecomputedRow,
@@ -86,6 +87,9 @@ class MemoryEngine(MemoryReads):
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        return [pair.key for pair in pairs if self._transact([pair], 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         removed = [key for key in dict.fromkeys(rows) if is_empty(self.rows.get(key))]
