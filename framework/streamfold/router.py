@@ -12,7 +12,7 @@ from streamfold.derivations.declarations import ItemDeclarations
 from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.feed.kind import FEED
-from streamfold.derivations.feed.options import INLINE, MOST, FeedOptions, Unfollow, checked_feed
+from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
 from streamfold.derivations.index.claims import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
@@ -291,7 +291,14 @@ class Router(ItemDeclarations):
                 inline=inline,
             )
 
-        return self._decorator("feed", FEED, (post, audience), common, made)
+        declare = self._decorator("feed", FEED, (post, audience), common, made)
+
+        def declared(handler: FeedHandler) -> FeedHandler:
+            declare(handler)
+            setattr(handler, FEED_ATTRIBUTE, self.routes[-1])
+            return handler
+
+        return declared
 
     def declare(
         self,

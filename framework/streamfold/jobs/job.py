@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -202,7 +202,7 @@ def _checked(job: Job) -> Job:
 
 def text_of(kept: Job | JobSegment) -> str:
     """A job or segment as the state holds it."""
-    return json.dumps(asdict(kept), sort_keys=True)
+    return json.dumps({each.name: getattr(kept, each.name) for each in fields(kept)}, sort_keys=True, default=dict)
 
 
 def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:

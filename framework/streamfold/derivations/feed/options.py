@@ -13,6 +13,8 @@ from streamfold.run import SECONDS_A_DAY
 INLINE = 2000
 """Rows that an invocation writes for one change itself: about a second. What is more goes on as a fan-out."""
 INLINE_MAX = 100_000
+FEED_ATTRIBUTE = "__streamfold_feed__"
+"""The attribute of a handler that holds its route, for who reads the feed."""
 MOST = 1000
 """The newest posts that a follow copies."""
 DAYS_MAX = 36_500
@@ -97,8 +99,7 @@ def checked_feed(  # noqa: PLR0913 - the options of one declaration
     joined = _joined(who, post, audience)
     _check_into(who, post, audience, into)
     order = _order(who, post)
-    if pull_above is not None:
-        _check_merged(who, post, into, order)
+    _check_ordered(who, post, into, order)
     return FeedOptions(audience, joined, order, keep_days, most, pull_above, unfollow, inline)
 
 
@@ -174,14 +175,15 @@ def _order(who: str, post: Key) -> Field:
     return first
 
 
-def _check_merged(who: str, post: Key, into: Key, order: Field) -> None:
-    """Pulled posts and pushed rows are merged by the sort key of the target."""
+def _check_ordered(who: str, post: Key, into: Key, order: Field) -> None:
+    """The posts of one author stand in a feed in their own order: pulled posts are merged with pushed rows by it."""
     assert post.sort is not None
     assert into.sort is not None
-    ordered = [field.name for field in into.sort.fields]
-    own = [field.name for field in post.sort.fields]
-    if ordered[:1] != [order.name] or [name for name in ordered if name in own] != own:
+    placed, own = ([field.name for field in key.sort.fields] for key in (into, post) if key.sort)
+    in_order = [name for name in placed if name in own] == own
+    if placed[:1] != [order.name] or placed[-1:] != own[-1:] or not in_order:
         raise DeclarationError(
-            f"{who} has pull_above=, and the sort key of {into!r} does not begin with {order} and go on with the other "
-            f"fields of {post!r} in their order: pulled posts and pushed rows are read in one order."
+            f"{who} has the target {into!r}: expected that its sort key begins with {order}, behind a literal, and "
+            f"ends with the other fields of the sort key of {post!r}, in their order. A feed is read in the order of "
+            "its posts."
         )

@@ -116,7 +116,7 @@ class Spreading:
         if not edge.gone and self.audiences.read(told.sided.fields).mode == "pull":
             return
         partition = self.mirrors.partition(POSTS, told.sided.fields)
-        after = place_from(self.route, now - self.options.keep_seconds)
+        after = place_from(self.mirrors.key_of(POSTS), self.options.order, now - self.options.keep_seconds)
         wanted = Entries("", self.options.inline + 1, after, descending=True)
         posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
         if len(posts) > self.options.inline:
