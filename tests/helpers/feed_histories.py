@@ -35,7 +35,8 @@ MARKS = ("", "!")
 READERS, POSTS = "vwxyz", "123"
 BEGIN = 1_772_355_600.0
 DEPTH_MAX = 2
-CHANGES = 14
+CHANGES, PULLED_CHANGES = 14, 10
+"""Changes of a history, and those more where audiences are pulled: a flip and a return take some."""
 ROUNDS_MAX = 50
 CHECKED = 0.3
 """The share of steps after which is looked at what readers are shown."""
@@ -75,13 +76,18 @@ def post_key(number):
     return POST.compose({"author_id": "b", "at": at, "post_id": number})
 
 
+def edge_key(reader):
+    return FOLLOW.compose({"reader_id": reader, "author_id": "b"})
+
+
 class History:
     """Changes of posts and edges, their records in any order that the items allow, and doorbells."""
 
     def __init__(self, apps, seed):
         self.apps, self.random = apps, Random(seed)
         self.engine = MemoryEngine(apps[0].tables.values(), apps[0].chains)
-        self.now, self.sequence, self.depth, self.left = BEGIN + 10, 0, 0, CHANGES
+        self.now, self.sequence, self.depth = BEGIN + 10, 0, 0
+        self.left = CHANGES + (PULLED_CHANGES if apps[0].routes[0].options.pull_above else 0)
         self.items, self.waiting, self.rung, self.late = {}, [], [], []
         self.kept = {reader: {} for reader in READERS}
         self.route = apps[0].routes[0]
@@ -101,10 +107,12 @@ class History:
         """A change, an invocation, or a doorbell."""
         self.now += self.random.choice((0.001, 0.001, 10))
         drawn = self.random.random()
-        if self.left and drawn < 0.4:
-            self._change()
-        elif self.rung and drawn < 0.7:
+        if self.rung and drawn < 0.5:
             self._answer()
+        elif self.waiting and drawn < 0.75:
+            self._deliver()
+        elif self.left:
+            self._change()
         elif self.waiting:
             self._deliver()
         elif self.rung:
@@ -152,20 +160,27 @@ class History:
 
     def _change(self):
         self.left -= 1
-        if self.random.random() < 0.5:
+        followed = any(self.items.get(edge_key(reader)) for reader in READERS)
+        leaving = followed and self._is_pulled() and self.random.random() < 0.6  # so that posts are pushed again
+        if self.random.random() < 0.5 and not leaving:
             place = post_key(self.random.choice(POSTS))
             after = {"text": str(self.left)}
         else:
-            place = FOLLOW.compose({"reader_id": self.random.choice(READERS), "author_id": "b"})
+            place = edge_key(self.random.choice([r for r in READERS if not leaving or self.items.get(edge_key(r))]))
             after = {"name": str(self.left), **({"muted": True} if self.random.random() < 0.2 else {})}
         before = self.items.get(place)
-        if before and self.random.random() < 0.4:
+        if before and (leaving or self.random.random() < 0.4):
             after = None
         self.sequence += 1
         self.items[place] = after
         images = [image and item(*place, **image) for image in (before, after)]
         self.engine.put_sources([(("main", *place), encode(images[1])["M"] if after else None, f"{self.sequence:09}")])
         self.waiting.append((place, change(*images, self.sequence)))
+
+    def _is_pulled(self):
+        """Whether the author's posts are pulled at the moment."""
+        found = (item["s"] for key, item in self.engine.state.items() if key.pk.startswith("audience#"))
+        return any('"mode": "pull"' in text for text in found)
 
     def _run(self):
         def bell(rung):
