@@ -17,8 +17,8 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
-from tests.helpers.partiql import WithStatements
 from tests.helpers.pairs_contract import PairsContract
+from tests.helpers.partiql import WithStatements
 from tests.helpers.scan_contract import ScanContract
 from tests.helpers.source import Source
 

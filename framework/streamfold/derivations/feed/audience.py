@@ -110,12 +110,11 @@ class Audiences:
         counted = int(self.run.clock())
         return self.change(fields, audience, audience._replace(mode=mode, counted=counted, tells=False))
 
-    def tell(self, edges: list[Mirror], fields: Fields) -> int:
+    def tell(self, edges: list[Mirror], audience: Audience) -> int:
         """Tells readers by their edges whether they are to pull an author; returns how many rows were written.
 
-        The mode is read after the edges, so that the later of two changes sees the other.
+        The audience is read after the edges, so that the later of two changes sees the other.
         """
-        audience = self.read(fields)
         if not audience.revision:
             return 0
         writes = {}

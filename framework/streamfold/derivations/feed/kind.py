@@ -17,6 +17,7 @@ from streamfold.keys.key import Key
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change, image_of
 from streamfold.records.envelope import Origins
+from streamfold.records.values import RawImage
 from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.checks import check_view
 from streamfold.routes.effects import Row
@@ -126,7 +127,9 @@ class Feed(Derivation):
         (known,) = mirrors.read([sided])
         source = finishing.engine.read_source(work.item)
         asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
-        mirror = _as_it_is(known, Mirror(asked, work.item, source or {}, not image_of(source)), mirrors.key_of(side))
+        now = Mirror(asked, work.item, source or {}, not image_of(source))
+        kept = known.raw if side == EDGES and options_of(work.route).keeps else None
+        mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
         told = Told(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
         self._spread(told, finishing, outcome)
         return outcome
@@ -177,10 +180,10 @@ def _told(work: Work, side: str, change: Change) -> Told:
     return Told(work.route, sided, mirror, tuple(work.changes), at, before)
 
 
-def _as_it_is(known: Mirror, now: Mirror, key: Key) -> Mirror:
-    """The mirror of an item as it is, over the one that was read before it."""
+def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mirror:
+    """The mirror of an item as it is, over the one that was read before it; ``kept``: what stays if it is gone."""
     if now.gone:
-        now = gone(now.version, now.item, key)
+        now = gone(now.version, now.item, key, kept)
     if known.version >= now.version and known.version:
         same = known.gone == now.gone and (known.gone or known.raw == now.raw)
         return known if same else now._replace(version=f"{known.version}{BY_OURSELVES}1")

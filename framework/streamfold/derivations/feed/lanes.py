@@ -74,7 +74,7 @@ class Lanes:
         live = [edge for edge in edges if not edge.gone]
         rows = 0
         if self.task.what == TELL:
-            rows = self.audiences.tell(live, self.task.sided.fields) if live else 0
+            rows = self.audiences.tell(live, self.audiences.read(self.task.sided.fields)) if live else 0
         elif self.task.what == PUSH and edges:
             (post,) = self.mirrors.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
             taken = [edge for edge in edges if takes(post, edge, keeps=self.options.keeps)]

@@ -110,10 +110,9 @@ class Spreading:
 
     def _edge(self, told: Told, now: float, fails: Fails) -> None:
         edge = told.mirror
-        self.tallies.written += self.audiences.tell([edge], told.sided.fields)
-        if edge.gone and self.options.keeps:
-            return
-        if not edge.gone and self.audiences.read(told.sided.fields).mode == "pull":
+        audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
+        self.tallies.written += self.audiences.tell([edge], audience)
+        if (edge.gone and self.options.keeps) or (audience.mode == "pull" and not edge.gone):
             return
         partition = self.mirrors.partition(POSTS, told.sided.fields)
         after = place_from(self.mirrors.key_of(POSTS), self.options.order, now - self.options.keep_seconds)
