@@ -4,6 +4,7 @@ Whatever happens, a reader is shown every post that is there, newest first, if h
 and what he is shown as it is does not go away in between.
 """
 
+import json
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -14,12 +15,14 @@ from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import lanes, spreading
+from streamfold.derivations.feed.tasks import OF_AUDIENCE
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs import fan_outs
+from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.feeds import page
 from streamfold.read.queries import EngineQueries
-from streamfold.records.values import encode
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.invocations import Died
@@ -38,6 +41,7 @@ DEPTH_MAX = 2
 CHANGES, PULLED_CHANGES = 14, 10
 """Changes of a history, and those more where audiences are pulled: a flip and a return take some."""
 ROUNDS_MAX = 50
+RINGS = 0.03
 CHECKED = 0.3
 """The share of steps after which is looked at what readers are shown."""
 
@@ -107,7 +111,9 @@ class History:
         """A change, an invocation, or a doorbell."""
         self.now += self.random.choice((0.001, 0.001, 10))
         drawn = self.random.random()
-        if self.rung and drawn < 0.5:
+        if drawn < RINGS:
+            ring_open(self.apps[0], self.engine, self._run())
+        elif self.rung and drawn < 0.5:
             self._answer()
         elif self.waiting and drawn < 0.75:
             self._deliver()
@@ -252,6 +258,22 @@ class History:
             for number, text in self.kept[reader].items():
                 assert wanted.get(number) != text or number in right, f"post {number} went from the feed of {reader}"
             self.kept[reader] = right
+        self._check_spread()
+
+    def _check_spread(self):
+        """What is under way says nothing of; all else is shown as it is, while readers are told whom to pull too."""
+        busy = {place for place, _ in self.waiting}
+        for job in FanOuts("social", self.engine, self._run()).all():
+            if job.what not in OF_AUDIENCE:
+                busy.add(tuple(decode({"M": json.loads(job.options["key"])}).values()))
+        for reader in READERS:
+            if edge_key(reader) not in busy:
+                settled = {number for number in POSTS if post_key(number) not in busy}
+                shown, wanted = (
+                    [each for each in found if each[0] in settled]
+                    for found in (self.shown(reader), self.wanted(reader))
+                )
+                assert shown == wanted, f"{reader} is not shown what was spread"
 
 
 def check(histories, first=0, **options):
