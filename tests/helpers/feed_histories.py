@@ -20,6 +20,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
+from streamfold.ledger.state_keys import audience_key
 from streamfold.read.feeds import page
 from streamfold.read.queries import EngineQueries
 from streamfold.records.values import decode, encode
@@ -87,9 +88,9 @@ def edge_key(reader):
 class History:
     """Changes of posts and edges, their records in any order that the items allow, and doorbells."""
 
-    def __init__(self, apps, seed):
+    def __init__(self, apps, seed, engine=None):
         self.apps, self.random = apps, Random(seed)
-        self.engine = MemoryEngine(apps[0].tables.values(), apps[0].chains)
+        self.engine = engine or MemoryEngine(apps[0].tables.values(), apps[0].chains)
         self.now, self.sequence, self.depth = BEGIN + 10, 0, 0
         self.left = CHANGES + (PULLED_CHANGES if apps[0].routes[0].options.pull_above else 0)
         self.items, self.waiting, self.rung, self.late = {}, [], [], []
@@ -180,13 +181,22 @@ class History:
         self.sequence += 1
         self.items[place] = after
         images = [image and item(*place, **image) for image in (before, after)]
-        self.engine.put_sources([(("main", *place), encode(images[1])["M"] if after else None, f"{self.sequence:09}")])
+        self.put(place, images[1])
         self.waiting.append((place, change(*images, self.sequence)))
+
+    def put(self, place, source):
+        """Writes an item as the application would; None for one that is removed."""
+        raw = encode(source)["M"] if source else None
+        self.engine.put_sources([(("main", *place), raw, f"{self.sequence:09}")])
 
     def _is_pulled(self):
         """Whether the author's posts are pulled at the moment."""
-        found = (item["s"] for key, item in self.engine.state.items() if key.pk.startswith("audience#"))
-        return any('"mode": "pull"' in text for text in found)
+        if self.route.options.pull_above is None:
+            return False
+        key, depth, self.depth = audience_key("social", "timeline", "USER#b"), self.depth, 0
+        found = self.engine.read_state([key], consistent=True).get(key, {"s": ""})
+        self.depth = depth
+        return '"mode": "pull"' in found["s"]
 
     def _run(self):
         def bell(rung):
