@@ -148,6 +148,31 @@ def test_a_page_is_tried_again_where_the_store_does_not_answer(app, engine):
     assert row(engine, "COUNT#x", "COUNT")["items"] == 10
 
 
+def test_items_without_an_answer_are_done_again_and_are_no_failures(app, engine):
+    items(engine, 10)
+    transact, left = engine.transact, [EngineUnavailable("away"), TableThrottled()]
+
+    def away(writes, expires_at):
+        if left:
+            raise left.pop()
+        return transact(writes, expires_at)
+
+    engine.transact = away
+    progress = filling(app, engine, segments=1).run()
+    assert (row(engine, "COUNT#x", "COUNT")["items"], progress.report.failed, progress.report.written) == (10, [], 10)
+
+
+def test_items_that_never_get_an_answer_are_told(app, engine):
+    items(engine, 10)
+
+    def away(writes, expires_at):
+        raise EngineUnavailable("away")
+
+    engine.transact = away
+    progress = filling(app, engine, segments=1).run()
+    assert {each.item[1] for each in progress.report.failed} == {f"ITEM#{n}" for n in range(1, 11)}
+
+
 def test_a_paused_job_waits_and_one_that_was_ended_stops(app, engine):
     items(engine, 30)
     times, waits = iter(range(10**6)), []

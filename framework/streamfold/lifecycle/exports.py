@@ -60,6 +60,14 @@ class Export:
         """How many items the export has."""
         return sum(file.items for file in self.files)
 
+    @property
+    def parts(self) -> int:
+        """Its data files."""
+        return len(self.files)
+
+    def name_of(self, number: int) -> str:
+        return self.files[number].name
+
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
         """Some keys of a data file, which is a segment: the place is the number of a line."""
         del table
