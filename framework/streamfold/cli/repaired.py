@@ -14,6 +14,7 @@ from streamfold.cli.progress import item_progress
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 SHOWN_MAX = 100
@@ -58,7 +59,7 @@ def failed_line(failed: ItemFailed) -> str:
     return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {type(error).__name__}: {error}"
 
 
-def failed_object(app: App, failed: ItemFailed) -> dict[str, Any]:
+def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
     """A failed item as JSON."""
     error = f"{type(failed.error).__name__}: {failed.error}"
     return {**item_object(app, failed.item), "handler": failed.handler, "error": error}
