@@ -59,7 +59,7 @@ def images(items: int) -> Iterator[dict[str, Any]]:
 
 
 def _verified(folder: Path, items: int) -> dict[str, float]:
-    place = write_export(folder / str(items), list(images(items)), files=FILES)
+    place = write_export(folder / str(items), images(items), files=FILES, total=items + items // ITEMS_A_ROW)
     here = Path.cwd()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here / "framework", folder)))}
     command = ["verify", "--export", place, "--app", "bench_app:app", "--json"]

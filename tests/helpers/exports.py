@@ -9,14 +9,14 @@ from itertools import islice
 TIME = "2026-03-01T09:00:00.000Z"
 
 
-def write_export(folder, items, *, files=1, table="shop", time=TIME, kind="FULL_EXPORT"):
-    """Writes an export of items in DynamoDB JSON; returns the place of its manifest."""
+def write_export(folder, items, *, files=1, total=None, table="shop", time=TIME, kind="FULL_EXPORT"):
+    """Writes an export of items in DynamoDB JSON; returns the place of its manifest.
+
+    total: how many items there are, where they are a generator for several files.
+    """
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    left, lines = iter(items), []
-    total = len(items) if hasattr(items, "__len__") else None
-    for number in range(files):
-        most = None if total is None or number == files - 1 else -(-total // files)
-        lines.append(_file(folder, f"{number:04}.json.gz", islice(left, most)))
+    left, most = iter(items), -(-(total or len(items)) // files)
+    lines = [_file(folder, f"{number:04}.json.gz", islice(left, most)) for number in range(files)]
     summary = {
         "tableArn": f"arn:aws:dynamodb:eu-west-1:123456789012:table/{table}",
         "outputFormat": "DYNAMODB_JSON",

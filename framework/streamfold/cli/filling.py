@@ -40,8 +40,13 @@ def filling_options(command: F) -> F:
             type=click.Choice(RUNNERS),
             default=HERE,
             show_default=True,
-            help="Who does the parts of the run. With elsewhere, only its job is made, for streamfold work or a state "
-            "machine.",
+            help="Who does the parts of the run: processes of this machine, or Spark, which brings the items of an "
+            "export together by row. With elsewhere, only its job is made, for streamfold work or a state machine.",
+        ),
+        click.option(
+            "--spark-master",
+            metavar="URL",
+            help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
         ),
         click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
         click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),

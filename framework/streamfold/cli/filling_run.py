@@ -22,6 +22,8 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
 from streamfold.cli.jobs import handlers_text
+from streamfold.cli.on_spark import Place
+from streamfold.cli.spark_filling import SparkRun
 from streamfold.cli.work_lines import error_text
 from streamfold.cli.workers import joined
 from streamfold.engines import Engine, OwnStream
@@ -34,8 +36,8 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import FillingProgress, Metered, new_job, segments_of
-from streamfold.lifecycle.job_parts import EXPORT, end_job, job_options, job_parts
+from streamfold.lifecycle.filling import FillingProgress, KeySource, Metered, new_job, segments_of
+from streamfold.lifecycle.job_parts import EXPORT, RUNNER, end_job, job_options, job_parts
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
 from streamfold.run import Run
@@ -51,9 +53,9 @@ ITEMS_A_PROCESS = 50_000
 """Items for which one more process is worth its start."""
 SHARING_ELSEWHERE = 16
 """Functions or machines that share the rates of a run elsewhere, if not given."""
-HERE, ELSEWHERE = "processes", "elsewhere"
-RUNNERS = (HERE, ELSEWHERE)
-"""Who carries a run: processes of this machine, or whoever is called with its parts."""
+HERE, SPARK, ELSEWHERE = "processes", "spark", "elsewhere"
+RUNNERS = (HERE, SPARK, ELSEWHERE)
+"""Who carries a run: processes of this machine, a Spark cluster, or whoever is called with its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class FillingOptions:
     json_output: bool
     runner: str
     processes: int | None
+    spark_master: str | None
     application: str
 
 
@@ -134,14 +137,18 @@ class FillingPlan(NamedTuple):
 
 def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions) -> int:
     app, engine, run, names, tables, export = planned
-    job = _job(Jobs(app.name, engine, run.clock), names, tables, export, options)
+    spark = _spark(names, tables, export, options)
+    job = _job(Jobs(app.name, engine, run.clock), names, tables, spark.keys() if spark else export, options)
     if options.runner == ELSEWHERE:
         _begun(job, export, options.processes or SHARING_ELSEWHERE)
         return 0
     number = processes_of(options, expected)
     with _bar(expected, shown=not options.json_output) as tell:
-        parts = job_parts(app, engine, run, job, metered=metered(engine), tell=tell)
-        if number == 1:
+        given: dict[str, Any] = {"export": spark.keys()} if spark else {}
+        parts = job_parts(app, engine, run, job, metered=metered(engine), tell=tell, **given)
+        if spark:
+            spark.carry(app, job, parts)
+        elif number == 1:
             run_here(parts)
         else:
             joined(app, parts, options.store, options.application, options.tables, number)
@@ -152,6 +159,21 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
     _print(job, progress, options)
     _keep(failed, options.failed)
     return REPORTED if failed or job.counts.get("failed") else 0
+
+
+def _spark(
+    names: Sequence[str], tables: Sequence[Table], export: Export | None, options: FillingOptions
+) -> SparkRun | None:
+    """The run as Spark carries it; None where somebody else does."""
+    if options.runner != SPARK:
+        return None
+    if export is None or options.store.engine == "embedded":
+        raise SettingsError(
+            "--runner spark brings items of an export together by their rows, and leads them on DynamoDB: expected "
+            "--export MANIFEST and --engine dynamodb."
+        )
+    place = Place.here(options.application, options.tables)
+    return SparkRun(place, options.store, export.place, export.parts, tables[0].name, names, options.spark_master)
 
 
 def processes_of(options: FillingOptions, expected: Estimate) -> int:
@@ -189,14 +211,19 @@ def metered(engine: Engine) -> Metered:
 
 
 def _job(
-    jobs: Jobs, names: Sequence[str], tables: Sequence[Table], export: Export | None, options: FillingOptions
+    jobs: Jobs, names: Sequence[str], tables: Sequence[Table], export: KeySource | None, options: FillingOptions
 ) -> Job:
-    """The job to go on with: one that was stopped and is the same, or a new one."""
+    """The job to go on with: one that was stopped and is the same, or a new one. Spark's parts are new each time."""
     segments = options.segments or SEGMENTS[options.store.engine]
     number = segments_of(tables, segments, export)
-    for known in jobs.all():
+    own = job_options(options.page_items, options.export)
+    if options.runner == SPARK:
+        own = job_options(options.page_items, None, SPARK)
+    for known in jobs.all() if options.runner != SPARK else ():
         asked = (known.what, known.handlers, known.segments, known.options.get(EXPORT))
-        if asked == (options.what, tuple(names), number, options.export) and not known.ended:
+        if asked == (options.what, tuple(names), number, options.export) and not (
+            known.ended or RUNNER in known.options
+        ):
             click.echo(f"Job {known.id} goes on where it was.", err=True)
             return known
     return new_job(
@@ -209,7 +236,7 @@ def _job(
         by=getpass.getuser(),
         read_units=options.read_units,
         write_units=options.write_units,
-        options=job_options(options.page_items, options.export),
+        options=own,
     )
 
 

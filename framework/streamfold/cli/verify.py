@@ -17,7 +17,7 @@ from streamfold.cli.repaired import (
     print_repaired,
     repaired_items,
 )
-from streamfold.cli.verified_exports import verified_exports
+from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verified_exports
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import verified_rows
 from streamfold.errors import SettingsError
@@ -68,6 +68,12 @@ class VerifyOptions(NamedTuple):
     help="Compare exports of the tables, of one moment: the manifest-files.json of each, a file or s3://. The state "
     "table's is state=MANIFEST. May be repeated.",
 )
+@click.option(
+    "--runner",
+    type=click.Choice(RUNNERS),
+    help="Who compares exports: this process (here), or Spark, which compares the rows.  [default: here]",
+)
+@click.option("--spark-master", metavar="URL", help="The master of --runner spark. Default: as of spark-submit.")
 @click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
 @click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
@@ -83,6 +89,8 @@ def command(
     tolerance: float | None,
     rows: bool,
     exports: tuple[str, ...],
+    runner: str | None,
+    spark_master: str | None,
     repair: bool,
     yes: bool,
     json_output: bool,
@@ -131,7 +139,10 @@ def command(
     if exports:
         if rows or repair or full or sample is not None or tolerance is not None:
             raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
-        sys.exit(verified_exports(application, tables, handlers, exports, json_output=json_output))
+        given = GivenExports(application, tables, exports, runner == SPARK, spark_master)
+        sys.exit(verified_exports(given, handlers, json_output=json_output))
+    if runner or spark_master:
+        raise SettingsError("--runner compares exports: expected --export too.")
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
         if rows:
             sys.exit(verified_rows(opened, chosen_routes(opened, handlers), json_output=json_output))

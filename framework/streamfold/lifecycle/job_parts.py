@@ -15,14 +15,14 @@ from streamfold.routes.application import Application
 from streamfold.run import Run
 
 BACKFILL, REBUILD = "backfill", "rebuild"
-PAGE, EXPORT = "page", "export"
-"""Options of a job: the items of a page, and the place of the export that its keys come from."""
+PAGE, EXPORT, RUNNER = "page", "export", "runner"
+"""Options of a job: the items of a page, the place of the export that its keys come from, who alone can carry it."""
 FAILED = "failed"
 
 
-def job_options(page_items: int, export: str | None) -> dict[str, Any]:
-    """What a job keeps for whoever opens its parts."""
-    return {PAGE: page_items, **({EXPORT: export} if export else {})}
+def job_options(page_items: int, export: str | None, runner: str | None = None) -> dict[str, Any]:
+    """What a job keeps for whoever opens its parts. ``runner``: only that can tell which items a part has."""
+    return {PAGE: page_items, **({EXPORT: export} if export else {}), **({RUNNER: runner} if runner else {})}
 
 
 def known_job(jobs: Jobs, identity: str) -> Job:
@@ -32,6 +32,8 @@ def known_job(jobs: Jobs, identity: str) -> Job:
         raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
     if job.what not in (BACKFILL, REBUILD):
         raise SettingsError(f"Job {identity} is a {job.what}: expected one of backfill or rebuild.")
+    if runner := job.options.get(RUNNER):
+        raise SettingsError(f"Job {identity} is cut into parts by {runner}, which alone can carry it.")
     if job.ended:
         raise SettingsError(f"Job {identity} has ended: begin another one.")
     return job
