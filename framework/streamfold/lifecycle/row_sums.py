@@ -7,7 +7,7 @@ kept, and folded by the same code as everywhere once all pieces of the row are j
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import localcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamfold.derivations.derivation import contribution
 from streamfold.engines import StoredItem
@@ -29,6 +29,7 @@ from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.writes.guarded import RowKey
 
+T = TypeVar("T")
 FAILED = ""
 """Stands for the table in the key of an item on which a handler raised."""
 ACTIONS = 2_000
@@ -47,23 +48,33 @@ class RowSum(NamedTuple):
 
     amounts: Mapping[str, Number] = {}
     contributors: int = 0
-    items: tuple[tuple[ItemKey, StoredItem], ...] = ()  # those that the row cannot be told without
+    items: Sequence[tuple[ItemKey, StoredItem]] = ()  # those that the row cannot be told without
     shown: StoredItem | None = None
     failed: tuple[ItemError, ...] = ()
 
 
 def joined(one: RowSum, other: RowSum) -> RowSum:
-    """Both together: the same in whatever order and grouping."""
+    """Both together: the same in whatever order and grouping. The first one's list of items is taken over."""
     amounts = dict(one.amounts)
     for name, amount in other.amounts.items():
         amounts[name] = WIDE.add(amounts[name], amount) if name in amounts else amount
     return RowSum(
         amounts,
         one.contributors + other.contributors,
-        one.items + other.items,
+        _both(one.items, other.items),
         other.shown if one.shown is None else one.shown,
         one.failed + other.failed,
     )
+
+
+def _both(one: Sequence[T], other: Sequence[T]) -> Sequence[T]:
+    """Both lists; a row of a million items must not copy them a million times."""
+    if not one or not other:
+        return one or other
+    if isinstance(one, list):
+        one.extend(other)
+        return one
+    return [*one, *other]
 
 
 def contributed(
