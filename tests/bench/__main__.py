@@ -2,7 +2,7 @@
 
 import argparse
 
-from tests.bench import exports, imports, instructions, memory, replay, routing, search, shards
+from tests.bench import backfill, exports, imports, instructions, memory, replay, routing, search, shards
 
 BENCHMARKS = {
     "imports": imports.run,
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "shards": shards.run,
     "search": search.run,
     "exports": exports.run,
+    "backfill": backfill.run,
 }
 
 

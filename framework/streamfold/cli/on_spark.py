@@ -5,6 +5,7 @@ the application and opens the store itself.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -68,6 +69,7 @@ def spark_context(master: str | None) -> Any:
     if master or not conf.contains("spark.master"):
         conf.setMaster(master or LOCAL)
     if (conf.get("spark.master") or "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would be whatever python3 is on the path
         for name, value in QUIET.items():
             conf.setIfMissing(name, value)
     context = SparkContext.getOrCreate(conf)
