@@ -9,7 +9,8 @@ from threading import Thread
 import pytest
 
 from streamfold.cli.workers import Workers
-from streamfold.errors import EngineError
+from streamfold.errors import EngineError, SettingsError
+from streamfold.records.values import encode
 from tests.helpers.records import item, record
 
 STATE = ("--state", "state.db")
@@ -78,6 +79,22 @@ def test_a_part_that_the_job_does_not_have_is_refused(full):
 
 def test_the_state_machine_is_printed(folder):
     assert json.loads(folder.run("work", "--asl").out)["StartAt"] == "From an export?"
+
+
+def test_a_function_carries_what_the_command_begun(on_aws, monkeypatch):
+    on_aws.deliver(record(None, item("ORDER#1", "ITEM#1", price=1), 1))
+    on_aws.client.put_item(TableName="shop", Item=encode(item("ORDER#1", "ITEM#2", price=2))["M"])
+    ran = on_aws.run("backfill", "order_total", "--runner", "elsewhere", "--segments", "1", "--offline", "--yes")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    monkeypatch.setenv("STREAMFOLD_TABLE_MAIN", "shop")
+    app = on_aws.app()
+    for part in told["parts"]:
+        assert app.work_handler({"job": told["job"], "part": part}, None)["done"]
+    assert app.work_handler({"job": told["job"], "end": True}, None)["counts"]["written"] == 1
+    assert on_aws.row("ORDER#1")["total"] == {"N": "3"}
+    with pytest.raises(SettingsError, match="The event is no part of a run"):
+        app.work_handler({}, None)
 
 
 WORKER = """

@@ -1,6 +1,7 @@
 """The parts of a run: done by anybody, in any order, in pieces, and again."""
 
 import json
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,12 +14,15 @@ from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.parts import run_here
 from streamfold.lifecycle.checks import source_tables
+from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.filling import new_job
 from streamfold.lifecycle.job_parts import end_job, job_options, job_parts
 from streamfold.lifecycle.state_machine import definition, place_in_s3, work
+from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Deadline, Run
 from streamfold.settings import Settings
+from tests.helpers.exports import write_export
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")
@@ -153,6 +157,24 @@ def test_a_function_is_called_for_a_part_until_it_is_done(app, engine):
     for _ in range(2):  # the answer may be lost
         assert called(app, engine, {"job": job.id, "end": True})["counts"]["written"] == ITEMS
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
+
+
+def test_every_line_of_a_manifest_is_done_by_the_function_that_it_is_given_to(app, engine, tmp_path):
+    images = [encode(item(f"ITEM#{n}", "METADATA", group="x"))["M"] for n in range(ITEMS)]
+    place = write_export(tmp_path, images, files=4)
+    table = app.tables["main"]
+    given = {"by": "test", "options": job_options(5, place)}
+    jobs = Jobs(app.name, engine, lambda: NOW)
+    job = new_job(jobs, "backfill", ["count"], [table], 2, open_export(place, table), **given)
+    lines = [json.loads(line) for line in Path(place).read_text().splitlines()]
+    for number, line in enumerate(lines):  # what the Distributed Map hands to its children
+        assert called(app, engine, {"job": job.id, "sharing": 16, "part": number, "file": line})["done"]
+    for number in range(len(lines), job.segments):
+        assert called(app, engine, {"job": job.id, "sharing": 16, "part": number})["done"]
+    ended = called(app, engine, {"job": job.id, "end": True})
+    assert (ended["counts"]["written"], counted(engine)) == (ITEMS, ITEMS)
+    with pytest.raises(SettingsError, match="has ended"):
+        called(app, engine, {"job": job.id, "part": 0})
 
 
 def test_a_function_without_time_for_a_page_fails(app, engine):
