@@ -42,7 +42,7 @@ def test_parts_are_done_one_by_one_and_the_job_is_ended(full):
         assert full.run("work", told["job"], "--part", part, *STATE).code == 0
     assert "1 parts of job" in full.run("work", told["job"], "--end", *STATE).err
     assert full.run("work", told["job"], "--part", told["parts"][0], *STATE).code == 0
-    assert "'written': 4" in full.run("work", told["job"], "--end", *STATE).out
+    assert json.loads(full.run("work", told["job"], "--end", "--json", *STATE).out)["written"] == 4
 
 
 def test_all_that_is_left_is_done_and_the_job_ended(full):

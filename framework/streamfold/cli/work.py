@@ -1,18 +1,18 @@
 """``streamfold work``: one process of a run that others carry too."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, open_store, state_option, store_options
+from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
 from streamfold.cli.filling_run import metered
 from streamfold.cli.work_lines import page_line, part_line
 from streamfold.engines import Engine
@@ -51,6 +51,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
     help="So many processes carry the run: this one takes its share of the rates.",
 )
 @click.option("--end", is_flag=True, help="Do nothing but end the job. Its handlers are then filled, if all is done.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 @click.option("--from-input", is_flag=True, hidden=True, help="Take the numbers of parts from standard input.")
 @click.option(
     "--asl",
@@ -70,6 +71,7 @@ def command(
     parts: tuple[int, ...],
     sharing: int,
     end: bool,
+    json_output: bool,
     from_input: bool,
 ) -> None:
     """Do parts of a run that backfill or rebuild began, on this machine or any other.
@@ -93,6 +95,7 @@ def command(
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
         worker = _Worker(app, opened, settings, job, sharing)
+        worker.json_output = json_output
         if from_input:
             worker.from_input()
         elif end:
@@ -108,6 +111,7 @@ class _Worker:
         self.app = app
         self.engine = engine
         self.gone = Event()  # whoever gives the parts
+        self.json_output = False
         self.run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
         self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
         check_application(app, engine, self.run, write=False)
@@ -121,17 +125,25 @@ class _Worker:
         for number in numbers or _shuffled(self.parts.left()):
             self.parts.run_part(number)
         found = self.parts.progress
-        click.echo(f"{found.read:,} keys read, {found.report.written:,} parts of items written.")
+        failed = len(found.report.failed)
+        told = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
+        self._tell(
+            told, f"{found.read:,} keys read, {found.report.written:,} parts of items written, {failed:,} failed."
+        )
         if not numbers:
             self.end()
-        return REPORTED if found.report.failed else 0
+        return REPORTED if failed else 0
 
     def end(self) -> None:
         """Ends the job. Raises ``SettingsError`` while parts are left."""
         if left := self.parts.left():
             raise SettingsError(f"{len(left)} parts of job {self.parts.job.id} are not done, {left[0]} is the first.")
         ended = end_job(self.app, self.engine, self.run, self.parts.job.id)
-        click.echo(f"Job {ended.id} has ended: {dict(ended.counts)}")
+        counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
+        self._tell({"job": ended.id, "ended": True, **ended.counts}, f"Job {ended.id} has ended: {counts}.")
+
+    def _tell(self, told: Mapping[str, Any], text: str) -> None:
+        click.echo(as_json(told) if self.json_output else text)
 
     def from_input(self) -> None:
         """Does the parts whose numbers come in, and prints what became of each page.
