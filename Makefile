@@ -68,7 +68,7 @@ format: $(VENV)/.dev ## mend what the linter can, and the layout
 	@$(IN_VENV) -m ruff check --fix --quiet . || true
 	@$(IN_VENV) -m ruff format .
 
-nightly: $(VENV)/.dev ## run the long tests, with real engines beside them (needs JDKs 17 and 21, and Maven)
+nightly: $(VENV)/.spark ## run the long tests, with real engines beside them (needs JDKs 17 and 21, and Maven)
 	@$(IN_VENV) -m tests.tools.opensearch fetch > /dev/null
 	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) $(PYTEST) -m nightly $(NIGHTLY_FLAGS)
 

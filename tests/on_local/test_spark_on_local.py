@@ -1,4 +1,4 @@
-"""``--runner spark`` with two cores on exports of 50,000 items, while a worker is killed with signal 9."""
+"""``--runner spark`` with two cores on exports, while a worker is killed with signal 9."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.helpers.tables import make_table
 from tests.on_local.conftest import no_engine
 
 pytestmark = pytest.mark.spark
-ITEMS, FILES, GROUPS, HOT = 50_000, 4, 500, 2
+ITEMS, FILLED, FILES, GROUPS, HOT = 50_000, 10_000, 4, 500, 2
 SHOP = """
 import os, signal, sys
 from pathlib import Path
@@ -62,15 +62,15 @@ def spark():
     return "local[2,4]"
 
 
-def images():
-    for n in range(ITEMS):
+def images(number=ITEMS):
+    for n in range(number):
         yield item(f"ITEM#{n}", "METADATA", group=f"g{n % GROUPS}", hot=f"h{n % HOT}", amount=n % 7)
 
 
-def rows():
+def rows(number=ITEMS):
     """The rows that the items add up to."""
     totals, hot = {}, {}
-    for each in images():
+    for each in images(number):
         total, items = totals.get(each["group"], (0, 0))
         totals[each["group"]] = total + each["amount"], items + 1
         hot[each["hot"]] = hot.get(each["hot"], 0) + 1
@@ -107,13 +107,14 @@ def test_rows_of_an_export_are_compared_while_a_worker_is_killed(spark, shop, tm
     ]
 
 
+@pytest.mark.parametrize("number", [FILLED, pytest.param(ITEMS, marks=pytest.mark.nightly)])
 def test_a_full_table_is_filled_by_row_while_a_worker_is_killed(
-    spark, shop, dynamodb, dynamodb_endpoint, access_key, tmp_path, monkeypatch
+    number, spark, shop, dynamodb, dynamodb_endpoint, access_key, tmp_path, monkeypatch
 ):
     make_table(dynamodb, "main", {"PK": "S", "SK": "S"})
     make_table(dynamodb, "shop-state", {"pk": "S", "sk": "S"})
-    items = [encode(each)["M"] for each in images()]
-    for first in range(0, ITEMS, 25):
+    items = [encode(each)["M"] for each in images(number)]
+    for first in range(0, number, 25):
         puts = [{"PutRequest": {"Item": each}} for each in items[first : first + 25]]
         dynamodb.batch_write_item(RequestItems={"main": puts})
     place = write_export(tmp_path / "export", items, files=FILES, table="main")
@@ -134,7 +135,7 @@ def test_a_full_table_is_filled_by_row_while_a_worker_is_killed(
     assert ran.code == 0, ran.err
     assert (tmp_path / "killed").exists()
     assert json.loads(ran.out)["failed"] == 0
-    wanted = {("main", each["PK"], each["SK"]): each for each in rows()}
+    wanted = {("main", each["PK"], each["SK"]): each for each in rows(number)}
     found = engine.read_rows(wanted)
     assert {key: row["items"] for key, row in found.items()} == {key: row["items"] for key, row in wanted.items()}
     assert all(found[key]["total"] == row["total"] for key, row in wanted.items() if "total" in row)
