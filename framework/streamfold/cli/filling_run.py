@@ -22,7 +22,7 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
 from streamfold.cli.jobs import handlers_text
-from streamfold.cli.on_spark import Place
+from streamfold.cli.on_spark import AppPlace
 from streamfold.cli.spark_filling import SparkRun
 from streamfold.cli.work_lines import error_text
 from streamfold.cli.workers import joined
@@ -172,7 +172,7 @@ def _spark(
             "--runner spark brings items of an export together by their rows, and leads them on DynamoDB: expected "
             "--export MANIFEST and --engine dynamodb."
         )
-    place = Place.here(options.application, options.tables)
+    place = AppPlace.here(options.application, options.tables)
     return SparkRun(place, options.store, export.place, export.parts, tables[0].name, names, options.spark_master)
 
 

@@ -37,7 +37,7 @@ PARTITIONS_A_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AppPlace:
     """What a worker needs to find the application: names, and the settings of the environment."""
 
     application: str
@@ -45,7 +45,7 @@ class Place:
     environment: Mapping[str, str]
 
     @classmethod
-    def here(cls, application: str, tables: tuple[str, ...]) -> "Place":
+    def here(cls, application: str, tables: tuple[str, ...]) -> "AppPlace":
         return cls(application, tables, {name: text for name, text in os.environ.items() if name.startswith(PREFIX)})
 
     def opened(self) -> tuple[App, Settings]:
@@ -86,7 +86,7 @@ def row_hash(key: object) -> int:
 class Files:
     """The data files of exports, as tasks: the name of the table, the manifest, the number of the file."""
 
-    place: Place
+    place: AppPlace
     handlers: tuple[str, ...]
 
     def routes(self, app: App) -> list[Route]:
@@ -96,7 +96,7 @@ class Files:
         return open_export(manifest, app.tables[table], settings.real_name(table))
 
 
-class Contributed(Files):
+class FileSums(Files):
     """What the items of a file contribute to rows: a task of ``verify``."""
 
     __slots__ = ()
@@ -109,7 +109,7 @@ class Contributed(Files):
             yield from contributed(app, routes, forms, line)
 
 
-class Compared(Files):
+class RowsCompared(Files):
     """Compares the rows of a partition."""
 
     __slots__ = ()
@@ -120,12 +120,12 @@ class Compared(Files):
 
 
 def verified_on_spark(
-    place: Place, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
+    place: AppPlace, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
 ) -> tuple[VerifiedRows, list[ItemError]]:
     """Compares the rows of exports, by the names of their tables, with what their sources add up to."""
     _, settings = place.opened()
     handlers = tuple(route.name for route in verified_routes(app, routes))
-    task = Contributed(place, handlers)
+    task = FileSums(place, handlers)
     opened = {name: task.export(app, settings, name, manifest) for name, manifest in exports.items()}
     tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.parts)]
     context = spark_context(master)
@@ -133,7 +133,7 @@ def verified_on_spark(
     files = context.parallelize(tasks, len(tasks)).flatMap(task)
     rows = files.reduceByKey(joined, partitions, partitionFunc=row_hash)
     found, failed = VerifiedRows(), list[ItemError]()
-    for each in rows.mapPartitions(Compared(place, handlers)).collect():
+    for each in rows.mapPartitions(RowsCompared(place, handlers)).collect():
         if isinstance(each, int):
             found.rows += each
         elif isinstance(each, RowDifference):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli.engines import Store, open_store
-from streamfold.cli.on_spark import PARTITIONS_A_CORE, Files, Place, SortedKeys, row_hash, spark_context
+from streamfold.cli.on_spark import PARTITIONS_A_CORE, AppPlace, Files, SortedKeys, row_hash, spark_context
 from streamfold.cli.work_lines import add_page, page_line
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, SettingsError, shortened
@@ -54,7 +54,7 @@ class Anchored(Files):
 class Worker:
     """Does parts of a job in a process of the cluster."""
 
-    place: Place
+    place: AppPlace
     store: Store
     job: str
     parts: int
@@ -94,7 +94,7 @@ class Worker:
 class SparkRun(NamedTuple):
     """A run that Spark is to carry."""
 
-    place: Place
+    place: AppPlace
     store: Store
     export: str  # the manifest
     files: int

@@ -8,7 +8,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import load_application
 from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
-from streamfold.cli.on_spark import Place, verified_on_spark
+from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
 from streamfold.cli.work_lines import FailedElsewhere
@@ -67,7 +67,7 @@ def _on_spark(given: GivenExports, app: App, routes: Sequence[Route], exports: M
         raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
     time = check_exports(app, routes, exports)
     manifests = {name: export.place for name, export in exports.items()}
-    place = Place.here(given.application, given.tables)
+    place = AppPlace.here(given.application, given.tables)
     rows, failed = verified_on_spark(place, app, routes, manifests, given.master)
     rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
     return VerifiedExports(time, rows, None)
