@@ -3,8 +3,6 @@
 import json
 import signal
 import sys
-import time
-from threading import Thread
 
 import pytest
 
@@ -156,13 +154,14 @@ def test_a_process_that_ends_by_itself_stops_the_run(tmp_path, trouble, text):
 
 
 def test_a_run_that_is_stopped_leaves_no_process(tmp_path):
-    found, _ = workers(tmp_path, "import time; time.sleep(0.2)", parts=range(10_000))
+    found, lines = workers(tmp_path, "import time; time.sleep(0.2)", parts=range(10_000))
 
-    def interrupt():
-        time.sleep(0.5)
-        signal.raise_signal(signal.SIGINT)
+    def interrupt(line):
+        if not lines:
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C, while the run is at work
+        lines.append(line)
 
-    Thread(target=interrupt).start()
+    found.told = interrupt
     with pytest.raises(KeyboardInterrupt):
         found.run()
     assert all(process.returncode is not None for process in found.running)
