@@ -1,5 +1,6 @@
 """``streamfold work``, and the processes of one run: killed, stopped, and in trouble."""
 
+import gc
 import json
 import signal
 import sys
@@ -114,6 +115,7 @@ DIES_ONCE = """
 
 
 def workers(tmp_path, trouble="", parts=range(7), processes=2):
+    gc.collect()  # or a thread here would end what an earlier test left of its state file
     lines = []
     command = [sys.executable, "-c", WORKER.format(trouble=trouble), str(tmp_path)]
     return Workers(command, parts, processes, lines.append), lines
