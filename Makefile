@@ -35,11 +35,11 @@ PYTEST := -m pytest -n 2 --dist worksteal
 WITH_ENGINE := $(IN_VENV) tests/tools/engine.py with dynamodb --
 
 # moto answers no address that holds an account's number.
-test long nightly mutants: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
+test long nightly mutants spark: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay quick test long check format nightly mutants bench events template build runtime wheel lock clean build-Projector build-Searcher deployed-handlers
+.PHONY: help replay quick test long check format nightly mutants bench events spark template build runtime wheel lock clean build-Projector build-Searcher deployed-handlers
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -68,7 +68,7 @@ format: $(VENV)/.dev ## mend what the linter can, and the layout
 	@$(IN_VENV) -m ruff check --fix --quiet . || true
 	@$(IN_VENV) -m ruff format .
 
-nightly: $(VENV)/.dev ## run the long tests, with real engines beside them (needs JDKs 17 and 21, and Maven)
+nightly: $(VENV)/.spark ## run the long tests, with real engines beside them (needs JDKs 17 and 21, and Maven)
 	@$(IN_VENV) -m tests.tools.opensearch fetch > /dev/null
 	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) $(PYTEST) -m nightly $(NIGHTLY_FLAGS)
 
@@ -86,11 +86,16 @@ bench: $(VENV)/.dev ## measure (BENCH_FLAGS=...)
 events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 and Maven)
 	@$(WITH_ENGINE) $(IN_VENV) -m tests.workload.record
 
+spark: $(VENV)/.spark ## run the tests on Spark (needs a JDK 17 and Maven; PySpark takes a minute and 345 MB)
+	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -m "spark and not nightly" $(PYTEST_FLAGS)
+
 template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it, and what docs/sources.md makes of it
 	@mkdir -p .aws-sam
 	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml > .aws-sam/expanded.json
 	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml docs/sources.md > .aws-sam/kinesis.json
-	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json .aws-sam/kinesis.json
+	@$(SAM_VENV)/bin/python tests/tools/state_machine_template.py > .aws-sam/state-machine.json
+	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json .aws-sam/kinesis.json \
+		.aws-sam/state-machine.json
 
 build: $(SAM_VENV)/.sam $(VENV)/.made ## build the Lambda functions into .aws-sam/build
 	@$(SAM_VENV)/bin/sam build --build-in-source
@@ -115,6 +120,7 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
 	compile lambda.in lambda-search.in --constraint dev.txt $(NOT_NEEDED:%=--no-emit-package %) \
 		--output-file lambda-search.txt; \
+	compile spark.in --constraint dev.txt --output-file spark.txt; \
 	compile runtime.in --constraint run.txt --output-file runtime.txt; \
 	compile sam.in --output-file sam.txt
 	@echo "Locked: $$(ls .requirements/*.txt | tr '\n' ' ')"
@@ -172,6 +178,11 @@ $(VENV)/.run: $(VENV)/.made .requirements/run.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.run .requirements/dev.txt
 	@echo "Installing what the tests and checks need"
 	@$(IN_VENV) $(FROM_LOCK) .requirements/dev.txt
+	@touch "$@"
+
+$(VENV)/.spark: $(VENV)/.dev .requirements/spark.txt
+	@echo "Installing PySpark"
+	@$(IN_VENV) $(FROM_LOCK) .requirements/spark.txt
 	@touch "$@"
 
 $(QUICK_VENV)/.quick: $(QUICK_VENV)/.made .requirements/quick.txt

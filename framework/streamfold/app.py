@@ -68,6 +68,16 @@ class App(Application):
 
         return handle(self, event, context)
 
+    def work_handler(self, event: Any, context: Any) -> dict[str, Any]:
+        """The AWS Lambda entry of a function that does parts of a run, of ``streamfold backfill --runner elsewhere``.
+
+        ``event`` is ``{"job": ID, "part": N}``; the answer has ``done``, and the function is called again until it is
+        true. The state machine of ``streamfold work --asl`` does so for every part. Raises what the run raises.
+        """
+        from streamfold.lambda_entry import handle_work
+
+        return handle_work(self, event, context)
+
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self.routes)} handlers)"
 

@@ -65,7 +65,7 @@ class Function:
         _check_parking(app, settings)
         self.observe = _observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
-            self._warn(text)
+            self.warn(text)
         _keep_quiet()
 
     def __call__(self, event: Any, context: Any) -> Response:
@@ -76,13 +76,12 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        run = Run(self.settings, outside=True, warn=self._warn, warned=self.warned, context=context)
+        run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
         run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
         if context is not None:
             run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
-        engine = self.engine or self._engine()
-        engine.deadline = run
+        engine = self.engine_of(run)
         if not run.enough_time():
             run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
@@ -95,15 +94,21 @@ class Function:
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
+    def engine_of(self, run: Run) -> DynamoEngine:
+        """The engine, which waits no longer than this run."""
+        engine = self.engine or self._engine()
+        engine.deadline = run
+        return engine
+
     def _new_origins(self) -> Origins:
         return Origins(
             self.app.source_tables,
             self.settings,
-            self._warn,
+            self.warn,
             identify=lambda name: table_id(self.client, name),
         )
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Logs what a warning says without the item, once: of two items that is the same."""
         if (said := public(text)) not in self.warned:
             self.warned.add(said)
@@ -130,10 +135,29 @@ _functions: dict[str, Function] = {}
 
 def handle(app: Application, event: Any, context: Any) -> Response:
     """Processes one invocation; the first in an execution environment reads the settings and makes the client."""
+    return _function(app)(event, context)
+
+
+def _function(app: Application) -> Function:
     function = _functions.get(app.name)
     if function is None or function.app is not app:
         function = _functions[app.name] = Function(app, Settings.from_environment(os.environ))
-    return function(event, context)
+    return function
+
+
+def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
+    """Does a part of a run, as far as the invocation's time goes. What it raises tells nothing of an item."""
+    from streamfold.lifecycle.state_machine import work
+
+    function = _function(app)
+    run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
+    if context is not None:
+        run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+    try:
+        return work(app, function.engine_of(run), run, event)
+    except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
+        stopped = _in_public(error)
+    raise stopped
 
 
 def _in_public(error: Exception) -> Exception:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tests.bench import imports, instructions, memory, replay, routing, search, shards
+from tests.bench import backfill, exports, imports, instructions, memory, replay, routing, search, shards
 
 BENCHMARKS = {
     "imports": imports.run,
@@ -12,6 +12,8 @@ BENCHMARKS = {
     "memory": memory.run,
     "shards": shards.run,
     "search": search.run,
+    "exports": exports.run,
+    "backfill": backfill.run,
 }
 
 

@@ -72,6 +72,11 @@ class Folder:
             code = stopped.code
         return Ran(code, *self._capsys.readouterr())
 
+    def load(self):
+        """The application."""
+        self._forget()
+        return load_application("handlers:app")
+
     def rows(self, *more):
         """The rows that ``show`` gives, by key."""
         ran = self.run("show", "--json", *more)
@@ -135,8 +140,7 @@ class OnAws:
         assert report.failures == []
 
     def app(self):
-        self.folder._forget()
-        return load_application("handlers:app")
+        return self.folder.load()
 
     def engine(self, app):
         return DynamoEngine(self.client, {"main": (app.tables["main"], "shop")}, "shop-state")

@@ -8,7 +8,7 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, application_and_settings, state_option, store_options
-from streamfold.cli.filling_run import FillingOptions, carried_out
+from streamfold.cli.filling_run import HERE, RUNNERS, FillingOptions, carried_out
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
 from streamfold.lifecycle.filling import PAGE_ITEMS
 
@@ -29,6 +29,25 @@ def filling_options(command: F) -> F:
         ),
         click.option("--failed", metavar="FILE", help="Write the keys of failed items to FILE, one JSON list a line."),
         click.option("--offline", is_flag=True, help="No stream delivers to the handlers now: do not wait for one."),
+        click.option(
+            "--processes",
+            type=click.IntRange(1, 64),
+            help="Processes of this machine, each with its share of the rates. Default: one for every 50,000 items, 4 "
+            "at most; a local state has one.",
+        ),
+        click.option(
+            "--runner",
+            type=click.Choice(RUNNERS),
+            default=HERE,
+            show_default=True,
+            help="Who does the parts of the run: processes of this machine, or Spark, which brings the items of an "
+            "export together by row. With elsewhere, only its job is made, for streamfold work or a state machine.",
+        ),
+        click.option(
+            "--spark-master",
+            metavar="URL",
+            help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
+        ),
         click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
         click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),
         click.option("--write-units", type=click.IntRange(0), default=0, help="Write units a second; 0: no limit."),
@@ -57,7 +76,7 @@ def _options(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> Fil
 @click.command("backfill", short_help="Lead new handlers to the items that were there before them.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER]...")
 @filling_options
-def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...], **given: Any) -> None:
+def backfill(handlers: tuple[str, ...], **given: Any) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
     Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Each page reads
@@ -78,13 +97,13 @@ def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...
       streamfold backfill --state shop.db
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
-    sys.exit(_command(_options("backfill", handlers, given), application, tables))
+    sys.exit(_command(_options("backfill", handlers, given)))
 
 
 @click.command("rebuild", short_help="Lead handlers to all items again, after their code changed.")
 @click.argument("handlers", nargs=-1, required=True, metavar="HANDLER...")
 @filling_options
-def rebuild(handlers: tuple[str, ...], application: str, tables: tuple[str, ...], **given: Any) -> None:
+def rebuild(handlers: tuple[str, ...], **given: Any) -> None:
     """Lead handlers to all items again, after their code changed: rows become what the new code makes of the items.
 
     Rows converge in place: each item moves in one transaction, so a sum is never empty. Readers who may not see a
@@ -101,11 +120,11 @@ def rebuild(handlers: tuple[str, ...], application: str, tables: tuple[str, ...]
     Example:
       streamfold rebuild daily_sales --engine dynamodb --table main=orders-prod
     """
-    sys.exit(_command(_options("rebuild", handlers, given), application, tables))
+    sys.exit(_command(_options("rebuild", handlers, given)))
 
 
-def _command(options: FillingOptions, application: str, tables: tuple[str, ...]) -> int:
-    app, settings = application_and_settings(application, tables)
+def _command(options: FillingOptions) -> int:
+    app, settings = application_and_settings(options.application, options.tables)
     if options.store.engine == "embedded":
         return carried_out(app, settings, options)
     from streamfold.cli.clients import explained

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -17,21 +18,28 @@ from rich.progress import Progress as Bar
 
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
-from streamfold.batch.manifest import note_filled, read_manifest
+from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
 from streamfold.cli.jobs import handlers_text
+from streamfold.cli.on_spark import AppPlace
+from streamfold.cli.spark_filling import SparkRun
+from streamfold.cli.work_lines import error_text
+from streamfold.cli.workers import joined
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
 from streamfold.jobs.job import Job, Jobs
+from streamfold.jobs.parts import run_here
 from streamfold.keys.table import Table
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import Filling, FillingProgress, Metered, new_job, segments_of
+from streamfold.lifecycle.filling import FillingProgress, KeySource, Metered, new_job, segments_of
+from streamfold.lifecycle.job_parts import EXPORT, RUNNER, end_job, job_options, job_parts
 from streamfold.lifecycle.page import ItemFailed, Pages
+from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
 from streamfold.run import Run
 from streamfold.settings import Settings
 
@@ -39,6 +47,15 @@ REPORTED = 1
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""
 FAILED_SHOWN = 20
+PROCESSES_MAX = 4
+"""Processes of a run, if not given: one folds some thousands of items a second."""
+ITEMS_A_PROCESS = 50_000
+"""Items for which one more process is worth its start."""
+SHARING_ELSEWHERE = 16
+"""Functions or machines that share the rates of a run elsewhere, if not given."""
+HERE, SPARK, ELSEWHERE = "processes", "spark", "elsewhere"
+RUNNERS = (HERE, SPARK, ELSEWHERE)
+"""Who carries a run: processes of this machine, a Spark cluster, or whoever is called with its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +65,7 @@ class FillingOptions:
     what: str
     handlers: tuple[str, ...]
     store: Store
+    tables: tuple[str, ...]
     segments: int | None
     page_items: int
     read_units: int
@@ -61,6 +79,10 @@ class FillingOptions:
     dry_run: bool
     yes: bool
     json_output: bool
+    runner: str
+    processes: int | None
+    spark_master: str | None
+    application: str
 
 
 def carried_out(app: App, settings: Settings, options: FillingOptions) -> int:
@@ -115,29 +137,62 @@ class FillingPlan(NamedTuple):
 
 def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions) -> int:
     app, engine, run, names, tables, export = planned
-    jobs = Jobs(app.name, engine, run.clock)
-    job = _job(jobs, names, tables, export, options)
-    pages = Pages(app, engine, run, names, always=options.what == "rebuild")
+    spark = _spark(names, tables, export, options)
+    job = _job(Jobs(app.name, engine, run.clock), names, tables, spark.keys() if spark else export, options)
+    if options.runner == ELSEWHERE:
+        _begun(job, export, options.processes or SHARING_ELSEWHERE)
+        return 0
+    number = processes_of(options, expected)
     with _bar(expected, shown=not options.json_output) as tell:
-        filling = Filling(
-            jobs,
-            job,
-            pages,
-            tables,
-            export=export,
-            page_items=options.page_items,
-            metered=metered(engine),
-            tell=tell,
-        )
-        progress = filling.run()
-    failed = progress.report.failed
-    if not failed and filling.job.done:
-        note_filled(app, engine, run, names)
+        given: dict[str, Any] = {"export": spark.keys()} if spark else {}
+        parts = job_parts(app, engine, run, job, metered=metered(engine), tell=tell, **given)
+        if spark:
+            spark.carry(app, job, parts)
+        elif number == 1:
+            run_here(parts)
+        else:
+            joined(app, parts, options.store, options.application, options.tables, number)
+    progress, failed = parts.progress, parts.progress.report.failed
+    job = end_job(app, engine, run, job.id, failed)
     if isinstance(engine, OwnStream):
         run_chains(app, engine, run)
-    _print(filling.job, progress, options)
+    _print(job, progress, options)
     _keep(failed, options.failed)
-    return REPORTED if failed or filling.job.counts.get("failed") else 0
+    return REPORTED if failed or job.counts.get("failed") else 0
+
+
+def _spark(
+    names: Sequence[str], tables: Sequence[Table], export: Export | None, options: FillingOptions
+) -> SparkRun | None:
+    """The run as Spark carries it; None where somebody else does."""
+    if options.runner != SPARK:
+        return None
+    if export is None or options.store.engine == "embedded":
+        raise SettingsError(
+            "--runner spark brings items of an export together by their rows, and leads them on DynamoDB: expected "
+            "--export MANIFEST and --engine dynamodb."
+        )
+    place = AppPlace.here(options.application, options.tables)
+    return SparkRun(place, options.store, export.place, export.parts, tables[0].name, names, options.spark_master)
+
+
+def processes_of(options: FillingOptions, expected: Estimate) -> int:
+    """How many processes carry a run. Raises ``SettingsError`` for several on one state file."""
+    if options.store.engine == "embedded":
+        if options.processes not in (None, 1):
+            raise SettingsError(
+                f"--processes {options.processes}: a local state is one file, which one process writes. Leave it out."
+            )
+        return 1
+    wanted = options.processes or min(PROCESSES_MAX, os.cpu_count() or 1, 1 + expected.items // ITEMS_A_PROCESS)
+    return max(1, wanted)
+
+
+def _begun(job: Job, export: Export | None, sharing: int) -> None:
+    """Prints what a state machine takes as input: the job, how many share its rates, and the parts but for files."""
+    sources = export.parts if export else 0
+    told = {JOB: job.id, SHARING: sharing, "parts": list(range(sources, job.segments))}
+    click.echo(json.dumps(told if export is None else {**told, **place_in_s3(export.place)}))
 
 
 def metered(engine: Engine) -> Metered:
@@ -156,14 +211,19 @@ def metered(engine: Engine) -> Metered:
 
 
 def _job(
-    jobs: Jobs, names: Sequence[str], tables: Sequence[Table], export: Export | None, options: FillingOptions
+    jobs: Jobs, names: Sequence[str], tables: Sequence[Table], export: KeySource | None, options: FillingOptions
 ) -> Job:
-    """The job to go on with: one that was stopped and is the same, or a new one."""
+    """The job to go on with: one that was stopped and is the same, or a new one. Spark's parts are new each time."""
     segments = options.segments or SEGMENTS[options.store.engine]
     number = segments_of(tables, segments, export)
-    for known in jobs.all():
-        same = (known.what, known.handlers) == (options.what, tuple(names))
-        if same and not known.ended and known.segments == number:
+    own = job_options(options.page_items, options.export)
+    if options.runner == SPARK:
+        own = job_options(options.page_items, None, SPARK)
+    for known in jobs.all() if options.runner != SPARK else ():
+        asked = (known.what, known.handlers, known.segments, known.options.get(EXPORT))
+        if asked == (options.what, tuple(names), number, options.export) and not (
+            known.ended or RUNNER in known.options
+        ):
             click.echo(f"Job {known.id} goes on where it was.", err=True)
             return known
     return new_job(
@@ -176,6 +236,7 @@ def _job(
         by=getpass.getuser(),
         read_units=options.read_units,
         write_units=options.write_units,
+        options=own,
     )
 
 
@@ -252,14 +313,14 @@ def _print(job: Job, progress: FillingProgress, options: FillingOptions) -> None
         click.echo(f"{progress.unkeyed:,} ledger items with very long keys were passed over.", err=True)
     for each in progress.report.failed[:FAILED_SHOWN]:
         key = " / ".join(str(value) for value in each.item[1:] if value is not None)
-        click.echo(f"failed: {key}, {each.handler}: {type(each.error).__name__}: {each.error}", err=True)
+        click.echo(f"failed: {key}, {each.handler}: {error_text(each.error)}", err=True)
 
 
 def _failed(each: ItemFailed) -> dict[str, Any]:
     return {
         "item": list(map(str, each.item)),
         "handler": each.handler,
-        "error": f"{type(each.error).__name__}: {each.error}",
+        "error": error_text(each.error),
     }
 
 

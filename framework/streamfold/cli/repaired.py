@@ -11,9 +11,11 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
+from streamfold.cli.work_lines import error_text
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 SHOWN_MAX = 100
@@ -54,14 +56,12 @@ def repaired_items(
 
 def failed_line(failed: ItemFailed) -> str:
     """A failed item for a person."""
-    error = failed.error
-    return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {type(error).__name__}: {error}"
+    return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {error_text(failed.error)}"
 
 
-def failed_object(app: App, failed: ItemFailed) -> dict[str, Any]:
+def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
     """A failed item as JSON."""
-    error = f"{type(failed.error).__name__}: {failed.error}"
-    return {**item_object(app, failed.item), "handler": failed.handler, "error": error}
+    return {**item_object(app, failed.item), "handler": failed.handler, "error": error_text(failed.error)}
 
 
 def print_repaired(app: App, found: RepairedItems, *, json_output: bool) -> None:

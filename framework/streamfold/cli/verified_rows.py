@@ -11,6 +11,7 @@ from streamfold.cli.opened import OpenedState
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.errors import shortened
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 SHOWN_MAX = 100
@@ -23,13 +24,14 @@ def verified_rows(opened: OpenedState, routes: Sequence[Route], *, json_output: 
     verifier = RowsVerifier(opened.app, opened.engine, opened.run, routes, live=not opened.local)
     found = verifier.verify()
     if json_output:
-        click.echo(as_json(_report(opened, verifier, found)))
+        click.echo(as_json(rows_report(opened.app, [route.name for route in verifier.routes], found)))
     else:
-        _print(found)
+        print_rows(found)
     return REPORTED if found.different or found.failed else 0
 
 
-def _print(found: VerifiedRows) -> None:
+def print_rows(found: VerifiedRows) -> None:
+    """Prints the first differences, and counts."""
     for each in found.different[:SHOWN_MAX]:
         click.echo(f"{each.what.capitalize()}: {item_text(each.row)}")
         click.echo(f"  shown     {_text(each.shown)}")
@@ -47,18 +49,18 @@ def _text(row: Any) -> str:
     return "nothing" if row is None else shortened(str(dict(row)), TEXT_LETTERS_MAX)
 
 
-def _report(opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows) -> dict[str, Any]:
-    app = opened.app
+def rows_report(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
+    """The same as JSON."""
     return {
         "application": app.name,
-        "handlers": [route.name for route in verifier.routes],
+        "handlers": list(handlers),
         "rows": found.rows,
         "moving": found.moving,
-        "different": [_object(opened, each) for each in found.different],
+        "different": [_object(app, each) for each in found.different],
         "failed": [failed_object(app, failed) for failed in found.failed],
     }
 
 
-def _object(opened: OpenedState, each: RowDifference) -> dict[str, Any]:
+def _object(app: Application, each: RowDifference) -> dict[str, Any]:
     sides = {"shown": each.shown and str(dict(each.shown)), "expected": each.expected and str(dict(each.expected))}
-    return item_object(opened.app, each.row) | {"what": each.what} | sides
+    return item_object(app, each.row) | {"what": each.what} | sides

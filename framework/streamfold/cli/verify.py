@@ -3,35 +3,32 @@
 import sys
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import (
     RepairedItems,
     counts_of,
-    failed_object,
-    print_failed,
     print_repaired,
     repaired_items,
 )
+from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verified_exports
+from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import verified_rows
-from streamfold.errors import SettingsError, shortened
+from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
-from streamfold.lifecycle.page import Difference, Pages
+from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
-SHOWN_MAX = 100
-TEXT_LETTERS_MAX = 300
 REPORTED = 1
 
 
@@ -63,6 +60,20 @@ class VerifyOptions(NamedTuple):
     "and 0 for a local state.",
 )
 @click.option("--rows", is_flag=True, help="Compare the rows themselves with what all sources add up to.")
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar="[NAME=]MANIFEST",
+    help="Compare exports of the tables, of one moment: the manifest-files.json of each, a file or s3://. The state "
+    "table's is state=MANIFEST. May be repeated.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(RUNNERS),
+    help="Who compares exports: this process (here), or Spark, which compares the rows.  [default: here]",
+)
+@click.option("--spark-master", metavar="URL", help="The master of --runner spark. Default: as of spark-submit.")
 @click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
 @click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
@@ -77,6 +88,9 @@ def command(
     full: bool,
     tolerance: float | None,
     rows: bool,
+    exports: tuple[str, ...],
+    runner: str | None,
+    spark_master: str | None,
     repair: bool,
     yes: bool,
     json_output: bool,
@@ -90,6 +104,10 @@ def command(
     With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
     rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
     is not called different. --rows reads all items. Nothing is written without --repair.
+
+    With --export, the same is done of exports to S3, without a read unit: rows against what the sources add up to, and
+    with an export of the state each part against its source. All exports are of one moment. Records that the stream
+    had not brought by then make differences.
 
     \b
     Outcomes:
@@ -109,6 +127,7 @@ def command(
       streamfold verify
       streamfold verify daily_sales --full --engine dynamodb --table main=shop --json > report.json
       streamfold verify daily_sales --rows --engine dynamodb --table main=shop
+      streamfold verify --export export/manifest-files.json --export state=state/manifest-files.json
       streamfold verify --sample 100000 --repair --yes --engine dynamodb --table main=shop
     """
     if full and sample is not None:
@@ -117,6 +136,13 @@ def command(
         raise SettingsError("--yes belongs to --repair: nothing is written without it.")
     if rows and (repair or full or sample is not None or tolerance is not None):
         raise SettingsError("--rows compares all rows and repairs none: leave the other options out.")
+    if exports:
+        if rows or repair or full or sample is not None or tolerance is not None:
+            raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
+        given = GivenExports(application, tables, exports, runner == SPARK, spark_master)
+        sys.exit(verified_exports(given, handlers, json_output=json_output))
+    if runner or spark_master:
+        raise SettingsError("--runner compares exports: expected --export too.")
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
         if rows:
             sys.exit(verified_rows(opened, chosen_routes(opened, handlers), json_output=json_output))
@@ -168,39 +194,12 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
-    for each in found.different[:SHOWN_MAX]:
-        click.echo(f"Different: {item_text(each.item)}, handler {each.handler!r}")
-        click.echo(f"  stored    {_text(each.stored)}")
-        click.echo(f"  expected  {_text(each.expected)}")
-    if (left := len(found.different) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
-    print_failed(found.failed)
-    click.echo(
-        f"{found.items:,} items: {found.equal:,} parts equal, {len(found.different):,} different, "
-        f"{found.moving:,} moving, {len(found.failed):,} failed."
-    )
+    print_verified(found)
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)
 
 
-def _text(stored: str) -> str:
-    return shortened(stored, TEXT_LETTERS_MAX) or "nothing"
-
-
 def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, repaired: RepairedItems | None) -> None:
-    app = opened.app
-    report: dict[str, Any] = {
-        "application": app.name,
-        "handlers": [route.name for route in routes],
-        "items": found.items,
-        "equal": found.equal,
-        "moving": found.moving,
-        "different": [item_object(app, each.item) | _sides(each) for each in found.different],
-        "failed": [failed_object(app, failed) for failed in found.failed],
-        "repaired": None if repaired is None else counts_of(app, repaired),
-    }
-    click.echo(as_json(report))
-
-
-def _sides(each: Difference) -> dict[str, str]:
-    return {"handler": each.handler, "stored": each.stored, "expected": each.expected}
+    report = verified_report(opened.app, [route.name for route in routes], found)
+    counts = None if repaired is None else counts_of(opened.app, repaired)
+    click.echo(as_json({**report, "repaired": counts}))

@@ -11,12 +11,15 @@ from streamfold.lifecycle.page import PageReport, Pages
 from streamfold.records.change import ItemKey
 
 SAMPLE_ITEMS = 2_000
+"""Items of a sample; a whole page, if that is more: how many items of it share a row decides what is written."""
 SLICES = 1_000
 """Segments of which some are read for a sample: each is a random slice of a table, by the hash of its keys."""
 PAGES_MAX = 400
 """Pages that a sample reads at most, where most slices are empty."""
 READ_BYTES = 4_096
 """What one read unit reads strongly (Developer Guide, read-write-operations)."""
+LEDGER_BYTES = 300
+"""About the size of a ledger item, of which the run reads the key when it goes over the state."""
 PRICE_WRITE, PRICE_READ = 0.625, 0.125
 """Dollars for a million units on demand, us-east-1 (DynamoDB pricing, November 2024 on)."""
 
@@ -61,12 +64,13 @@ def estimate(
     """Looks at a sample of the tables' items as a run would, in dry pages, and counts what a run would write.
 
     ``pages`` is a dry run. Ledger items and sources are read strongly: one read unit for a ledger item and as many for
-    a source as it has 4 KB; the scan of keys reads the whole table.
+    a source as it has 4 KB; the scan of keys reads the whole table. Then the state is scanned, and each ledger item's
+    source is read again, to see whether it is gone.
     """
     items, size = sum(each.items for each in sizes), sum(each.bytes for each in sizes)
     sampled, exact, report = 0, True, PageReport()
     for table, each in zip(tables, sizes, strict=True):
-        wanted = SAMPLE_ITEMS * each.items // max(items, 1) + 1
+        wanted = max(SAMPLE_ITEMS, page_items) * each.items // max(items, 1) + 1
         for keys in _sample(pages.timed, table, random, wanted, each.items):
             sampled += len(keys)
             for start in range(0, len(keys), page_items):
@@ -75,7 +79,8 @@ def estimate(
     share = items / sampled if sampled else 0
     average = size / items if items else 0
     fitting = report.items / sampled if sampled else 0
-    reads = size / READ_BYTES + items * fitting * (1 + ceil(average / READ_BYTES or 1))
+    source = ceil(average / READ_BYTES) or 1
+    reads = size / READ_BYTES + items * fitting * (1 + source + LEDGER_BYTES / READ_BYTES + source)
     parts = report.written + report.equal
     return Estimate(
         items,

@@ -11,6 +11,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import md5
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,42 +54,52 @@ class Export:
         self.read = read
         self.summary = self._summary(real_name)
         self.files = [self._file(line) for line in self._text(FILES).splitlines() if line.strip()]
-        self._lines: tuple[int, list[ExportLine]] | None = None  # of the file that was read last
+        self._keys: tuple[int, list[ItemKey]] | None = None  # of the file that was read last
 
     @property
     def items(self) -> int:
         """How many items the export has."""
         return sum(file.items for file in self.files)
 
+    @property
+    def parts(self) -> int:
+        """Its data files."""
+        return len(self.files)
+
+    def name_of(self, number: int) -> str:
+        return self.files[number].name
+
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
         """Some keys of a data file, which is a segment: the place is the number of a line."""
         del table
-        first, lines = int(after or 0), self._of_file(part.number)
-        last = min(first + limit, len(lines))
-        keys = [line.key for line in lines[first:last]]
-        return ScanPage(keys, str(last) if last < len(lines) else None)
+        first, found = int(after or 0), self._keys_of(part.number)
+        last = min(first + limit, len(found))
+        return ScanPage(found[first:last], str(last) if last < len(found) else None)
 
     def lines(self) -> Iterator[ExportLine]:
         """All items, file by file."""
         for number in range(len(self.files)):
-            yield from self._of_file(number)
+            yield from self.lines_of(number)
 
-    def _of_file(self, number: int) -> list[ExportLine]:
-        """The items of a data file, which is read whole and checked: it has some 10 MB."""
-        if self._lines is None or self._lines[0] != number:
-            self._lines = number, list(self._read_file(self.files[number]))
-        return self._lines[1]
+    def lines_of(self, number: int) -> Iterator[ExportLine]:
+        """The items of a data file, which is checked whole and read line by line."""
+        return self._read_file(self.files[number])
+
+    def _keys_of(self, number: int) -> list[ItemKey]:
+        if self._keys is None or self._keys[0] != number:
+            self._keys = number, [line.key for line in self.lines_of(number)]
+        return self._keys[1]
 
     def _read_file(self, file: DataFile) -> Iterator[ExportLine]:
         packed = self.read(file.name)
         if file.checksum and b64encode(md5(packed, usedforsecurity=False).digest()).decode() != file.checksum:
             raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
         try:
-            text = gzip.decompress(packed).decode()
+            with gzip.open(BytesIO(packed), "rt", encoding="utf-8") as text:
+                for number, line in enumerate(text, 1):
+                    yield self._line(file, number, line)
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
-        for number, line in enumerate(text.splitlines(), 1):
-            yield self._line(file, number, line)
 
     def _line(self, file: DataFile, number: int, text: str) -> ExportLine:
         try:

@@ -1,25 +1,26 @@
-"""A run over all items: segment by segment, page by page, beside the live stream.
+"""A run over all items: part by part, page by page, beside the live stream.
 
-The cursor of a segment moves after its page is done. So a run that was killed does one page again, which changes
-nothing; and two runs of one job at once do no harm. After the sources come the ledger items whose source is gone: an
-item that older code saw removed is in no scan of the sources.
+A part is a segment of a table, or a file of an export. Its cursor is in the state, and moves after a page is done. So a
+run that was killed does one page again, which changes nothing; and two runs of one job at once do no harm. Whoever can
+call ``run_part`` can carry a run: this process, others, or other machines. After the sources come the ledger items
+whose source is gone: an item that older code saw removed is in no scan of the sources.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, cast
 
-from streamfold.engines import Engine, Segment
+from streamfold.engines import Engine, ScanPage, ScanPlace, Segment
 from streamfold.engines.timed import Timed
-from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
+from streamfold.errors import EngineUnavailable, NotStarted, SettingsError, TableThrottled
 from streamfold.jobs.job import Job, Jobs, JobSegment
+from streamfold.jobs.parts import ENDLESS, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.page import PageReport, Pages
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
-from streamfold.run import TRIES_MAX, Run
+from streamfold.run import TRIES_MAX, Deadline, Run
 from streamfold.writes.guarded import StateKey
 
 PAGE_ITEMS = 500
@@ -56,8 +57,19 @@ class Reconciling(Protocol):
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport: ...
 
 
+class KeySource(Protocol):
+    """Where the keys of a run come from, if not from a scan of its tables: the files of an export."""
+
+    @property
+    def parts(self) -> int: ...
+
+    def name_of(self, number: int) -> str: ...
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage: ...
+
+
 class Filling:
-    """Carries out one job, at its rates as far as ``metered`` tells what was consumed.
+    """Carries out one job, at its rates as far as ``metered`` tells what was consumed. Its segments are ``RunParts``.
 
     sweeps: items are reconciled too that the ledger knows and that are gone.
     """
@@ -71,7 +83,7 @@ class Filling:
         pages: Reconciling,
         tables: Sequence[Table],
         *,
-        export: Export | None = None,
+        export: KeySource | None = None,
         page_items: int = PAGE_ITEMS,
         metered: Metered = lambda: (0, 0),
         tell: Tell = lambda _: None,
@@ -81,10 +93,11 @@ class Filling:
         self.pages = pages
         self.tables = [*tables, STATE] if self.sweeps else [*tables]
         self.export = export
-        self.of = len(export.files) if export else job.segments // len(self.tables)
+        self.of = export.parts if export else job.segments // len(self.tables)
         self.page_items = page_items
         self.metered = metered
-        self.pace = Pace(pages.run, job.read_units, job.write_units, clock=pages.run.clock, meanwhile=self._look)
+        self.sharing = 1
+        self.pace = Pace(pages.run, *self._rates(job), clock=pages.run.clock, meanwhile=self._look)
         self.tell = tell
         self.progress = FillingProgress(segments=job.segments)
         self.looked = pages.run.clock()
@@ -94,19 +107,28 @@ class Filling:
         return self.pages.timed
 
     def run(self) -> FillingProgress:
-        """Reads what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
-        left = list(self.jobs.left(self.job))
-        self.progress.done = self.job.segments - len(left)
-        for segment in left:
-            self._segment(segment)
-            self.progress.done += 1
+        """Does what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
+        self.progress.done = self.job.segments - len(self.left())
+        run_here(self, self._done)
         self.job = self.jobs.end(self.job.id)
         return self.progress
 
-    def _segment(self, segment: JobSegment) -> None:
-        table, part = self._part(segment.number)
+    def _done(self, _: int) -> None:
+        self.progress.done += 1
+
+    def share(self, processes: int) -> None:
+        """So many processes carry out this job: this one keeps to its share of the rates."""
+        self.sharing = processes
+        self.pace.change(*self._rates(self.job))
+
+    def left(self) -> list[int]:
+        return [segment.number for segment in self.jobs.left(self.job)]
+
+    def run_part(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
+        segment = self.jobs.segment(self.job, number)
+        table, part = self._part(number)
         source = self.export if self.export and table is not STATE else self.engine
-        while not segment.done:
+        while not segment.done and until.enough_time():
             self._look()
             page = source.scan(table, part, segment.after, self.page_items)
             keys = self._swept(page.keys) if table is STATE else page.keys
@@ -116,6 +138,11 @@ class Filling:
             self._count(len(page.keys), report)
             self.pace.spend(*self.metered())
             self.tell(self.progress)
+        return segment
+
+    def file_of(self, number: int) -> str | None:
+        """The file of the export that a part is; None: it is a segment of a table."""
+        return self.export.name_of(number) if self.export and number < self.of else None
 
     def _part(self, number: int) -> tuple[Table, Segment]:
         """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
@@ -124,17 +151,40 @@ class Filling:
         return self.tables[place], Segment(number - first, self.job.segments - first if is_last else self.of)
 
     def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
-        """A page, again where the store did not answer: it changes nothing that was done already."""
-        last: EngineUnavailable | None = None
+        """A page, again where the store did not answer: it changes nothing that was done already.
+
+        Items that alone got no answer are done again alone. Raises ``NotStarted`` where the time is over: a page that
+        was cut short is no page that was done.
+        """
+        report, again, left = PageReport(), keys, list[ItemFailed]()
+        last = EngineUnavailable("The store did not answer.")
         for _ in self.pages.run.tries(TRIES_MAX):
             try:
-                return self.pages.reconcile(keys)
+                found = self.pages.reconcile(again)
+            except NotStarted:
+                raise
             except EngineUnavailable as error:
-                last = error
-                if isinstance(error, TableThrottled):
-                    self.pace.throttled()
-        assert last is not None
-        raise last
+                last = self._unavailable(error)
+                continue
+            left = [each for each in found.failed if isinstance(each.error, EngineUnavailable)]
+            found.failed = [each for each in found.failed if each not in left]
+            report.add(found if again is keys else PageReport(rows=found.rows, failed=found.failed))
+            if not left:
+                return report
+            for each in left:
+                last = self._unavailable(cast(EngineUnavailable, each.error))
+            again = list(dict.fromkeys(each.item for each in left))
+        if again is keys:
+            raise last
+        report.failed += left
+        return report
+
+    def _unavailable(self, error: EngineUnavailable) -> EngineUnavailable:
+        if isinstance(error, NotStarted):
+            raise error
+        if isinstance(error, TableThrottled):
+            self.pace.throttled()
+        return error
 
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
         """The items of ledger items of the handlers' groups whose source is gone."""
@@ -156,6 +206,10 @@ class Filling:
         room = FAILED_KEPT - len(self.progress.report.failed)
         self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
 
+    def _rates(self, job: Job) -> tuple[float, float]:
+        """This process's share of the rates; 0: no limit."""
+        return job.read_units / self.sharing, job.write_units / self.sharing
+
     def _look(self) -> None:
         """Looks at the job every few seconds: waits while it is paused, and stops where somebody ended it."""
         if self.pages.run.clock() - self.looked < LOOK_SECONDS:
@@ -166,7 +220,7 @@ class Filling:
             if found is None or found.ended:
                 raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
             self.job = found
-            self.pace.change(found.read_units, found.write_units)
+            self.pace.change(*self._rates(found))
             if not found.paused:
                 return
             self.pages.run.wait(PAUSE_SECONDS)
@@ -178,14 +232,14 @@ def new_job(
     handlers: Sequence[str],
     tables: Sequence[Table],
     segments: int,
-    export: Export | None = None,
+    export: KeySource | None = None,
     **given: object,
 ) -> Job:
-    """Stores a job over these tables, or the files of an export, and the state: so many segments of each."""
+    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each."""
     names = ",".join(table.name for table in tables)
     return jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
 
 
-def segments_of(tables: Sequence[Table], segments: int, export: Export | None) -> int:
+def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:
     """The segments of a job: those of its tables, or the files of its export, and those of the state."""
-    return len(export.files) + segments if export else segments * (len(tables) + 1)
+    return export.parts + segments if export else segments * (len(tables) + 1)

@@ -1,0 +1,106 @@
+"""``streamfold verify --export``: a state at the moment of its exports."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.application import load_application
+from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
+from streamfold.cli.on_spark import AppPlace, verified_on_spark
+from streamfold.cli.verified_items import print_verified, verified_report
+from streamfold.cli.verified_rows import print_rows, rows_report
+from streamfold.cli.work_lines import FailedElsewhere
+from streamfold.errors import SettingsError, plain
+from streamfold.keys.table import MAIN, STATE
+from streamfold.lifecycle.checks import wanted_routes
+from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.offline import VerifiedExports, check_exports, verify_exports
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.verify import Verified
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+from streamfold.run import Run
+from streamfold.settings import Settings
+
+STATE_NAME = "state"
+"""What the state table is called in ``--export``."""
+REPORTED = 1
+SPARK = "spark"
+RUNNERS = ("here", SPARK)
+
+
+class GivenExports(NamedTuple):
+    """What the command line said of exports."""
+
+    application: str
+    tables: tuple[str, ...]
+    places: tuple[str, ...]
+    spark: bool
+    master: str | None
+
+
+def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_output: bool) -> int:
+    """Compares exports, prints what differs, and returns the exit code. No store is opened."""
+    app, settings = load_application(given.application), make_settings(given.tables)
+    check_tables(app, given.tables)
+    warn_of_tables(app, settings)
+    routes = [route for route in wanted_routes(app, dict.fromkeys(handlers)) if route.kind.contributes]
+    exports = _opened(app, settings, given.places)
+    if given.spark:
+        found = _on_spark(given, app, routes, exports)
+    else:
+        run = Run(settings, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        found = verify_exports(app, run, routes, exports)
+    if json_output:
+        click.echo(as_json(_report(app, [route.name for route in routes], found)))
+    else:
+        _print(found)
+    items = found.items
+    return REPORTED if found.rows.different or found.rows.failed or (items and (items.different or items.failed)) else 0
+
+
+def _on_spark(given: GivenExports, app: App, routes: Sequence[Route], exports: Mapping[str, Export]) -> VerifiedExports:
+    """The rows, compared by a cluster. Raises ``SettingsError`` for an export of the state."""
+    if STATE.name in exports:
+        raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
+    time = check_exports(app, routes, exports)
+    manifests = {name: export.place for name, export in exports.items()}
+    place = AppPlace.here(given.application, given.tables)
+    rows, failed = verified_on_spark(place, app, routes, manifests, given.master)
+    rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
+    return VerifiedExports(time, rows, None)
+
+
+def _opened(app: Application, settings: Settings, places: Sequence[str]) -> Mapping[str, Export]:
+    """The exports by the names of their tables, of which the only one may be left out."""
+    exports: dict[str, Export] = {}
+    for place in places:
+        name, equals, rest = place.partition("=")
+        if not equals or "/" in name:
+            name, rest = next(iter(app.tables)) if len(app.tables) == 1 else MAIN.name, place
+        if name == STATE_NAME and name not in app.tables:
+            exports[STATE.name] = open_export(rest, STATE, settings.state_table)
+        elif name in app.tables:
+            exports[name] = open_export(rest, app.tables[name], settings.real_name(name))
+        else:
+            raise SettingsError(
+                f"--export {place!r}: the application has no table {name!r}; expected MANIFEST or NAME=MANIFEST, NAME "
+                f"one of {', '.join(app.tables)} or {STATE_NAME}."
+            )
+    return exports
+
+
+def _print(found: VerifiedExports) -> None:
+    print_rows(found.rows)
+    if found.items is not None:
+        print_verified(found.items)
+    click.echo(
+        f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs."
+    )
+
+
+def _report(app: Application, handlers: Sequence[str], found: VerifiedExports) -> dict[str, Any]:
+    items = verified_report(app, handlers, found.items or Verified())
+    return {**items, "time": found.time, "rows": rows_report(app, handlers, found.rows)}

@@ -1,0 +1,193 @@
+"""``streamfold work``: one process of a run that others carry too."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, redirect_stdout
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from streamfold.app import App
+from streamfold.batch.process import check_application
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
+from streamfold.cli.filling_run import metered
+from streamfold.cli.work_lines import page_line, part_line
+from streamfold.engines import Engine
+from streamfold.errors import NotStarted, SettingsError, plain
+from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.filling import FillingProgress
+from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
+from streamfold.lifecycle.state_machine import definition
+from streamfold.run import Run
+from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.lifecycle.filling import Filling
+
+REPORTED = 1
+
+
+def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(definition(), nl=False)
+        context.exit()
+
+
+@click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")
+@click.argument("job")
+@application_option
+@state_option
+@store_options
+@click.option("--part", "parts", type=click.IntRange(min=0), multiple=True, metavar="N", help="Do this part only.")
+@click.option(
+    "--sharing",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="So many processes carry the run: this one takes its share of the rates.",
+)
+@click.option("--end", is_flag=True, help="Do nothing but end the job. Its handlers are then filled, if all is done.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
+@click.option("--from-input", is_flag=True, hidden=True, help="Take the numbers of parts from standard input.")
+@click.option(
+    "--asl",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_definition,
+    help="Print the Step Functions state machine that carries a run, and exit.",
+)
+def command(
+    job: str,
+    application: str,
+    state: str,
+    engine: str,
+    endpoint_url: str | None,
+    tables: tuple[str, ...],
+    parts: tuple[int, ...],
+    sharing: int,
+    end: bool,
+    json_output: bool,
+    from_input: bool,
+) -> None:
+    """Do parts of a run that backfill or rebuild began, on this machine or any other.
+
+    Without --part, every part that is left, in any order, and then end the job. A part is a segment of a table or a
+    file of an export. Its cursor is in the state, so whoever is killed loses a page, and two that do the same part do
+    no harm. With --part, for a scheduler that gives each machine its own, the job is left open: --end ends it.
+
+    \b
+    Exit codes:
+      0  the parts are done
+      1  a handler raised on some items
+      2  it did not run, or not to its end
+
+    \b
+    Examples:
+      streamfold backfill --runner elsewhere --engine dynamodb --table main=orders-prod --yes
+      streamfold work 20260301-100000-a1b2 --engine dynamodb --table main=orders-prod --sharing 10
+      streamfold work --asl > backfill.asl.json
+    """
+    app, settings = application_and_settings(application, tables)
+    with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
+        worker = _Worker(app, opened, settings, job, sharing)
+        worker.json_output = json_output
+        if from_input:
+            worker.from_input()
+        elif end:
+            worker.end()
+        else:
+            sys.exit(worker.do(parts))
+
+
+class _Worker:
+    """One process of a run."""
+
+    def __init__(self, app: App, engine: Engine, settings: Settings, identity: str, sharing: int) -> None:
+        self.app = app
+        self.engine = engine
+        self.gone = Event()  # whoever gives the parts
+        self.json_output = False
+        self.run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
+        check_application(app, engine, self.run, write=False)
+        job = known_job(Jobs(app.name, engine, self.run.clock), identity)
+        self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
+
+    def do(self, numbers: Sequence[int]) -> int:
+        """Does these parts, or all that are left; returns the exit code."""
+        if wrong := [number for number in numbers if number >= self.parts.job.segments]:
+            raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.parts.job.segments - 1}.")
+        for number in numbers or _shuffled(self.parts.left()):
+            self.parts.run_part(number)
+        found = self.parts.progress
+        failed = len(found.report.failed)
+        told = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
+        self._tell(
+            told, f"{found.read:,} keys read, {found.report.written:,} parts of items written, {failed:,} failed."
+        )
+        if not numbers:
+            self.end()
+        return REPORTED if failed else 0
+
+    def end(self) -> None:
+        """Ends the job. Raises ``SettingsError`` while parts are left."""
+        if left := self.parts.left():
+            raise SettingsError(f"{len(left)} parts of job {self.parts.job.id} are not done, {left[0]} is the first.")
+        ended = end_job(self.app, self.engine, self.run, self.parts.job.id)
+        counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
+        self._tell({"job": ended.id, "ended": True, **ended.counts}, f"Job {ended.id} has ended: {counts}.")
+
+    def _tell(self, told: Mapping[str, Any], text: str) -> None:
+        click.echo(as_json(told) if self.json_output else text)
+
+    def from_input(self) -> None:
+        """Does the parts whose numbers come in, and prints what became of each page.
+
+        What handlers print goes to standard error. When the input ends, the page that was begun is the last.
+        """
+        told = sys.stdout
+        self.parts.tell = self._teller(told)
+        with redirect_stdout(sys.stderr):
+            for number in self._given():
+                done = self._done(number)
+                click.echo(part_line(number, done=done), file=told)
+
+    def _done(self, number: int) -> bool:
+        try:
+            return self.parts.run_part(number, self.run).done
+        except NotStarted:
+            return False
+
+    def _teller(self, told: IO[str]) -> Callable[[FillingProgress], None]:
+        def tell(progress: FillingProgress) -> None:
+            click.echo(page_line(self.app, progress), file=told)
+            self.parts.progress = FillingProgress()
+
+        return tell
+
+    def _given(self) -> Iterator[int]:
+        """The numbers of standard input, until it ends."""
+        queue: SimpleQueue[int | None] = SimpleQueue()
+
+        def read() -> None:
+            for line in sys.stdin:
+                queue.put(int(line))
+            self.gone.set()
+            queue.put(None)
+
+        Thread(target=read, daemon=True).start()
+        while (number := queue.get()) is not None:
+            yield number
+
+
+def _shuffled(numbers: list[int]) -> list[int]:
+    """In an order of this process's own, so that several seldom do the same part."""
+    from random import shuffle
+
+    shuffle(numbers)
+    return numbers

@@ -1,0 +1,96 @@
+"""A run carried by AWS Step Functions: a Distributed Map over an export's manifest, whose tasks are one function.
+
+``backfill.asl.json`` is the state machine. It begins with what ``streamfold backfill --runner elsewhere`` prints, calls
+the function for each part until that is done, and ends the job. ``work`` is the function.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+from streamfold.batch.process import check_application
+from streamfold.engines import Engine
+from streamfold.errors import NotStarted, SettingsError
+from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.exports import S3
+from streamfold.lifecycle.filling import Filling
+from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
+from streamfold.routes.application import Application
+from streamfold.run import Run
+
+ASL = "backfill.asl.json"
+JOB, PART, FILE, END, SHARING, DONE = "job", "part", "file", "end", "sharing", "done"
+BUCKET, KEY = "bucket", "key"
+DATA_FILE = "dataFileS3Key"
+"""Of a line of a manifest (Developer Guide, S3DataExport.Output)."""
+WorkAnswer = dict[str, Any]
+
+
+def definition() -> str:
+    """The state machine in Amazon States Language; ``${WorkerFunctionArn}`` stands for the function."""
+    return files("streamfold.lifecycle").joinpath(ASL).read_text("utf-8")
+
+
+def place_in_s3(place: str) -> dict[str, str]:
+    """The bucket and key of a manifest. Raises ``SettingsError`` for one in a folder, which no function can read."""
+    bucket, _, key = place.removeprefix(S3).partition("/")
+    if not place.startswith(S3) or not key:
+        raise SettingsError(f"--export {place!r}: a run elsewhere reads it from S3, expected s3://BUCKET/...")
+    return {BUCKET: bucket, KEY: key}
+
+
+def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
+    """Does a part while ``run`` has time, or ends the job: ``{"job": ID, "part": N}``, ``{"job": ID, "end": true}``.
+
+    Answers with ``done``, whether the part is. Raises ``SettingsError`` for another event, a job that cannot be
+    carried, and a manifest of another export; ``NotStarted`` if there was not even time for a page.
+    """
+    identity, number = _asked(event)
+    check_application(app, engine, run, write=False)
+    if number is None:
+        return _ended(app, engine, run, identity)
+    jobs = Jobs(app.name, engine, run.clock)
+    parts = job_parts(app, engine, run, known_job(jobs, identity), sharing=int(event.get(SHARING, 1)))
+    _check_file(parts, number, event.get(FILE))
+    before = jobs.segment(parts.job, number)
+    try:
+        cursor = parts.run_part(number, run)
+    except NotStarted:
+        cursor = jobs.segment(parts.job, number)
+    if not cursor.done and cursor.revision == before.revision:
+        raise NotStarted(f"Part {number} of job {identity} got no page done: give the function more time or memory.")
+    return {JOB: identity, PART: number, DONE: cursor.done}
+
+
+def _asked(event: Any) -> tuple[str, int | None]:
+    """The job and the part of an event; no part, where the job is to end."""
+    try:
+        identity, number = event[JOB], None if event.get(END) else int(event[PART])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        identity = number = None
+    if not isinstance(identity, str) or (number is not None and number < 0):
+        raise SettingsError('The event is no part of a run: expected {"job": ID, "part": N}, or "end": true.')
+    return identity, number
+
+
+def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAnswer:
+    """Ends a job; again, if this was called before and the answer was lost."""
+    jobs = Jobs(app.name, engine, run.clock)
+    job = jobs.read(identity)
+    left = job_parts(app, engine, run, known_job(jobs, identity)).left() if job is None or not job.ended else []
+    if left:
+        raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
+    return {JOB: identity, DONE: True, "counts": dict(end_job(app, engine, run, identity).counts)}
+
+
+def _check_file(parts: Filling, number: int, file: Any) -> None:
+    """Raises ``SettingsError`` where a line of the manifest is not the file that the job has as this part."""
+    if number >= parts.job.segments:
+        raise SettingsError(f"Job {parts.job.id} has parts 0 to {parts.job.segments - 1}: expected one of them.")
+    if file is None:
+        return
+    told = str(file.get(DATA_FILE)) if isinstance(file, dict) else str(file)
+    name = parts.file_of(number)
+    if name is None or told.rpartition("/")[2] != name.rpartition("/")[2]:
+        raise SettingsError(
+            f"Part {number} of job {parts.job.id} is {name}, and the manifest has {told}: expected its own."
+        )

@@ -1,0 +1,92 @@
+"""``streamfold verify --export``: a state at the moment of its exports, without a store."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from streamfold.engines import EmbeddedEngine
+from streamfold.records.values import encode
+from tests.helpers.exports import write_export
+from tests.helpers.records import item, record
+
+
+@pytest.fixture
+def moment(folder):
+    """Exports of a table and its state, made by a local replay."""
+    records = [record(None, item(f"ORDER#{n % 3}", f"ITEM#{n}", price=n), n) for n in range(1, 31)]
+    assert folder.run("replay", folder.records(*records), "--state", "state.db").code == 0
+    app = folder.load()
+    with closing(EmbeddedEngine(app, "state.db")) as engine:
+        return list(engine.items(app.tables["main"])), list(engine.state_items())
+
+
+def verify(folder, items, state=None, *more, **given):
+    places = ["--export", write_export(folder.path / "shop", items, files=3)]
+    if state is not None:
+        places += ["--export", "state=" + write_export(folder.path / "state", state, table="shop-state", **given)]
+    return folder.run("verify", *places, *more)
+
+
+def test_a_moment_that_agrees_is_equal(folder, moment):
+    ran = verify(folder, *moment)
+    assert (ran.code, ran.out.splitlines()) == (
+        0,
+        [
+            "3 rows: 0 different, 0 moving; a handler failed on 0 items.",
+            "30 items: 30 parts equal, 0 different, 0 moving, 0 failed.",
+            "The exports are of 2026-03-01T09:00:00.000Z: what the stream had not brought by then differs.",
+        ],
+    )
+
+
+def test_rows_and_parts_that_differ_are_found(folder, moment):
+    items, state = moment
+    items = [each for each in items if each["SK"] != {"S": "ITEM#7"}]  # its removal was lost
+    items.append(encode(item("ORDER#9", "TOTAL", total=1, lines=1))["M"])
+    ran = verify(folder, items, state, "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 1
+    assert [each["key"]["SK"]["S"] for each in found["different"]] == ["ITEM#7"]
+    rows = {(each["key"]["PK"]["S"], each["what"]) for each in found["rows"]["different"]}
+    assert rows == {("ORDER#1", "different"), ("ORDER#9", "extra")}
+
+
+def test_a_report_of_exports_is_what_repair_takes(folder, moment):
+    items, state = moment
+    next(each for each in items if each["SK"] == {"S": "ITEM#7"})["price"] = {"N": "70"}
+    folder.write("report.json", verify(folder, items, state, "--json").out)
+    ran = folder.run("repair", "--from-verify", "report.json", "--state", "state.db")
+    assert (ran.code, ran.out.startswith("1 items: 1 parts written")) == (0, True), ran.err
+
+
+def test_without_an_export_of_the_state_only_rows_are_compared(folder, moment):
+    ran = verify(folder, moment[0])
+    assert (ran.code, " parts equal" in ran.out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"time": "2026-03-01T10:00:00.000Z"}, "The exports are of different times, 2026-03-01T09:00:00.000Z and"),
+        ({"kind": "INCREMENTAL_EXPORT"}, "is INCREMENTAL_EXPORT: expected FULL_EXPORT"),
+    ],
+)
+def test_exports_that_are_of_no_one_moment_are_refused(folder, moment, given, text):
+    ran = verify(folder, *moment, **given)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--export", "other=x/manifest-files.json"], "has no table 'other'"),
+        (["--export", "x/manifest-summary.json"], "expected the manifest-files.json of an export"),
+        (["--export", "x/manifest-files.json", "--repair"], "--export compares all of the exports and repairs none"),
+        (["--export", "state=state/manifest-files.json"], "of which there is no export: give --export NAME=MANIFEST"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(folder, moment, arguments, text):
+    verify(folder, *moment)
+    ran = folder.run("verify", *arguments)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
