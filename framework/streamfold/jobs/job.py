@@ -130,8 +130,8 @@ class Jobs:
     def segments(self, job: Job) -> dict[int, JobSegment]:
         """The segments that were begun, by number."""
         found = self.engine.read_entries(Entries(segments_partition(self.application, job.id), job.segments))
-        loaded = (loaded(JobSegment, text, job.id) for _, text in found)
-        return {segment.number: segment for segment in loaded}
+        segments = (loaded(JobSegment, text, job.id) for _, text in found)
+        return {segment.number: segment for segment in segments}
 
     def left(self, job: Job) -> Iterator[JobSegment]:
         """The segments that are not done, begun or not."""
