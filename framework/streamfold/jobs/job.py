@@ -62,6 +62,7 @@ class JobSegment:
     version: str = ""  # of a fan-out: the version of the change that it is for
     stop: str | None = None  # of a fan-out: where the circle ends; None: at the end
     wrapped: bool = False  # of a fan-out: it passed the end, and goes on to ``stop``
+    at: int = 0  # of a fan-out: when it last moved, epoch seconds
 
 
 class Jobs:

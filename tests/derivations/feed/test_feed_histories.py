@@ -204,12 +204,12 @@ def cursor_before_page():
             moved = []
 
             def paged(lane):
-                moved.append(lane)
+                moved.append(lane)  # noqa: B023 - called before the next turn
                 return page(lane)
 
             with patch.object(pairs.Pairs, "visit", lambda *_, **__: 0):
                 done = paged(lane)
-            before, lane = lane, self._advance(job, lane, done)
+            before, lane = lane, self._store(job, lane, fan_outs._moved(lane, done, 0))
             page(before)
 
     assert works
@@ -221,8 +221,8 @@ def cursor_before_page():
 def stop_stays():
     renewed = fan_outs._renewed
 
-    def stays(lane, version):
-        found = renewed(lane, version)
+    def stays(lane, version, now):
+        found = renewed(lane, version, now)
         return replace(found, stop=lane.stop, wrapped=lane.wrapped) if not lane.done and lane.version else found
 
     with patch.object(fan_outs, "_renewed", stays):
