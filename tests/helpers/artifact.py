@@ -15,7 +15,7 @@ from tests.helpers.commands import ROOT
 from tests.helpers.template import load_template, properties
 
 BUILD, RUNTIME = ROOT / ".aws-sam" / "build", ROOT / ".aws-sam" / "runtime"
-FUNCTIONS = ("Projector", "Searcher")
+FUNCTIONS = ("Projector", "Spreader", "Searcher")
 NAMES = {"Table": "shop", "StateTable": "shop-state", "FailureBucket": "failures", "ArchiveBucket": "archive"}
 TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100
