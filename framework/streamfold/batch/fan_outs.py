@@ -79,6 +79,8 @@ def watch_open(app: Application, engine: Engine, run: Run, *, still_seconds: flo
     still_seconds: only for lanes that have not moved for so long: whoever works on the others goes on.
     """
     found, now = Open(0, 0.0, 0), run.clock()
+    if not any(derivation(route).fans_out for route in app.routes):
+        return found
     with suppress(NotStarted):
         for each in open_fan_outs(app, engine, run):
             if each.route is None:

@@ -20,7 +20,9 @@ from streamfold.batch.chains import run_chains
 from streamfold.batch.manifest import note_filled, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
+from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.cli.jobs import handlers_text
+from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
@@ -30,7 +32,7 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import Filling, FillingProgress, Metered, new_job, segments_of
+from streamfold.lifecycle.filling import Filling, FillingProgress, Metered, Tell, new_job, segments_of
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -118,6 +120,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
     jobs = Jobs(app.name, engine, run.clock)
     job = _job(jobs, names, tables, export, options)
     pages = Pages(app, engine, run, names, always=options.what == "rebuild")
+    left: list[Failure] = []
     with _bar(expected, shown=not options.json_output) as tell:
         filling = Filling(
             jobs,
@@ -127,7 +130,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
             export=export,
             page_items=options.page_items,
             metered=metered(engine),
-            tell=tell,
+            tell=_with_fan_outs(planned, tell, left),
         )
         progress = filling.run()
     failed = progress.report.failed
@@ -137,7 +140,19 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         run_chains(app, engine, run)
     _print(filling.job, progress, options)
     _keep(failed, options.failed)
-    return REPORTED if failed or filling.job.counts.get("failed") else 0
+    for failure in left:
+        click.echo(f"Failed: {failure}", err=True)
+    return REPORTED if failed or left or filling.job.counts.get("failed") else 0
+
+
+def _with_fan_outs(planned: FillingPlan, tell: Tell, left: list[Failure]) -> Tell:
+    """After each page, has the fan-outs worked on that it opened; those that fail stay open."""
+
+    def told(progress: FillingProgress) -> None:
+        tell(progress)
+        left.extend(follow_fan_outs(planned.app, planned.engine, planned.run).failures[: FAILED_SHOWN - len(left)])
+
+    return told
 
 
 def metered(engine: Engine) -> Metered:
