@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "backfill": "streamfold.cli.filling:backfill",
     "rebuild": "streamfold.cli.filling:rebuild",
     "jobs": "streamfold.cli.jobs",
+    "feed-cost": "streamfold.cli.feed_cost",
     "record": "streamfold.cli.record",
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
