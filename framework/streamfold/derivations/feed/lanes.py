@@ -82,7 +82,8 @@ class Lanes:
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, lane: JobSegment) -> Paged:
-        first = place_from(self.mirrors.key_of(POSTS), self.options.order, self.run.clock() - self.options.keep_seconds)
+        oldest = (self.task.at or self.run.clock()) - self.options.keep_seconds
+        first = place_from(self.mirrors.key_of(POSTS), self.options.order, oldest)
         partition = self.mirrors.partition(POSTS, self.task.sided.fields)
         found = self.mirrors.page(POSTS, partition, Entries("", PAGE, max(lane.after or "", first)))
         rows = 0
