@@ -50,7 +50,7 @@ def test_a_replay_works_on_its_fan_outs_and_a_feed_is_shown(social, dynamodb):
     ran = social("replay", "records.jsonl", "--create-tables")
     assert ran.code == 0, ran.err
     assert rows(dynamodb) == 2 * READERS
-    assert social("jobs").out == "There are no jobs, and no fan-out is open.\n"
+    assert social("jobs").out == "There are no jobs.\n"
     shown = social("show", "FEED#r1", "--feed", "timeline", "--json")
     assert shown.code == 0, shown.err
     assert [row["text"]["S"] for row in json.loads(shown.out)["rows"]] == ["post 2", "post 1"]

@@ -101,7 +101,7 @@ def command(
         for line in lines:
             click.echo(line)
         if not lines and not json_output:
-            click.echo("There are no jobs, and no fan-out is open.")
+            click.echo("There are no jobs.")
     sys.exit(REPORTED if failures else 0)
 
 
