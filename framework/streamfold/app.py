@@ -78,6 +78,17 @@ class App(Application):
 
         return handle_work(self, event, context)
 
+    def jobs_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
+        """The AWS Lambda entry of the queue that ``STREAMFOLD_JOBS`` names: works on lanes of fan-outs.
+
+        Returns the partial batch response: each message that failed, by its id. A lane that the time does not suffice
+        for goes on with the next message. The event ``{"ring": true}``, of a schedule, rings for open fan-outs that
+        stand still. Raises for any other event. Locally fan-outs are worked on where they are opened.
+        """
+        from streamfold.lambda_entry.queue import handle_queue
+
+        return handle_queue(self, event, context)
+
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self.routes)} handlers)"
 

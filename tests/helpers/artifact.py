@@ -15,8 +15,14 @@ from tests.helpers.commands import ROOT
 from tests.helpers.template import load_template, properties
 
 BUILD, RUNTIME = ROOT / ".aws-sam" / "build", ROOT / ".aws-sam" / "runtime"
-FUNCTIONS = ("Projector", "Searcher")
-NAMES = {"Table": "shop", "StateTable": "shop-state", "FailureBucket": "failures", "ArchiveBucket": "archive"}
+FUNCTIONS = ("Projector", "Spreader", "Searcher")
+NAMES = {
+    "Table": "shop",
+    "StateTable": "shop-state",
+    "FailureBucket": "failures",
+    "ArchiveBucket": "archive",
+    "Doorbell": "https://sqs.us-east-1.amazonaws.com/123456789012/doorbell",
+}
 TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100
 OWN = ("streamfold/**/*.py", "handlers/**/*.py", "handlers/mappings/*.json")

@@ -32,8 +32,8 @@ from tests.workload import sessions
 
 TASK = BUILD / "Projector"
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
-MEGABYTES = {"Projector": 10, "Searcher": 20}
-LOCKS = {"Projector": "lambda.txt", "Searcher": "lambda-search.txt"}
+MEGABYTES = {"Projector": 10, "Spreader": 10, "Searcher": 20}
+LOCKS = {"Projector": "lambda.txt", "Spreader": "lambda.txt", "Searcher": "lambda-search.txt"}
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,9 @@
 """The template: what keeps data, what hears of failures, and that the function may do what the engine does, no more."""
 
 import importlib
+import json
 import re
+from typing import ClassVar
 
 import pytest
 
@@ -9,11 +11,16 @@ from handlers import app
 from streamfold import App, Key, Router, Table
 from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
-from streamfold.engines import Counter, DynamoEngine, Engine, Entries
+from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEngine
 from streamfold.keys.table import MAIN
+from streamfold.lambda_entry import NAMESPACE
+from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.limits import CALL_SECONDS_MAX
+from streamfold.run import SECONDS_A_DAY
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
 from streamfold.writes import guarded as writes
+from tests.helpers.doorbells import Clock, body, opened, queue_function
+from tests.helpers.feed_histories import small
 from tests.helpers.template import ROOT, kinesis_template, load_template, properties, time_to_live_differences
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), writes.StateKey("shop", "ORDER#1")
@@ -30,12 +37,17 @@ WRITES = (
     writes.AbsentSource(ROW),
     writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
     writes.SwapState(STATE, {"done": True}, 0),
+    writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1),
+    writes.PutMirror(STATE, {"s": "a"}, "1", 1),
 )
 READS = ("read_state", "read_rows", "read_entries")
 SEARCH_WRITES = (writes.CounterWrite(STATE, 1, added=frozenset(["a"]), expires=False),)
 OF_SEARCH = {"read_sources", "count_up", *map(type, SEARCH_WRITES)}
 """What only a function of search asks of an engine."""
 FUNCTIONS = ("Projector", "Searcher")
+"""Those that read the table's stream."""
+SPREADER = "Spreader"
+ALL = (*FUNCTIONS, SPREADER)
 COMMANDS_ONLY = {"scan", "read_source", "items", "state_items", "close"}
 """What commands ask of an engine, and the function does not."""
 OF_ATTRIBUTES = {writes.UpdateSource}
@@ -125,6 +137,8 @@ def needed():
     engine = asked(calls)
     engine.transact(WRITES, 0)
     engine.insert_rows([WRITES[0]])
+    for fresh in (True, False):
+        engine.put_pairs([writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
     engine.remove_empty([ROW])
     engine.forget({STATE: {"total": "[]"}})
     engine.read_state([STATE])
@@ -154,7 +168,9 @@ def test_every_write_and_every_method_of_an_engine_is_looked_at():
     assert {type(write) for write in WRITES} | OF_ATTRIBUTES == set(writes.GuardedWrite.__args__) - OF_SEARCH
     methods = {name for name in vars(Engine) if not name.startswith("_")} - OF_SEARCH
     assert (
-        methods == {"transact", "insert_rows", "remove_empty", "forget", *READS, "swap_state", "page"} | COMMANDS_ONLY
+        methods
+        == {"transact", "insert_rows", "put_pairs", "remove_empty", "forget", *READS, "swap_state", "page"}
+        | COMMANDS_ONLY
     )
 
 
@@ -212,7 +228,7 @@ def test_function_may_ask_which_table_its_records_come_from(statements):
     assert statements["KnowTable"]["Resource"] == {"Fn::GetAtt": ["Table", "Arn"]}
 
 
-def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_the_log(statements):
+def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_the_queue_and_the_log(statements):
     resources = {str(statement["Resource"]) for statement in statements.values()}
     assert resources == {
         str({"Fn::GetAtt": ["Table", "Arn"]}),
@@ -221,13 +237,14 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_and_t
         str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
         str({"Fn::Sub": "${FailureBucket.Arn}/*"}),
         str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
+        str({"Fn::GetAtt": ["Doorbell", "Arn"]}),
         str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
     }
     assert "*" not in str([statement["Action"] for statement in statements.values()])
     assert {statement["Effect"] for statement in statements.values()} == {"Allow"}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_role_is_the_functions_own_so_that_sam_adds_no_policy(template, function):
     assert properties(template, function)["Role"] == {"Fn::GetAtt": [f"{function}Role", "Arn"]}
     assert "ManagedPolicyArns" not in properties(template, f"{function}Role")
@@ -306,7 +323,7 @@ def test_time_to_live_that_the_template_does_not_switch_on_is_noticed():
     assert len(time_to_live_differences(template, App("shop", routers=[router]))) == 1
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_environment_names_every_table_and_is_understood(template, function):
     variables = properties(template, function)["Environment"]["Variables"]
     assert {name for name in variables if name.startswith(TABLE_PREFIX)} == {
@@ -314,9 +331,9 @@ def test_environment_names_every_table_and_is_understood(template, function):
     }
     assert variables["STREAMFOLD_TABLE_MAIN"] == {"Ref": "Table"}
     assert variables["STREAMFOLD_STATE_TABLE"] == {"Ref": "StateTable"}
-    given = {name: value if isinstance(value, str) else "https://some" for name, value in variables.items()}
+    given = {name: value if isinstance(value, str) else "https://some/name" for name, value in variables.items()}
     settings = Settings.from_environment({name: given[name] for name in given if name.startswith("STREAMFOLD_")})
-    assert (settings.real_name("main"), settings.state_table) == ("https://some", "https://some")
+    assert (settings.real_name("main"), settings.state_table) == ("https://some/name", "https://some/name")
 
 
 def test_every_group_of_handlers_runs_in_one_function(template):
@@ -348,7 +365,7 @@ def test_alarms_tell_of_a_function_that_is_behind_or_stops(template, function):
         assert alarm["AlarmActions"] == {"Fn::If": ["Tells", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, function):
     place = properties(template, function)["Environment"]["Variables"]["STREAMFOLD_PARK"]
     assert place == {"Fn::Sub": "s3://${FailureBucket}/parked"}
@@ -365,17 +382,18 @@ def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_o
     assert not any("ExpirationInDays" in rule for rule in rules)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_function_is_found_and_has_a_build_target(template, function):
     resource = template["Resources"][function]
     module, _, name = resource["Properties"]["Handler"].rpartition(".")
-    assert getattr(importlib.import_module(module), name) == app.lambda_handler
+    entry = app.jobs_handler if function == SPREADER else app.lambda_handler
+    assert getattr(importlib.import_module(module), name) == entry
     assert resource["Metadata"]["BuildMethod"] == "makefile"
     targets = re.findall(r"^(build-[^:]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert f"build-{function}" in " ".join(targets).split()
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_function_has_more_time_than_its_slowest_request(template, function):
     assert Settings().stop_seconds > CALL_SECONDS_MAX
     assert properties(template, function)["Timeout"] >= 2 * Settings().stop_seconds
@@ -398,10 +416,155 @@ def test_failures_are_kept_shorter_than_claims(template):
     assert rule["ExpirationInDays"] + record_days < RETENTION_DAYS_MIN
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", ALL)
 def test_log_is_kept_for_a_while_and_not_for_ever(template, function):
     assert properties(template, f"{function}Log")["RetentionInDays"] == 30
     assert properties(template, function)["LoggingConfig"] == {"LogGroup": {"Ref": f"{function}Log"}}
+
+
+# The queue that rings for long fan-outs, and the function behind it.
+
+
+@pytest.fixture(scope="module")
+def spreader(template):
+    return statements_of(template, SPREADER)
+
+
+class Asked(MemoryEngine):
+    """An engine that notes which of its methods are called, and which writes a transaction has."""
+
+    asked: ClassVar[set[object]] = set()
+
+    def __getattribute__(self, name):
+        if name in vars(Engine):
+            Asked.asked.add(name)
+        return super().__getattribute__(name)
+
+    def transact(self, writes, expires_at):
+        Asked.asked |= set(map(type, writes))
+        return super().transact(writes, expires_at)
+
+
+LANE_WRITES = (
+    writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1),
+    writes.PutState(STATE, "a"),
+    writes.SwapState(STATE, {"s": "a"}, 0),
+    writes.DeleteState(STATE),
+)
+LANE_METHODS = {"transact", "put_pairs", "read_state", "read_entries", "swap_state"}
+
+
+@pytest.fixture(scope="module")
+def needed_to_spread():
+    """The permissions behind everything that lanes ask of the engine."""
+    calls = Calls()
+    engine = asked(calls)
+    engine.transact(LANE_WRITES, 0)
+    for fresh in (True, False):
+        engine.put_pairs([writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
+    engine.read_state([STATE])
+    engine.read_entries(Entries("entries", 1))
+    engine.swap_state(STATE, {}, 0)
+    return calls.needed
+
+
+def test_lanes_ask_no_more_of_an_engine_than_is_looked_at():
+    with small():
+        spread_app, engine, run = opened(9)
+        engine.__class__ = Asked
+        Asked.asked.clear()
+        function = queue_function(spread_app, engine)
+        bodies = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in run.rung]
+        assert function({"Records": bodies}, Clock()) == {"batchItemFailures": []}
+        assert function({"ring": True}, Clock()) == {"batchItemFailures": []}
+    assert {each for each in Asked.asked if isinstance(each, str)} <= LANE_METHODS
+    assert {each for each in Asked.asked if not isinstance(each, str)} <= set(map(type, LANE_WRITES))
+
+
+@pytest.mark.parametrize(
+    ("sid", "table", "resource"), [("WriteFeeds", "rows", "Table"), ("KeepState", "state", "StateTable")]
+)
+def test_function_of_the_queue_may_do_exactly_what_lanes_need(spreader, needed_to_spread, sid, table, resource):
+    assert set(spreader[sid]["Action"]) == {action for name, action in needed_to_spread if name == table}
+    assert spreader[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+
+
+def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
+    assert set(spreader) == {"WriteFeeds", "KeepState", "KeepFailures", "Ring", "Answer", "WriteLog"}
+    assert spreader["KeepFailures"] == statements["KeepFailures"]
+    assert spreader["Ring"] == statements["Ring"]
+    assert spreader["Ring"]["Action"] == "sqs:SendMessage"
+    assert {action.partition(":")[2] for action in spreader["Answer"]["Action"]} == {
+        "ReceiveMessage",
+        "DeleteMessage",
+        "GetQueueAttributes",
+    }
+    for sid in ("Ring", "Answer"):
+        assert spreader[sid]["Resource"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
+    assert "*" not in str([statement["Action"] for statement in spreader.values()])
+    assert {statement["Effect"] for statement in spreader.values()} == {"Allow"}
+
+
+def test_both_functions_ring_the_queue_that_calls_one_of_them(template):
+    messages = properties(template, SPREADER)["Events"]["Messages"]
+    assert messages["Type"] == "SQS"
+    assert messages["Properties"]["Queue"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
+    for function in ("Projector", SPREADER):
+        variables = properties(template, function)["Environment"]["Variables"]
+        assert variables["STREAMFOLD_JOBS"] == {"Ref": "Doorbell"}
+        assert variables["STREAMFOLD_GROUP"] == "main"
+    assert "FifoQueue" not in properties(template, "Doorbell")
+
+
+def test_a_lane_has_its_own_invocation_and_so_many_go_on_at_once(template):
+    messages = properties(template, SPREADER)["Events"]["Messages"]["Properties"]
+    assert messages["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert messages["BatchSize"] == 1
+    assert 2 <= messages["ScalingConfig"]["MaximumConcurrency"] <= 1000
+    assert properties(template, SPREADER)["RecursiveLoop"] == "Allow"
+
+
+def test_a_message_is_hidden_for_as_long_as_lambda_asks_for(template):
+    timeout = properties(template, SPREADER)["Timeout"]
+    assert properties(template, "Doorbell")["VisibilityTimeout"] >= 6 * timeout
+    assert timeout > Settings().stop_seconds + CALL_SECONDS_MAX  # or no lane would ever be begun
+
+
+def test_messages_that_fail_again_and_again_are_kept_aside_and_told(template):
+    redrive = properties(template, "Doorbell")["RedrivePolicy"]
+    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DoorbellFailures", "Arn"]}
+    assert redrive["maxReceiveCount"] >= 5
+    assert properties(template, "DoorbellFailures")["MessageRetentionPeriod"] == 14 * SECONDS_A_DAY
+    alarm = properties(template, "DoorbellFailuresThere")
+    assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": {"Fn::GetAtt": ["DoorbellFailures", "QueueName"]}}]
+    assert (alarm["Namespace"], alarm["Threshold"]) == ("AWS/SQS", 0)
+
+
+@pytest.mark.parametrize("name", ["Doorbell", "DoorbellFailures"])
+def test_messages_are_encrypted_at_rest_and_on_their_way(template, name):
+    assert properties(template, name)["SqsManagedSseEnabled"] is True
+    policy = properties(template, "DoorbellPolicy")
+    assert {"Ref": name} in policy["Queues"]
+    (statement,) = policy["PolicyDocument"]["Statement"]
+    assert {"Fn::GetAtt": [name, "Arn"]} in statement["Resource"]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": False}})
+
+
+def test_the_schedule_rings_for_what_stands_still_and_an_alarm_tells_what_stays_open(template):
+    event = properties(template, SPREADER)["Events"]["RingAgain"]
+    assert (event["Type"], event["Properties"]["Schedule"]) == ("Schedule", "rate(5 minutes)")
+    assert json.loads(event["Properties"]["Input"]) == RING
+    assert STILL_SECONDS == 5 * 60
+    alarm = properties(template, f"{SPREADER}Age")
+    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, AGE_METRIC)
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": app.name}]
+    assert alarm["Threshold"] >= 2 * STILL_SECONDS
+    assert alarm["Period"] == STILL_SECONDS
+
+
+@pytest.mark.parametrize("name", ["SpreaderAge", "SpreaderErrors", "DoorbellFailuresThere"])
+def test_alarms_of_the_queue_are_sent_where_the_others_are(template, name):
+    assert properties(template, name)["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
 
 
 # What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.

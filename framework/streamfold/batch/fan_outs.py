@@ -1,18 +1,22 @@
 """Works on the lanes of fan-outs, which go on after their records were acknowledged."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from decimal import localcontext
+from typing import NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.report import Report, merge
 from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Tallies
 from streamfold.commit.triage import Triage
 from streamfold.derivations.derivation import Finishing, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import NotStarted, is_fatal
-from streamfold.jobs.fan_outs import FanOuts
-from streamfold.jobs.job import Job
+from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
+from streamfold.jobs.job import Job, JobSegment
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -32,20 +36,61 @@ def run_fan_outs(app: Application, engine: Engine, run: Run) -> Report:
     return report
 
 
-def ring_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> int:
-    """Rings for the lanes of open fan-outs that are not done; returns for how many.
+class OpenFanOut(NamedTuple):
+    """A fan-out that is open."""
 
-    still_seconds: only for fan-outs that were opened so long ago.
-    """
-    fan_outs, count = FanOuts(app.name, Timed(engine, run), run), 0
+    job: Job
+    lanes: list[JobSegment]
+    route: Route | None  # its handler; None where this process is not to work for it
+
+    @property
+    def left(self) -> list[JobSegment]:
+        """The lanes that are to be worked on; the first, if the fan-out is only to be closed."""
+        return [lane for lane in self.lanes if not lane.done] or self.lanes[:1]
+
+    def age_seconds(self, now: float) -> float:
+        """For how long it is open."""
+        return max(now - self.job.started, 0.0)
+
+
+class Open(NamedTuple):
+    """What is open, as far as this process is to work on it."""
+
+    fan_outs: int
+    oldest_seconds: float  # for how long the oldest is open; 0: none is
+    rung: int  # the lanes that were rung for
+
+
+def open_fan_outs(app: Application, engine: Engine, run: Run) -> Iterator[OpenFanOut]:
+    """The fan-outs that are open, those of other processes and of retired handlers too."""
+    fan_outs = FanOuts(app.name, Timed(engine, run), run)
     for job in fan_outs.all():
-        if job.started + still_seconds > run.clock() or _route(app, job, run) is None:
-            continue
-        lanes = fan_outs.lanes(job)
-        left = [lane.number for lane in lanes if not lane.done] or [0]  # one that is done is only to be closed
-        run.ring(job.id, left)
-        count += len(left)
-    return count
+        yield OpenFanOut(job, fan_outs.lanes(job), _route(app, job, run))
+
+
+def ring_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> int:
+    """Rings for the lanes of open fan-outs that are not done; returns for how many. See ``watch_open``."""
+    return watch_open(app, engine, run, still_seconds=still_seconds).rung
+
+
+def watch_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> Open:
+    """Rings for the lanes of open fan-outs that are not done, as far as there is time; returns what is open.
+
+    still_seconds: only for lanes that have not moved for so long: whoever works on the others goes on.
+    """
+    found, now = Open(0, 0.0, 0), run.clock()
+    if not any(derivation(route).fans_out for route in app.routes):
+        return found
+    with suppress(NotStarted):
+        for each in open_fan_outs(app, engine, run):
+            if each.route is None:
+                continue
+            still = [lane.number for lane in each.left if lane.at + still_seconds <= now]
+            if still:
+                run.ring(each.job.id, still)
+            oldest = max(found.oldest_seconds, each.age_seconds(now))
+            found = Open(found.fan_outs + 1, oldest, found.rung + len(still))
+    return found
 
 
 def work_on(app: Application, engine: Engine, run: Run, rung: Rung) -> Report:
@@ -64,7 +109,7 @@ def work_on(app: Application, engine: Engine, run: Run, rung: Rung) -> Report:
     triage = Triage(app.name, timed, run)
     try:
         with localcontext(EXACT):
-            _work(fan_outs, job, number, route, Finishing(app, timed, engine, run, triage))
+            _work(fan_outs, job, number, route, Finishing(app, timed, engine, run, triage), report)
     except NotStarted:
         run.ring(identity, [number])
     except Exception as error:
@@ -75,9 +120,16 @@ def work_on(app: Application, engine: Engine, run: Run, rung: Rung) -> Report:
     return report
 
 
-def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Finishing) -> None:
+def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Finishing, report: Report) -> None:
     work = derivation(route).lanes(route, job, finishing)
-    fan_outs.work(job, number, work.page)
+    tally = report.tallies.setdefault(route.name, Tallies())
+
+    def page(lane: JobSegment) -> Paged:
+        done = work.page(lane)
+        tally.written += done.counts.get(ROWS, 0)
+        return done
+
+    fan_outs.work(job, number, page)
     lanes = fan_outs.lanes(job)
     if all(lane.done for lane in lanes):
         work.ended(sum((Counter(lane.counts) for lane in lanes), Counter[str]()))

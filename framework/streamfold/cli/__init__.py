@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "rebuild": "streamfold.cli.filling:rebuild",
     "jobs": "streamfold.cli.jobs",
     "work": "streamfold.cli.work",
+    "feed-cost": "streamfold.cli.feed_cost",
     "record": "streamfold.cli.record",
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",

@@ -9,6 +9,7 @@ import click
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
+from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.engines.dynamodb import DynamoEngine
@@ -211,6 +212,7 @@ class TableChains:
                     cursors[name] = page.cursor
                     if changes := self._wanted(name, page.records, run):
                         merge(report, process_changes(self.app, changes, engine, run))
+                        merge(report, run_fan_outs(self.app, engine, run))
                         delivered = True
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report

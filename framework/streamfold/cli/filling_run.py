@@ -21,11 +21,13 @@ from streamfold.batch.chains import run_chains
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, open_store
+from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.cli.jobs import handlers_text
 from streamfold.cli.on_spark import AppPlace
 from streamfold.cli.spark_filling import SparkRun
 from streamfold.cli.work_lines import error_text
 from streamfold.cli.workers import joined
+from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
@@ -36,7 +38,7 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import FillingProgress, KeySource, Metered, new_job, segments_of
+from streamfold.lifecycle.filling import FillingProgress, KeySource, Metered, Tell, new_job, segments_of
 from streamfold.lifecycle.job_parts import EXPORT, RUNNER, end_job, job_options, job_parts
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
@@ -143,9 +145,11 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         _begun(job, export, options.processes or SHARING_ELSEWHERE)
         return 0
     number = processes_of(options, expected)
+    left: list[Failure] = []
     with _bar(expected, shown=not options.json_output) as tell:
         given: dict[str, Any] = {"export": spark.keys()} if spark else {}
-        parts = job_parts(app, engine, run, job, metered=metered(engine), tell=tell, **given)
+        following = _with_fan_outs(planned, tell, left)
+        parts = job_parts(app, engine, run, job, metered=metered(engine), tell=following, **given)
         if spark:
             spark.carry(app, job, parts)
         elif number == 1:
@@ -158,7 +162,9 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         run_chains(app, engine, run)
     _print(job, progress, options)
     _keep(failed, options.failed)
-    return REPORTED if failed or job.counts.get("failed") else 0
+    for failure in left:
+        click.echo(f"Failed: {failure}", err=True)
+    return REPORTED if failed or left or job.counts.get("failed") else 0
 
 
 def _spark(
@@ -193,6 +199,16 @@ def _begun(job: Job, export: Export | None, sharing: int) -> None:
     sources = export.parts if export else 0
     told = {JOB: job.id, SHARING: sharing, "parts": list(range(sources, job.segments))}
     click.echo(json.dumps(told if export is None else {**told, **place_in_s3(export.place)}))
+
+
+def _with_fan_outs(planned: FillingPlan, tell: Tell, left: list[Failure]) -> Tell:
+    """After each page, has the fan-outs worked on that it opened; those that fail stay open."""
+
+    def told(progress: FillingProgress) -> None:
+        tell(progress)
+        left.extend(follow_fan_outs(planned.app, planned.engine, planned.run).failures[: FAILED_SHOWN - len(left)])
+
+    return told
 
 
 def metered(engine: Engine) -> Metered:

@@ -1,21 +1,37 @@
 """``streamfold jobs``: the runs over all items, and how far they are."""
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 
 import click
 
+from streamfold.app import App
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, open_store, state_option, store_options
-from streamfold.errors import SettingsError
+from streamfold.cli.engines import (
+    Store,
+    application_and_settings,
+    open_store,
+    real_tables,
+    state_option,
+    state_table,
+    store_options,
+)
+from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
+from streamfold.engines import Engine
+from streamfold.errors import SettingsError, plain
 from streamfold.jobs.job import Job, Jobs
+from streamfold.run import Run
+from streamfold.settings import Settings
 
 NAMED_MAX = 5
+REPORTED = 1
+ALL = "all"
 RATES = ("read_units", "write_units")
 
 
-@click.command("jobs", short_help="List, pause and change runs over all items.")
+@click.command("jobs", short_help="List, pause and change runs over all items; ring for fan-outs.")
 @application_option
 @state_option
 @store_options
@@ -23,6 +39,15 @@ RATES = ("read_units", "write_units")
 @click.option("--resume", metavar="JOB", help="Let a paused job go on.")
 @click.option("--end", metavar="JOB", help="End a job; what it did stays.")
 @click.option("--set", "change", nargs=2, metavar="JOB NAME=VALUE", help="Change read_units or write_units of a job.")
+@click.option(
+    "--ring",
+    is_flag=False,
+    flag_value=ALL,
+    metavar="[FAN_OUT]",
+    help="Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
+)
+@click.option("--drop", "dropped", metavar="FAN_OUT", help="Drop an open fan-out of a handler that is retired.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(
     application: str,
@@ -34,9 +59,13 @@ def command(
     resume: str | None,
     end: str | None,
     change: tuple[str, str] | None,
+    ring: str | None,
+    dropped: str | None,
+    yes: bool,
     json_output: bool,
 ) -> None:
-    """List the runs of backfill, rebuild and verify: what they do, how far they are, and at which rate.
+    """List the runs of backfill, rebuild and verify: what they do, how far they are, and at which rate. Then the
+    fan-outs of feeds that are open: their lanes, the rows that they wrote, and for how long.
 
     A running job looks at these settings every 5 seconds. A job that was stopped goes on with the command that began
     it. Jobs are kept for 90 days after their end.
@@ -46,9 +75,18 @@ def command(
       streamfold jobs --engine dynamodb
       streamfold jobs --engine dynamodb --pause 20260301-100000-a1b2
       streamfold jobs --engine dynamodb --set 20260301-100000-a1b2 write_units=500
+      streamfold jobs --ring --state social.db
+      streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
     app, settings = application_and_settings(application, tables)
-    with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
+    store = Store(engine, state, endpoint_url)
+    with closing(open_store(app, settings, store)) as opened:
+        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        if (dropped or (ring and settings.jobs is None)) and engine == "dynamodb" and not endpoint_url:
+            _confirm(app, settings, opened, yes=yes)
+        if dropped:
+            drop(app, opened, run, dropped)
+        failures = ring_again(app, opened, run, "" if ring == ALL else ring) if ring else ()
         jobs = Jobs(app.name, opened)
         if pause:
             jobs.change(pause, paused=True)
@@ -58,11 +96,22 @@ def command(
             jobs.change(change[0], **_rate(change[1]))
         if end:
             jobs.end(end)
-        found = jobs.all()
-        for job in found:
-            click.echo(_line(jobs, job, json_output=json_output))
-        if not found and not json_output:
+        lines = [_line(jobs, job, json_output=json_output) for job in jobs.all()]
+        lines += fan_out_lines(app, opened, run, json_output=json_output)
+        for line in lines:
+            click.echo(line)
+        if not lines and not json_output:
             click.echo("There are no jobs.")
+    sys.exit(REPORTED if failures else 0)
+
+
+def _confirm(app: App, settings: Settings, engine: Engine, *, yes: bool) -> None:
+    """Asks before a command writes to AWS."""
+    from streamfold.cli.dynamodb import confirm_writes
+    from streamfold.engines.dynamodb import DynamoEngine
+
+    assert isinstance(engine, DynamoEngine)
+    confirm_writes(engine.client, real_tables(app, settings).values(), state_table(app, settings), yes=yes)
 
 
 def handlers_text(handlers: Sequence[str]) -> str:

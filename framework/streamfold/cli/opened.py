@@ -18,6 +18,7 @@ from streamfold.cli.engines import (
     real_tables,
     state_table,
 )
+from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
@@ -90,11 +91,15 @@ def confirmed(opened: OpenedState, *, yes: bool) -> None:
 
 
 def followed_chains(opened: OpenedState) -> Sequence[Failure]:
-    """Lets the handlers of a local state follow that read derived rows; returns what failed. On AWS a stream does."""
+    """Lets fan-outs follow, and the handlers of a local state that read derived rows; returns what failed.
+
+    On AWS a stream delivers derived rows, and with STREAMFOLD_JOBS a queue rings for fan-outs.
+    """
     if opened.local is None:
-        return ()
-    opened.local.retry()
-    failures = run_chains(opened.app, opened.local, opened.run).failures
+        failures = follow_fan_outs(opened.app, opened.engine, opened.run).failures
+    else:
+        opened.local.retry()
+        failures = run_chains(opened.app, opened.local, opened.run).failures
     for failure in failures:
         _say(f"Failed: chains: {failure}")
     return failures

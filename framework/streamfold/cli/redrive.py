@@ -24,6 +24,7 @@ from streamfold.cli.engines import (
     state_table,
     store_options,
 )
+from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.cli.redrive_waiting import WaitingDocuments
 from streamfold.cli.redriven import RedriveTold
 from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
@@ -159,6 +160,8 @@ def _run(
         if options.apply and opened.chains is not None:
             opened.chains.retry()
             _note_chains(run_chains(app, opened.chains, run), told)
+        elif options.apply:
+            _note_chains(follow_fan_outs(app, opened.engine, run), told)
     except BaseException:
         if told.outcomes:
             told.print_all()

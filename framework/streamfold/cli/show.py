@@ -9,6 +9,7 @@ from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import (
     Store,
+    application_and_settings,
     check_tables,
     make_settings,
     open_store,
@@ -30,6 +31,7 @@ from streamfold.cli.rows import (
 )
 from streamfold.cli.search_servers import search_url_option
 from streamfold.cli.show_documents import Place, ShownAs, show_documents
+from streamfold.cli.show_feed import FeedPage, show_feed
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
@@ -60,6 +62,8 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 )
 @click.option("--handler", metavar="NAME", help="Rows that this handler writes; with --source items that it reads.")
 @click.option("--index", metavar="INDEX", help="Documents of this search index, of the local state or of a server.")
+@click.option("--feed", metavar="NAME", help="One page of this feed, of the reader whose key PARTITION is.")
+@click.option("--cursor", metavar="TEXT", help="With --feed, where the page begins: what the page before ended with.")
 @click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
 @search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
@@ -77,6 +81,8 @@ def command(
     limit: int | None,
     handler: str | None,
     index: str | None,
+    feed: str | None,
+    cursor: str | None,
     hidden: bool,
     search_url: str | None,
     raw: bool,
@@ -84,7 +90,9 @@ def command(
 ) -> None:
     """Show derived rows, sorted by key: all of them, those of one PARTITION, or those whose sort key begins with SORT.
 
-    With --index, show documents instead: those that a search of the index may find.
+    With --index, show documents instead: those that a search of the index may find. With --feed, show a page of a
+    reader's feed, newest first: pushed rows merged with the posts of pulled authors. On a local state, age is counted
+    from the newest post.
 
     \b
     Examples:
@@ -92,20 +100,22 @@ def command(
       streamfold show SALES#2026-03-01 SKU# --json
       streamfold show --handler order_total --limit 20
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
+      streamfold show FEED#ada --feed timeline --limit 10
+      streamfold show reader_id=ada --feed timeline --engine dynamodb --table main=social
       streamfold show --index products --state shop.db
       streamfold show --index products --search-url http://127.0.0.1:9200 --hidden --json
     """
+    if feed is not None or cursor is not None:
+        others = any((sort, index, source, state_items, handler, hidden, search_url, raw))
+        page = FeedPage(_feed_of(feed, others=others), partition, limit, cursor, json_output)
+        show_feed(*application_and_settings(application, tables), Store(engine, state, endpoint_url), page)
+        return
     if index is not None:
-        if partition is not None or source or state_items or handler:
-            raise SettingsError("--index shows documents: leave out PARTITION, --source, --state-items and --handler.")
+        _check_index(others=any((partition, source, state_items, handler)))
         place = Place(Store(engine, state, endpoint_url), search_url, tables)
         show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
         return
-    if hidden or search_url:
-        raise SettingsError("--hidden and --search-url belong to --index.")
-    if state_items and (source or handler):
-        other = "--source" if source else "--handler"
-        raise SettingsError(f"{other} and --state-items show different items: give one of them.")
+    _check_rows(documents=bool(hidden or search_url), other=_other(source, handler) if state_items else "")
     app = load_application(application)
     keys = None if handler is None else _keys(app, handler, source=source)
     chosen, settings = _chosen(app, tables)
@@ -122,6 +132,31 @@ def command(
         if len(chosen) > 1 and not state_items and not json_output:
             click.echo(f"{chr(10) if number else ''}table {table.name}")
         _print(rows, table, limit, json_output)
+
+
+def _feed_of(feed: str | None, *, others: bool) -> str:
+    """The name of a feed, without options that belong to something else."""
+    if feed is None:
+        raise SettingsError("--cursor belongs to --feed.")
+    if others:
+        raise SettingsError("--feed shows a feed: leave out SORT, and options of rows and documents.")
+    return feed
+
+
+def _check_index(*, others: bool) -> None:
+    if others:
+        raise SettingsError("--index shows documents: leave out PARTITION, --source, --state-items and --handler.")
+
+
+def _other(source: bool, handler: str | None) -> str:
+    return "--source" if source else "--handler" if handler else ""
+
+
+def _check_rows(*, documents: bool, other: str) -> None:
+    if documents:
+        raise SettingsError("--hidden and --search-url belong to --index.")
+    if other:
+        raise SettingsError(f"{other} and --state-items show different items: give one of them.")
 
 
 def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:

@@ -19,6 +19,8 @@ from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
 LANES = 16
 """Lanes of a large fan-out: a transaction opens all of them, and a queue's function works on several at once."""
+ROWS = "rows"
+"""The word under which a page counts the rows that it wrote."""
 LISTED = 1000
 """Open fan-outs that are read at a time."""
 
@@ -52,8 +54,13 @@ class FanOuts:
             lanes = self.lanes(job)
             if all(lane.version >= version for lane in lanes):
                 return any(not lane.done for lane in lanes)
-            opened = [self._write(job, _renewed(lane, version), lane.revision) for lane in lanes]
-            if self.engine.transact([PutState(self._key(job.id), text_of(job)), *opened], self.run.expires_at) is None:
+            known, now = self.read(job.id), int(self.run.clock())
+            begun = job if known is None else replace(job, started=known.started)  # it is open since then
+            opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
+            if (
+                self.engine.transact([PutState(self._key(job.id), text_of(begun)), *opened], self.run.expires_at)
+                is None
+            ):
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
 
@@ -86,20 +93,26 @@ class FanOuts:
         return JobSegment(number) if found is None else loaded(JobSegment, found.get("s"), job.id)
 
     def work(self, job: Job, number: int, page: WorkPage) -> None:
-        """Works on a lane until it is done. Raises ``NotStarted`` when there is no time for another page."""
+        """Works on a lane until it is done, or another works on it.
+
+        Raises ``NotStarted`` when there is no time for another page.
+        """
         lane = self.lane(job, number)
         while lane.version and not lane.done:
             self.run.begin()
-            lane = self._advance(job, lane, page(lane))
+            moved = _moved(lane, page(lane), int(self.run.clock()))
+            found = self._store(job, lane, moved)
+            if found != moved and found.version == lane.version:
+                return  # another has moved it, and goes on: two at once would write every row twice
+            lane = found
 
     def end(self, job: Job) -> bool:
         """Takes a fan-out whose lanes are done from those that are open; False if it was opened again meanwhile."""
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.run.expires_at)
         return refused is None
 
-    def _advance(self, job: Job, lane: JobSegment, done: Paged) -> JobSegment:
-        """Moves a lane on; returns how far it is then. If another moved it, its page is done again from there."""
-        moved = _moved(lane, done)
+    def _store(self, job: Job, lane: JobSegment, moved: JobSegment) -> JobSegment:
+        """Moves a lane on; returns how far it is then, by this move or by another."""
         attributes = {"s": text_of(moved), "ttl": self.run.expires_at}
         stored = self.engine.swap_state(self._lane_key(job, lane.number), attributes, lane.revision)
         return moved if stored else self.lane(job, lane.number)
@@ -114,16 +127,16 @@ class FanOuts:
         return segment_key(self.application, job.id, number)
 
 
-def _renewed(lane: JobSegment, version: str) -> JobSegment:
+def _renewed(lane: JobSegment, version: str, now: int) -> JobSegment:
     """The lane for a newer change: a whole circle from where it is."""
     after = None if lane.done else lane.after
-    return JobSegment(lane.number, after, revision=lane.revision + 1, version=version, stop=after)
+    return JobSegment(lane.number, after, revision=lane.revision + 1, version=version, stop=after, at=now)
 
 
-def _moved(lane: JobSegment, done: Paged) -> JobSegment:
+def _moved(lane: JobSegment, done: Paged, now: int) -> JobSegment:
     """The lane after a page."""
     counts = dict(Counter(lane.counts) + Counter(done.counts))
-    moved = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1)
+    moved = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1, at=now)
     if done.through is not None:
         is_round = lane.wrapped and lane.stop is not None and done.through >= lane.stop
         return replace(moved, done=is_round)

@@ -62,6 +62,7 @@ class JobSegment:
     version: str = ""  # of a fan-out: the version of the change that it is for
     stop: str | None = None  # of a fan-out: where the circle ends; None: at the end
     wrapped: bool = False  # of a fan-out: it passed the end, and goes on to ``stop``
+    at: int = 0  # of a fan-out: when it last moved, epoch seconds
 
 
 class Jobs:
@@ -130,8 +131,8 @@ class Jobs:
     def segments(self, job: Job) -> dict[int, JobSegment]:
         """The segments that were begun, by number."""
         found = self.engine.read_entries(Entries(segments_partition(self.application, job.id), job.segments))
-        loaded = (loaded(JobSegment, text, job.id) for _, text in found)
-        return {segment.number: segment for segment in loaded}
+        segments = (loaded(JobSegment, text, job.id) for _, text in found)
+        return {segment.number: segment for segment in segments}
 
     def left(self, job: Job) -> Iterator[JobSegment]:
         """The segments that are not done, begun or not."""

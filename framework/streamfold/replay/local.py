@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Report
 from streamfold.commit.failure import Failure
@@ -48,7 +49,7 @@ class Ran(NamedTuple):
     """The reports of an event."""
 
     report: Report  # of the event's records
-    chains: Report  # of the records of the engine's own stream
+    chains: Report  # of fan-outs, and of the records of the engine's own stream
 
     @property
     def failures(self) -> list[Failure]:
@@ -66,7 +67,7 @@ def process(
 
 
 def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ran:
-    """Processes an event. If the engine keeps a stream of its own, its chains are run to their end."""
+    """Processes an event, and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
     origins = Origins(app.source_tables, run.settings, run.warn)
     changes, malformed = read_changes(records_of(event), origins)
     if isinstance(engine, EmbeddedEngine) and engine.path is not None:
@@ -76,7 +77,7 @@ def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ra
     report = process_changes(app, changes, engine, run, origins.sources)
     report.failures[:0] = malformed
     if not isinstance(engine, OwnStream):
-        return Ran(report, Report())
+        return Ran(report, run_fan_outs(app, engine, run))
     engine.retry()
     return Ran(report, run_chains(app, engine, run))
 
@@ -94,7 +95,9 @@ def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
             "environment does: leave it out there."
         )
     with closing(_open(app, settings)) as engine:
-        ran = process_to_end(app, event, engine, _run(settings))
+        run = _run(settings)
+        ring_open(app, engine, run)  # what an earlier process left
+        ran = process_to_end(app, event, engine, run)
     for failure in ran.failures:
         log.error("Record failed and comes again: %s", failure)
     for text in _noted(ran.report):

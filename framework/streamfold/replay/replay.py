@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.failure import Failure
@@ -92,6 +93,8 @@ class Replay:
         self.run.postponed = [] if self.run.source_items else None
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry()
+        if not self.dry_run and ring_open(self.app, self.engine, self.run):
+            self._chain()  # what an earlier replay left
         for entry in self._changes(lines):
             batch.append(entry)
             if len(batch) >= self.batch_records:
@@ -160,8 +163,13 @@ class Replay:
             self._chain()
 
     def _chain(self) -> None:
-        if isinstance(self.engine, OwnStream) and not self.dry_run:
+        """Works on the fan-outs that were opened, and runs the chains of an engine with a stream of its own."""
+        if self.dry_run:
+            return
+        if isinstance(self.engine, OwnStream):
             self.note(run_chains(self.app, self.engine, self.run), {})
+        else:
+            self.note(run_fan_outs(self.app, self.engine, self.run), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.

@@ -201,8 +201,8 @@ def lane_before_rows():
 def stop_stays():
     renewed = fan_outs._renewed
 
-    def stays(lane, version):
-        found = renewed(lane, version)
+    def stays(lane, version, now):
+        found = renewed(lane, version, now)
         return replace(found, stop=lane.stop, wrapped=lane.wrapped) if not lane.done and lane.version else found
 
     with patch.object(fan_outs, "_renewed", stays):

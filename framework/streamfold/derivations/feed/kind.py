@@ -39,6 +39,7 @@ class Feed(Derivation):
     reads_derived = True
     sees_derived_attributes = True
     reconciles = True
+    fans_out = True
     yields = (Row,)
     says: ClassVar[Mapping[str, Said]] = {}
 

@@ -13,7 +13,7 @@ from streamfold.derivations.feed.spreading import takes
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, start
 from streamfold.engines import Entries
 from streamfold.errors import HandlerError, Unprocessable, reason, told
-from streamfold.jobs.fan_outs import FanOuts, Paged
+from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
@@ -21,8 +21,8 @@ from streamfold.routes.route import Route
 MakeChange = Callable[[Mapping[str, object]], Change]
 PAGE = 1000
 """Mirrors that are read at a time."""
-LIVE, ROWS = "live", "rows"
-"""What lanes count: edges that are there, and rows that were written."""
+LIVE = "live"
+"""The word under which lanes count edges that are there."""
 
 
 class Lanes:
@@ -82,7 +82,8 @@ class Lanes:
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, lane: JobSegment) -> Paged:
-        first = place_from(self.mirrors.key_of(POSTS), self.options.order, self.run.clock() - self.options.keep_seconds)
+        oldest = (self.task.at or self.run.clock()) - self.options.keep_seconds
+        first = place_from(self.mirrors.key_of(POSTS), self.options.order, oldest)
         partition = self.mirrors.partition(POSTS, self.task.sided.fields)
         found = self.mirrors.page(POSTS, partition, Entries("", PAGE, max(lane.after or "", first)))
         rows = 0

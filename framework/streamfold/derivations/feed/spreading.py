@@ -155,7 +155,7 @@ class Spreading:
     def _open(self, told: Told, what: str, *, version: str | None = None, names: tuple[str, ...] = ()) -> None:
         record = record_of(told.changes[-1]) if told.changes else None
         known = told.mirror.version if version is None else version
-        start(self.fan_outs, self.route, Task(what, told.sided, known, told.is_new, names, record), self.run)
+        start(self.fan_outs, self.route, Task(what, told.sided, known, told.is_new, names, record, told.at), self.run)
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:

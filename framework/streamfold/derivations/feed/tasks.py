@@ -34,6 +34,7 @@ class Task(NamedTuple):
     is_new: bool  # no rows are expected to be there
     names: tuple[str, ...] = ()  # attributes that rows may have from before
     record: Mapping[str, Any] | None = None  # that asked for it, to be parked with a pair that fails
+    at: float = 0.0  # the time of that record, epoch seconds: age is counted from it; 0: not known
 
     def job(self, route: Route, now: float) -> Job:
         """The job, the same for each attempt of one change."""
@@ -46,6 +47,7 @@ class Task(NamedTuple):
             "is_new": self.is_new,
             "names": list(self.names),
             "record": None if self.record is None else to_json(self.record),
+            "at": self.at,
         }
         return Job(
             id=fan_out_id(route.name, self.what, joined_text(route, self.sided.fields), side),
@@ -70,8 +72,8 @@ class Task(NamedTuple):
             if fields is None:
                 raise ValueError
             sided = Sided(side, item, fields)
-            names = tuple(given["names"])
-            return cls(job.what, sided, given["version"], given["is_new"], names, record and json.loads(record))
+            task = cls(job.what, sided, given["version"], given["is_new"], tuple(given["names"]))
+            return task._replace(record=record and json.loads(record), at=given["at"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged(f"Fan-out {job.id}") from None
 

@@ -26,7 +26,8 @@ from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
-    from streamfold.run import Learned
+    from streamfold.jobs.doorbell import Doorbell
+    from streamfold.run import Learned, Rung
 
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
@@ -55,6 +56,7 @@ class Function:
         self.settings = settings
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
+        self.doorbell: Doorbell | None = None
         self.origins = self._new_origins()
         self.warned: set[object] = set()
         self.parking = _parking(settings)
@@ -76,10 +78,7 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
-        run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
-        if context is not None:
-            run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+        run = self.run_of(context)
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine_of(run)
         if not run.enough_time():
@@ -89,16 +88,36 @@ class Function:
         except ManifestError:  # what was learnt from records that are not taken says nothing about others
             self.origins = self._new_origins()
             raise
+        self.ring(run)
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed))
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+
+    def run_of(self, context: Any) -> Run:
+        """The run of one invocation."""
+        run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
+        run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
+        if context is not None:
+            run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+        return run
 
     def engine_of(self, run: Run) -> DynamoEngine:
         """The engine, which waits no longer than this run."""
         engine = self.engine or self._engine()
         engine.deadline = run
         return engine
+
+    def ring(self, run: Run, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
+        """Rings for the lanes that wait; returns those that were not rung for. The doorbell is made when it is used."""
+        rung, run.rung = run.rung, []
+        if not rung or self.settings.jobs is None:
+            return rung
+        if self.doorbell is None:
+            from streamfold.jobs.doorbell import Doorbell
+
+            self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
+        return self.doorbell.ring(rung, enough_time or run.enough_time)
 
     def _new_origins(self) -> Origins:
         return Origins(
@@ -225,20 +244,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "unrouted": sum(report.unrouted.values()),
         }
         log.info("batch processed", extra=counts)
-        for failure in report.failures[:FAILURES_LOGGED_MAX]:
-            log.error(
-                "record failed and comes again",
-                extra={
-                    "sequence": failure.sequence,
-                    "handler": failure.handler,
-                    "error_type": type(failure.error).__name__,
-                    "reason": failure.reason,
-                    "at": failure.at,
-                    "held": failure.held,
-                },
-            )
-        for handler, parked in report.parked.items():
-            log.error("records were parked", extra={"handler": handler, "parked": parked})
+        log_failures(report, "record failed and comes again")
         for word, text in SAID.items():
             for handler, count in report.counts.get(word, {}).items():
                 log.warning(text, extra={"handler": handler, word: count})
@@ -246,6 +252,24 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             metrics(counts, report)
 
     return observe
+
+
+def log_failures(report: Report, text: str) -> None:
+    """Logs what failed or was parked, without contents of items."""
+    for failure in report.failures[:FAILURES_LOGGED_MAX]:
+        log.error(
+            text,
+            extra={
+                "sequence": failure.sequence,
+                "handler": failure.handler,
+                "error_type": type(failure.error).__name__,
+                "reason": failure.reason,
+                "at": failure.at,
+                "held": failure.held,
+            },
+        )
+    for handler, parked in report.parked.items():
+        log.error("records were parked", extra={"handler": handler, "parked": parked})
 
 
 def _powertools_logger(service: str) -> None:

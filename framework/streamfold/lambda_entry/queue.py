@@ -1,0 +1,174 @@
+"""The queue's Lambda entry: messages ring for lanes of fan-outs, and a schedule rings for those that stand still.
+
+A message is acknowledged when its lane is done, or when the next message for it was sent. So no receive is spent by
+length: however long a lane is, only what fails comes again, and ends in the dead-letter queue.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from streamfold.batch.fan_outs import Open, watch_open, work_on
+from streamfold.batch.report import Report, merge
+from streamfold.commit.failure import Failure
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
+from streamfold.jobs.doorbell import read_message
+from streamfold.keys.table import MAIN
+from streamfold.lambda_entry import NAMESPACE, Function, Response, log, log_failures
+from streamfold.limits import CALL_SECONDS_MAX
+from streamfold.routes.application import Application
+from streamfold.run import TIME_OVER, Run, Rung
+from streamfold.settings import Settings
+
+STILL_SECONDS = 300
+"""A lane that has not moved for so long is rung for again; a page of a lane takes seconds."""
+RING = {"ring": True}
+"""The event of the schedule."""
+AGE_METRIC = "fan_out_oldest_seconds"
+SQS = "aws:sqs"
+NOT_SENT = "The next message for this lane could not be sent; this one comes again."
+FAILED = "lane failed and comes again"
+
+Emit = Callable[[Mapping[str, int]], None]
+
+
+class QueueFunction(Function):
+    """The function behind the queue, in one execution environment."""
+
+    def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
+        if settings.engine is not None:
+            raise SettingsError(
+                f"STREAMFOLD_ENGINE={settings.engine!r} is set, and jobs_handler works on DynamoDB: a local state has "
+                "no queue, and its fan-outs are worked on where they are opened. streamfold jobs --ring goes on with "
+                "open ones."
+            )
+        if settings.jobs is None:
+            raise SettingsError(
+                "STREAMFOLD_JOBS is not set: expected the URL of the queue that calls jobs_handler, which sends the "
+                "next message for a lane that it cannot end in time."
+            )
+        if MAIN.name in app.tables and not settings.real_name(MAIN.name):
+            raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record tells jobs_handler the table's name.")
+        super().__init__(app, settings, client)
+        self.emit = _metrics(app.name) if settings.metrics else lambda _: None
+
+    def _processed(self, event: Any, context: Any) -> Response:
+        run = self.run_of(context)
+        run.stop_seconds += CALL_SECONDS_MAX  # leaves time for the ring that hands over
+        engine = self.engine_of(run)
+        if event == RING:
+            self._watched(engine, run)
+            return {"batchItemFailures": []}
+        report = self._worked(messages_of(event), engine, run)
+        identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
+        return {"batchItemFailures": [{"itemIdentifier": identity} for identity in identifiers]}
+
+    def _watched(self, engine: Engine, run: Run) -> None:
+        """Rings for lanes that stand still, and measures how old the oldest fan-out is."""
+        found = watch_open(self.app, engine, run, still_seconds=STILL_SECONDS)
+        self.ring(run, self._time_to_ring(run))
+        counts = _watch_counts(found)
+        log.info("open fan-outs were looked at", extra=counts)
+        self.emit(counts)
+
+    def _worked(self, messages: Sequence[Mapping[str, Any]], engine: Engine, run: Run) -> Report:
+        report, lanes = Report(), dict[Rung, list[str]]()
+        for message in messages:
+            identity = message["messageId"]
+            try:
+                lanes.setdefault(read_message(message.get("body"), self.app.name), []).append(identity)
+            except RecordError as error:
+                report.failures.append(Failure(identity, "message", None, error))
+        begun = run.enough_time()
+        for rung, identities in lanes.items():
+            merge(report, self._lane(rung, identities, engine, run) if begun else _no_time(rung, identities))
+        handed = [rung for rung in dict.fromkeys(run.rung) if rung in lanes]
+        for rung in self.ring(run, self._time_to_ring(run)):
+            report.failures += _failed(rung, lanes.get(rung, ()), NotStarted(NOT_SENT))
+        self._observe(report, len(lanes), len(handed))
+        return report
+
+    def _lane(self, rung: Rung, identities: Sequence[str], engine: Engine, run: Run) -> Report:
+        """Works on a lane; its failures bear the ids of its messages."""
+        try:
+            report = work_on(self.app, engine, run, rung)
+        except NotStarted:
+            run.ring(rung[0], [rung[1]])
+            return Report()
+        except EngineUnavailable as error:
+            return Report(failures=_failed(rung, identities, error))
+        report.failures = [
+            failure._replace(sequence=identity) for failure in report.failures for identity in identities
+        ]
+        return report
+
+    def _time_to_ring(self, run: Run) -> Callable[[], bool]:
+        return lambda: run.seconds_left() > self.settings.stop_seconds
+
+    def _observe(self, report: Report, lanes: int, handed: int) -> None:
+        counts = {
+            "lanes": lanes,
+            "lanes_handed_over": handed,
+            "lanes_failed": len({failure.sequence for failure in report.failures}),
+            "parked": sum(report.parked.values()),
+            "rows_written": sum(tally.written for tally in report.tallies.values()),
+        }
+        log.info("lanes were worked on", extra=counts)
+        log_failures(report, FAILED)
+        self.emit(counts)
+
+
+def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
+    """The messages of an event. Raises ``RecordError`` for one that is no batch of a queue."""
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if not isinstance(records, list) or not all(
+        isinstance(record, Mapping) and record.get("eventSource") == SQS and isinstance(record.get("messageId"), str)
+        for record in records
+    ):
+        raise RecordError(
+            'The event is no batch of SQS messages: expected {"Records": [{"eventSource": "aws:sqs", "messageId": ..., '
+            '"body": ...}]}, or {"ring": true} of the schedule. Records of a stream go to lambda_handler.'
+        )
+    return records
+
+
+def _no_time(rung: Rung, identities: Sequence[str]) -> Report:
+    """The message comes again: to hand over what is never begun would go on for ever."""
+    error = NotStarted(f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds.")
+    return Report(failures=_failed(rung, identities, error))
+
+
+def _failed(rung: Rung, identities: Sequence[str], error: Exception) -> list[Failure]:
+    """The failure of a lane, for each of its messages."""
+    return [Failure(identity, f"fan-out {rung[0]}, lane {rung[1]}", None, error) for identity in identities]
+
+
+def _watch_counts(found: Open) -> dict[str, int]:
+    return {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
+
+
+def _metrics(service: str) -> Emit:
+    from aws_lambda_powertools import Metrics
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = Metrics(namespace=NAMESPACE, service=service)
+
+    def emit(counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            unit = MetricUnit.Seconds if name == AGE_METRIC else MetricUnit.Count
+            metrics.add_metric(name=name, unit=unit, value=count)
+        metrics.flush_metrics()
+
+    return emit
+
+
+_functions: dict[str, QueueFunction] = {}
+
+
+def handle_queue(app: Application, event: Any, context: Any) -> Response:
+    """Works on one invocation's messages; the first in an execution environment reads the settings."""
+    function = _functions.get(app.name)
+    if function is None or function.app is not app:
+        function = _functions[app.name] = QueueFunction(app, Settings.from_environment(os.environ))
+    return function(event, context)

@@ -1,0 +1,238 @@
+"""Fan-outs of feeds on the command line: replays work on them, jobs lists, rings and drops, show shows a feed."""
+
+import json
+
+import pytest
+
+from streamfold import App
+from streamfold.batch.report import Report
+from streamfold.cli.application import load_application
+from streamfold.cli.fan_outs import drop, fan_out_lines, follow_fan_outs, ring_again
+from streamfold.engines import MemoryEngine
+from streamfold.errors import SettingsError
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.settings import Settings
+from tests.helpers.doorbells import follow, new_run, opened, post, rows_of
+from tests.helpers.feed_histories import applications
+from tests.helpers.records import item, record
+
+SOCIAL = """
+from streamfold import App, Key, Router, Row, Table
+
+TABLE = Table("main", ttl="expires")
+POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
+FOLLOW = Key("USER#{reader_id}", "FOLLOWS#{author_id}", TABLE)
+FEED = Key("FEED#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", TABLE)
+
+router = Router()
+
+
+@router.feed(POST, audience=FOLLOW, into=FEED, keep_days=30, inline=2)
+def timeline(post, follow):
+    return Row(text=post["text"])
+
+
+app = App("social", routers=[router])
+"""
+STATE = ("--state", "social.db")
+READERS = 5
+
+
+@pytest.fixture
+def social(folder, source):
+    folder.app(SOCIAL)
+    follows = [source.put(f"USER#r{number}", "FOLLOWS#b", name="n") for number in range(READERS)]
+    posts = [source.put("USER#b", f"POST#2026-03-01T0{hour}:00:00Z#p{hour}", text=f"post {hour}") for hour in (1, 2, 3)]
+    folder.records(*follows, *posts)
+    return folder
+
+
+def replayed(folder):
+    ran = folder.run("replay", "records.jsonl", *STATE, "--json")
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_a_replay_works_on_the_fan_outs_that_it_opens(social):
+    report = replayed(social)
+    assert [row["written"] for row in report["handlers"]] == [3 * READERS]
+    assert sum(key.startswith("FEED#") for key in social.rows(*STATE)) == 3 * READERS
+    assert social.run("jobs", *STATE).out == "There are no jobs.\n"
+
+
+def test_a_follow_in_an_old_recording_copies_what_was_young_then(social, source):
+    replayed(social)
+    follow = source.put("USER#late", "FOLLOWS#b", name="n")
+    follow["dynamodb"]["SequenceNumber"] = "999999"
+    social.records(follow, name="more.jsonl")
+    assert social.run("replay", "more.jsonl", *STATE).code == 0
+    assert sum(key.startswith("FEED#late") for key in social.rows(*STATE)) == 3
+
+
+def test_a_feed_of_long_ago_is_shown_page_by_page(social):
+    replayed(social)
+    first = social.run("show", "FEED#r1", "--feed", "timeline", *STATE, "--limit", "2", "--json")
+    assert first.code == 0, first.err
+    page = json.loads(first.out)
+    assert [row["text"]["S"] for row in page["rows"]] == ["post 3", "post 2"]
+    assert page["partial"] is False
+    more = ("--limit", "2", "--cursor", page["cursor"])
+    second = social.run("show", "reader_id=r1", "--feed", "timeline", *STATE, *more, "--json")
+    last = json.loads(second.out)
+    assert [row["text"]["S"] for row in last["rows"]] == ["post 1"]
+    assert last["cursor"] is None
+
+
+def test_a_feed_is_printed_with_the_cursor_of_the_next_page(social):
+    replayed(social)
+    ran = social.run("show", "FEED#r1", "--feed", "timeline", *STATE, "--limit", "1")
+    assert "post 3" in ran.out
+    assert "post 2" not in ran.out
+    assert "... and more: --cursor " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--feed", "timeline"), "--feed needs a reader, and None is none of"),
+        (("ORDER#1", "--feed", "timeline"), "expected FEED#{reader_id} filled in, or reader_id=VALUE."),
+        (("author=b", "--feed", "timeline"), "expected FEED#{reader_id} filled in, or reader_id=VALUE."),
+        (("FEED#r1", "--feed", "timelin"), "names 'timelin', which is no handler"),
+        (("FEED#r1", "--feed", "timeline", "--cursor", "abc"), "is damaged: expected the cursor of an earlier page"),
+        (("FEED#r1", "--feed", "timeline", "--limit", "5000"), "limit=5000: expected 1 to 1000."),
+        (("FEED#r1", "--cursor", "abc"), "--cursor belongs to --feed."),
+        (("FEED#r1", "--feed", "timeline", "--raw"), "--feed shows a feed: leave out SORT"),
+    ],
+)
+def test_what_is_no_page_of_a_feed_is_refused(social, arguments, said):
+    replayed(social)
+    ran = social.run("show", *arguments, *STATE)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_an_application_without_a_feed_says_so(folder, source):
+    folder.records(source.put("ORDER#1", "ITEM#a", price=1))
+    folder.run("replay", "records.jsonl", *STATE)
+    assert "the application has no feed" in folder.run("show", "FEED#r1", "--feed", "timeline", *STATE).err
+
+
+@pytest.fixture
+def killed(social, monkeypatch):
+    """A replay that opened fan-outs, and was killed before it worked on them."""
+    with monkeypatch.context() as patched:
+        patched.setattr("streamfold.batch.chains.run_fan_outs", lambda app, engine, run: run.rung.clear() or _nothing())
+        assert social.run("replay", "records.jsonl", *STATE).code == 0
+    return social
+
+
+def _nothing():
+    return Report()
+
+
+def feed_rows(folder):
+    return sum(key.startswith("FEED#") for key in folder.rows(*STATE))
+
+
+def test_open_fan_outs_are_listed_and_rung_for_again(killed):
+    assert feed_rows(killed) == 0
+    listed = [json.loads(line) for line in killed.run("jobs", *STATE, "--json").out.splitlines()]
+    assert [(each["handler"], each["what"], each["state"]) for each in listed] == [("timeline", "push", "open")] * 3
+    assert {(each["lanes"], each["lanes_done"], each["rows"]) for each in listed} == {(16, 0, 0)}
+    ran = killed.run("jobs", *STATE, "--ring")
+    assert (ran.code, ran.out) == (0, "There are no jobs.\n")
+    assert "Worked on 48 lanes: 15 rows written." in ran.err
+    assert feed_rows(killed) == 3 * READERS
+
+
+def test_one_fan_out_is_rung_for_by_its_id(killed):
+    first, *_ = killed.run("jobs", *STATE).out.split()
+    ran = killed.run("jobs", *STATE, "--ring", first)
+    assert "Worked on 16 lanes: 5 rows written." in ran.err
+    assert len(ran.out.splitlines()) == 2
+    assert "0 of 16 lanes, 0 rows, for" in ran.out
+
+
+def test_the_next_replay_goes_on_with_what_a_killed_one_left(killed):
+    killed.write("empty.jsonl", "")
+    assert killed.run("replay", "empty.jsonl", *STATE).code == 0
+    assert feed_rows(killed) == 3 * READERS
+
+
+def test_a_local_function_goes_on_with_what_was_left(killed, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_ENGINE", "embedded:social.db")
+    assert load_application("handlers:app").lambda_handler({"Records": []}, None) == {"batchItemFailures": []}
+    monkeypatch.delenv("STREAMFOLD_ENGINE")
+    assert feed_rows(killed) == 3 * READERS
+
+
+def test_a_fan_out_that_is_not_open_is_not_rung_for(killed):
+    for option in ("--ring", "--drop"):
+        ran = killed.run("jobs", *STATE, option, "timeline-push-0")
+        assert (ran.code, "is not open: streamfold jobs lists" in ran.err) == (2, True)
+
+
+def test_a_fan_out_of_a_handler_that_is_there_is_not_dropped(killed):
+    first, *_ = killed.run("jobs", *STATE).out.split()
+    ran = killed.run("jobs", *STATE, "--drop", first)
+    assert ran.code == 2
+    assert "which the application has: its rows would be left half written" in ran.err
+
+
+def test_a_fan_out_of_a_retired_handler_is_dropped():
+    app, engine, _ = opened(40)
+    without = App(app.name, routers=[], retired=["timeline"])
+    run = new_run()
+    (line,) = fan_out_lines(without, engine, run, json_output=False)
+    identity, _, rest = line.partition("  ")
+    assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
+    with pytest.raises(SettingsError, match="nobody would work on it"):
+        ring_again(without, engine, run, identity)
+    drop(without, engine, run, identity)
+    assert list(FanOuts(app.name, engine, run).all()) == []
+
+
+class WithoutStream:
+    """An engine without a stream of its own, as DynamoDB's."""
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    def __getattr__(self, name):
+        if name in ("pending", "advance", "retry"):
+            raise AttributeError(name)
+        return getattr(self.engine, name)
+
+
+def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
+    app, engine, run = opened(40)
+    rung = []
+    run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
+    monkeypatch.setattr("streamfold.jobs.doorbell.Doorbell.ring", lambda self, given: rung.extend(given))
+    monkeypatch.setattr("streamfold.jobs.doorbell.make_client", lambda _: object())
+    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    assert (len(rung), rows_of(engine)) == (16, [])
+
+
+def test_without_a_queue_a_command_works_on_fan_outs_itself():
+    app, engine, run = opened(40)
+    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    assert len(rows_of(engine)) == 40
+
+
+def test_an_event_is_processed_with_its_fan_outs_where_the_engine_has_no_stream():
+    app = applications()[0]
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    plain = WithoutStream(engine)
+    records = [record(None, item(*follow(f"r{number}"), name="n"), number + 1) for number in range(5)]
+    assert app.process(records, engine=plain, settings=Settings()) == []
+    assert app.process(record(None, item(*post(1), text="hello"), 99), engine=plain, settings=Settings()) == []
+    assert len(rows_of(engine)) == 5
+
+
+def test_the_calculator_compares_both_ways(folder):
+    told = json.loads(folder.run("feed-cost", "--followers", "1000000", "--json").out)
+    assert told["push"]["write_units"] == 1_001_001
+    assert told["pull"]["read_units"] == 1_000_000 * 5 * 2
+    shown = folder.run("feed-cost", "--followers", "1000000").out
+    assert "Both cost the same where a follower reads" in shown

@@ -1,0 +1,114 @@
+"""A queue that functions ring, in place of SQS, and an application whose posts are long fan-outs."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from botocore.exceptions import ClientError
+
+from streamfold.batch.process import process_changes
+from streamfold.engines import MemoryEngine
+from streamfold.jobs.doorbell import Doorbell
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.lambda_entry.queue import QueueFunction
+from streamfold.records.values import decode
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, applications
+from tests.helpers.records import change, item
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/doorbell"
+QUEUED = Settings(logger=False, metrics=False, state_table="state", jobs=URL, tables={"main": "rows"})
+
+
+class Messages:
+    """A client of SQS that keeps what it is sent; ``refuses`` and ``fails`` make it take nothing."""
+
+    def __init__(self):
+        self.waiting, self.calls, self.sent = [], 0, 0
+        self.refuses = self.fails = False
+
+    def send_message_batch(self, **call):
+        self.calls += 1
+        assert call["QueueUrl"] == URL
+        assert 1 <= len(call["Entries"]) <= 10
+        if self.fails:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "SendMessageBatch")
+        if self.refuses:
+            return {"Failed": [{"Id": entry["Id"], "Code": "InternalError"} for entry in call["Entries"]]}
+        for entry in call["Entries"]:
+            self.sent += 1
+            self.waiting.append(
+                {"eventSource": "aws:sqs", "messageId": f"message-{self.sent}", "body": entry["MessageBody"]}
+            )
+        return {"Successful": [{"Id": entry["Id"]} for entry in call["Entries"]]}
+
+
+class Clock:
+    """Lambda's context, and a clock for the run."""
+
+    def __init__(self, seconds=60.0):
+        self.seconds = seconds
+
+    def get_remaining_time_in_millis(self):
+        return int(self.seconds * 1000)
+
+
+def follow(reader):
+    return FOLLOW.compose({"reader_id": reader, "author_id": "b"})
+
+
+def post(number):
+    at = datetime.fromtimestamp(BEGIN, UTC) + timedelta(seconds=number)
+    return POST.compose({"author_id": "b", "at": at, "post_id": f"p{number}"})
+
+
+def new_run(**more):
+    return Run(Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None, **more)
+
+
+def opened(readers):
+    """An application, an engine, and the run in which a post to so many readers was processed: its fan-out is open."""
+    app, run = applications()[0], new_run()
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    edges = [change(None, item(*follow(f"r{number}"), name="n"), number + 1) for number in range(readers)]
+    assert not process_changes(app, edges, engine, run).failures
+    told = change(None, item(*post(1), text="hello"), 10_000)
+    assert not process_changes(app, [told], engine, run).failures
+    return app, engine, run
+
+
+def queue_function(app, engine, client=None, **settings):
+    """The function behind the queue, over an engine, with the client that it rings by."""
+    function = QueueFunction(app, replace(QUEUED, **settings), client=object())
+    function.engine = engine
+    function.doorbell = Doorbell(app.name, URL, function.warn, client or Messages())
+    return function
+
+
+def rows_of(engine):
+    """The readers who have a row."""
+    found = (decode({"M": dict(each)}) for each in engine.items(FEED.table))
+    return sorted(row["PK"] for row in found if row["PK"].startswith("FEED#"))
+
+
+@contextmanager
+def time_for_one_page(clock, seconds_after=15.0):
+    """After each page of a lane, only so many seconds are left."""
+    stores = FanOuts._store
+
+    def store(self, *arguments):
+        found = stores(self, *arguments)
+        clock.seconds = seconds_after
+        return found
+
+    FanOuts._store = store
+    try:
+        yield
+    finally:
+        FanOuts._store = stores
+
+
+def body(rung, application="social"):
+    return json.dumps({"application": application, "fan_out": rung[0], "lane": rung[1]})

@@ -1,0 +1,81 @@
+"""Long fan-outs on DynamoDB Local: opened, left, rung for, and shown."""
+
+import json
+
+import pytest
+
+from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.process import process_event
+from streamfold.engines import DynamoEngine
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.cli import test_fan_outs
+from tests.helpers.commands import environment, streamfold
+from tests.helpers.doorbells import Clock, Messages, body, queue_function
+from tests.helpers.source import Source
+
+SOCIAL = test_fan_outs.SOCIAL.replace("keep_days=30", "keep_days=30_000")  # DynamoDB Local removes what has expired
+READERS = 40
+OPTIONS = ("--engine", "dynamodb", "--table", "main=main")
+
+
+@pytest.fixture
+def social(tmp_path, dynamodb_endpoint, access_key):
+    """A folder with the application, a recording, and how commands run there."""
+    (tmp_path / "handlers.py").write_text(SOCIAL)
+    source = Source()
+    records = [source.put(f"USER#r{number}", "FOLLOWS#b", name="n") for number in range(READERS)]
+    records += [source.put("USER#b", f"POST#2026-03-01T0{hour}:00:00Z#p{hour}", text=f"post {hour}") for hour in (1, 2)]
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def run(*arguments):
+        key = {"AWS_ACCESS_KEY_ID": access_key, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+        endpoint = ("--endpoint-url", dynamodb_endpoint)
+        return streamfold(*arguments, *OPTIONS, *endpoint, folder=tmp_path, PYTHONPATH=_path(tmp_path), **key)
+
+    run.records = records
+    return run
+
+
+def _path(folder):
+    return f"{folder}:{environment()['PYTHONPATH']}"
+
+
+def rows(client):
+    found = client.scan(TableName="main")["Items"]
+    return sum(item["PK"]["S"].startswith("FEED#") for item in found)
+
+
+def test_a_replay_works_on_its_fan_outs_and_a_feed_is_shown(social, dynamodb):
+    ran = social("replay", "records.jsonl", "--create-tables")
+    assert ran.code == 0, ran.err
+    assert rows(dynamodb) == 2 * READERS
+    assert social("jobs").out == "There are no jobs.\n"
+    shown = social("show", "FEED#r1", "--feed", "timeline", "--json")
+    assert shown.code == 0, shown.err
+    assert [row["text"]["S"] for row in json.loads(shown.out)["rows"]] == ["post 2", "post 1"]
+
+
+def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamodb, tmp_path):
+    (tmp_path / "none.jsonl").write_text("")
+    assert social("replay", "none.jsonl", "--create-tables").code == 0
+    namespace = {}
+    exec(SOCIAL, namespace)
+    app = namespace["app"]
+    engine = DynamoEngine(dynamodb, {"main": (app.tables["main"], "main")}, "social-state")
+    run = Run(Settings())
+    assert process_event(app, social.records, engine, run).failures == []
+    assert (len(run.rung), rows(dynamodb)) == (32, 0)
+    first = run.rung[:16]
+    function = queue_function(app, engine, Messages())
+    messages = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in first]
+    assert function({"Records": messages}, Clock()) == {"batchItemFailures": []}
+    assert rows(dynamodb) == READERS
+    (line,) = social("jobs", "--json").out.splitlines()
+    assert (json.loads(line)["lanes_done"], json.loads(line)["state"]) == (0, "open")
+    ran = social("jobs", "--ring")
+    assert ran.code == 0, ran.err
+    assert "Worked on 16 lanes: 40 rows written." in ran.err
+    assert rows(dynamodb) == 2 * READERS
+    assert ring_open(app, engine, run) == 0
+    assert run_fan_outs(app, engine, run).failures == []
