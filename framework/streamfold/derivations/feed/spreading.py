@@ -75,7 +75,7 @@ class Spreading:
         is_post = told.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, told.sided.fields)
-            self._check_time(seconds)
+            self._check_time(seconds, max(now, self.run.clock()))
             if seconds + self.options.keep_seconds < now:
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
@@ -87,8 +87,8 @@ class Spreading:
         else:
             self._edge(told, now, fails)
 
-    def _check_time(self, seconds: float) -> None:
-        if seconds > self.run.clock() + FUTURE_SECONDS_MAX:
+    def _check_time(self, seconds: float, now: float) -> None:
+        if seconds > now + FUTURE_SECONDS_MAX:
             raise Unprocessable(
                 f"The time in the key of a post of feed {self.route.name!r} lies more than a day ahead: it would head "
                 "every feed until then. Expected the time of the post."
