@@ -31,8 +31,8 @@ class Key:
     ``partition`` and ``sort`` are texts with fields in braces, ``"ORDER#{order_id}"``; see ``keys.field`` for the
     kinds of field. A field that stands in both parts must have the same value in both. No field is empty: an item
     ``ORDER#`` is none of ``"ORDER#{order_id}"``, and has a key of its own, ``"ORDER#"``. ``table`` is the table that
-    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``, and with the time
-    to live that another key of the application says.
+    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``, and with the
+    time to live that another key of the application says.
 
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """

@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
+
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.keys.key import Key
-from streamfold.keys.table import Table, merged
+from streamfold.keys.table import merged
 from streamfold.records.change import HAS_NEW, HAS_OLD, Change
 from streamfold.routes.route import Needs, Route, by_kind
+
+if TYPE_CHECKING:
+    from streamfold.keys.table import Table
 
 BOTH = "NEW_AND_OLD_IMAGES"
 CARRIED: dict[Needs, tuple[tuple[str, ...], str]] = {

@@ -34,6 +34,8 @@ class Task(NamedTuple):
     is_new: bool  # no rows are expected to be there
     names: tuple[str, ...] = ()  # attributes that rows may have from before
     record: Mapping[str, Any] | None = None  # that asked for it, to be parked with a pair that fails
+    at: float = 0.0  # the time of that record, from which the age of posts counts, epoch seconds; 0: not known
+    copied_from: str = ""  # the place of the oldest post of which an edge makes a row where none is; "": of all
 
     def job(self, route: Route, now: float) -> Job:
         """The job, the same for each attempt of one change."""
@@ -46,6 +48,8 @@ class Task(NamedTuple):
             "is_new": self.is_new,
             "names": list(self.names),
             "record": None if self.record is None else to_json(self.record),
+            "at": self.at,
+            "copied_from": self.copied_from,
         }
         return Job(
             id=fan_out_id(route.name, self.what, joined_text(route, self.sided.fields), side),
@@ -71,7 +75,9 @@ class Task(NamedTuple):
                 raise ValueError
             sided = Sided(side, item, fields)
             names = tuple(given["names"])
-            return cls(job.what, sided, given["version"], given["is_new"], names, record and json.loads(record))
+            record = record and json.loads(record)
+            known, at, copied_from = given["version"], float(given["at"]), str(given["copied_from"])
+            return cls(job.what, sided, known, given["is_new"], names, record, at, copied_from)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged(f"Fan-out {job.id}") from None
 
