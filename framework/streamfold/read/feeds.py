@@ -9,6 +9,7 @@ import json
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamfold.derivations.feed.options import FEED_ATTRIBUTE
@@ -66,7 +67,8 @@ def route_of(timeline: Callable[..., Any]) -> Route:
     found = getattr(timeline, FEED_ATTRIBUTE, None)
     if not isinstance(found, Route):
         raise TypeError(f"{timeline!r} is no handler of a feed: expected a function that @router.feed declares.")
-    return found
+    targets = (found.kind.target(found, key, alone=True) for key in found.into)  # as an application binds them
+    return replace(found, targets=tuple(targets))
 
 
 def page(
