@@ -194,6 +194,8 @@ def test_ulids_sort_by_their_time(one, other):
     assert make_field("x", "ulid", "#").write(ulid_of(one)) == ulid_of(one)
 
 
-@pytest.mark.parametrize("text", ["01arz3ndektsv4rrffq69g5fav", "01ARZ3NDEKTSV4RRFFQ69G5FA", "81ARZ3NDEKTSV4RRFFQ69G5FAV"])
+@pytest.mark.parametrize(
+    "text", ["01arz3ndektsv4rrffq69g5fav", "01ARZ3NDEKTSV4RRFFQ69G5FA", "81ARZ3NDEKTSV4RRFFQ69G5FAV"]
+)
 def test_a_text_that_is_no_ulid_is_of_no_key_with_one(text):
     assert not re.fullmatch(field("ulid").pattern, text, re.DOTALL | re.ASCII)

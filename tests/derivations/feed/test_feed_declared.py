@@ -148,7 +148,9 @@ def test_a_number_that_is_none_or_out_of_bounds_is_refused(name, value):
 
 def test_pull_above_what_an_invocation_writes_itself_is_refused():
     message = refused(pull_above=1999)
-    assert "has pull_above=1999: expected a whole number from 2000 (inline, the rows that one invocation writes" in message
+    assert (
+        "has pull_above=1999: expected a whole number from 2000 (inline, the rows that one invocation writes" in message
+    )
 
 
 def test_pulled_posts_cannot_be_kept():
@@ -158,7 +160,7 @@ def test_pulled_posts_cannot_be_kept():
 
 
 def test_an_unknown_word_for_unfollow_is_refused():
-    assert "has unfollow='erase': expected \"remove\" or \"keep\"." in refused(unfollow="erase")
+    assert 'has unfollow=\'erase\': expected "remove" or "keep".' in refused(unfollow="erase")
 
 
 def test_an_audience_that_is_no_key_is_refused():
@@ -218,7 +220,9 @@ def test_bounds_may_change_on_a_state(changed):
 
 def test_a_function_without_a_queue_for_large_audiences_does_not_start():
     route = declared().routes[0]
-    with pytest.raises(SettingsError, match=r"Feed 'timeline' .* has no queue for large audiences: expected STREAMFOLD"):
+    with pytest.raises(
+        SettingsError, match=r"Feed 'timeline' .* has no queue for large audiences: expected STREAMFOLD"
+    ):
         route.kind.check_settings(route, Settings())
     route.kind.check_settings(route, Settings(group="search"))
     route.kind.check_settings(route, Settings(engine="embedded:shop.db"))
