@@ -6,20 +6,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from streamfold import App, Key, Router, Row, Table
+from streamfold.derivations.feed.audience import PULL
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import HandlerError
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
+from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.read.feeds import LIMIT_MAX, page, route_of
 from streamfold.read.queries import EngineQueries
 from streamfold.records.envelope import Origins
-from streamfold.records.values import encode
+from streamfold.records.values import decode, encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Clock, HandlerFails, KinesisTwin, TableTwin, Twin
 from tests.helpers.failures import parked_document
+from tests.helpers.records import record
 
 TABLE = Table("main", ttl="expires")
 POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
@@ -166,6 +169,20 @@ def test_a_reader_with_a_key_of_two_kilobytes_is_shown_his_feed(pull):
     feeds.take(feeds.follow(reader), feeds.follow("ana"), feeds.post("p1"))
     feeds.take(feeds.post("p2"))
     assert [feeds.shown(each) for each in (reader, "ana")] == [[("p2", "hello"), ("p1", "hello")]] * 2
+    assert all(len(row["PK"]["S"].encode()) <= PARTITION_BYTES_MAX for row in feeds.engine.items(TABLE))
+
+
+def test_rows_that_tell_whom_to_pull_are_items_of_no_handler():
+    other = Router()
+    other.audit(Key("{partition:rest}", "{sort:rest}", TABLE), name="history")
+    feeds = Feeds(inline=1, pull_above=1, beside=[other])
+    feeds.take(feeds.follow("ana"), feeds.follow("cy"), feeds.post("p1"))
+    rows = [decode({"M": row}) for row in feeds.engine.items(TABLE)]
+    (pull, *_) = (row for row in rows if row["PK"].startswith(PULL))
+    assert feeds.take(record(None, pull, label="2026-03-02T00:00:00.000")) == []  # as the stream of the table has it
+    rows = [decode({"M": row}) for row in feeds.engine.items(TABLE)]
+    assert [row["PK"] for row in rows if row["PK"].startswith("AUDIT#USER#bo")]
+    assert [row["PK"] for row in rows if row["PK"].startswith(f"AUDIT#{PULL}")] == []
 
 
 @pytest.mark.parametrize("name", ["by", "expires"])
