@@ -67,8 +67,7 @@ def route_of(timeline: Callable[..., Any]) -> Route:
     found = getattr(timeline, FEED_ATTRIBUTE, None)
     if not isinstance(found, Route):
         raise TypeError(f"{timeline!r} is no handler of a feed: expected a function that @router.feed declares.")
-    targets = (found.kind.target(found, key, alone=True) for key in found.into)  # as an application binds them
-    return replace(found, targets=tuple(targets))
+    return replace(found, targets=tuple(found.kind.target(found, key, alone=True) for key in found.into))
 
 
 def page(
