@@ -1,17 +1,34 @@
-"""Profiles: who follows whom, read from both sides, and the counters that every profile and post shows."""
+"""Profiles and home timelines: who follows whom, counters that every profile and post shows, and what friends write.
+
+A home timeline shows the posts of the last 30 days, newest first: a reader asks for it with ``streamfold.read.feed``.
+"""
 
 from collections.abc import Iterator
 
-from streamfold import Count, Item, Key, Router, Row
+from streamfold import Count, Item, Key, Router, Row, Table
 
-FOLLOW = Key("USER#{user_id}", "FOLLOWS#{other_id}")
-POST = Key("USER#{user_id}", "POST#{post_id}")
+TABLE = Table("main", ttl="expires")  # the table of all keys: rows of timelines expire
+FOLLOW = Key("USER#{reader_id}", "FOLLOWS#{author_id}")
+POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}")
 LIKE = Key("POST#{post_id}", "LIKE#{user_id}")
-FOLLOWER = Key("FOLLOWERS#{other_id}", "USER#{user_id}")
+FOLLOWER = Key("FOLLOWERS#{author_id}", "USER#{reader_id}")
 PROFILE_COUNTS = Key("PROFILE#{profile_id}", "COUNTS")
 POST_COUNTS = Key("POST#{post_id}", "COUNTS")
+HOME = Key("HOME#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", TABLE)
+
+KEEP_DAYS = 30
+CELEBRITY = 10_000
+"""Followers above which posts are not written into each timeline, but read with it."""
+LETTERS_SHOWN = 140
 
 router = Router()
+
+
+@router.feed(POST, audience=FOLLOW, into=HOME, keep_days=KEEP_DAYS, pull_above=CELEBRITY)
+def timeline(post: Item, follow: Item) -> Row | None:
+    if post.get("is_draft") or follow.get("muted"):
+        return None
+    return Row(text=post["text"][:LETTERS_SHOWN], edited=post.get("edited", False))
 
 
 @router.index(FOLLOW, into=FOLLOWER)  # the inverse side of a many-to-many relation
@@ -20,15 +37,15 @@ def followers(follow: Item) -> Row:
 
 
 @router.view(FOLLOW, into=PROFILE_COUNTS)
-def follow_counts(follow: Item, user_id: str, other_id: str) -> Iterator[Row]:
-    yield Row(profile_id=user_id, following=Count())
-    yield Row(profile_id=other_id, followers=Count())
+def follow_counts(follow: Item, reader_id: str, author_id: str) -> Iterator[Row]:
+    yield Row(profile_id=reader_id, following=Count())
+    yield Row(profile_id=author_id, followers=Count())
 
 
 @router.view(POST, into=PROFILE_COUNTS)  # two views share a row, on attributes of their own
-def post_counts(post: Item, user_id: str) -> Row | None:
+def post_counts(post: Item, author_id: str) -> Row | None:
     if not post.get("is_draft"):
-        return Row(profile_id=user_id, posts=Count())
+        return Row(profile_id=author_id, posts=Count())
     return None
 
 

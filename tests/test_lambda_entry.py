@@ -223,11 +223,15 @@ def test_logs_hold_counts_and_numbers_and_never_contents(app, client, capsys):
     assert metrics["failed"] == [1.0]
 
 
+JOBS = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
+
+
 def modules_behind(**switches):
     """The modules of extras that a function of rows imports when these are on or off, in a process of its own."""
     program = (
         "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
-        f"from streamfold.settings import Settings; Function(app, Settings(group='main', **{switches!r}), object()); "
+        f"from streamfold.settings import Settings; "
+        f"Function(app, Settings(group='main', jobs='{JOBS}', **{switches!r}), object()); "
         "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray', 'opensearch'))))"
     )
     command = [sys.executable, "-c", program]

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.keys.field import Unreadable, datetime_text, make_field
+from streamfold.keys.field import ULID_LETTERS, Unreadable, datetime_text, make_field, ulid_milliseconds, ulid_of
 from streamfold.keys.template_language import contains, literal, overlaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+"""That of the specification (github.com/ulid/spec)."""
+NO_ULID = "it is no ULID: expected 26 digits and capital letters without I, L, O and U, 7... at most"
 VALUES = {
     "": st.text(st.characters(exclude_characters="#", codec="utf-8"), min_size=1),
     "rest": st.text(st.characters(codec="utf-8"), min_size=1),
@@ -21,6 +24,7 @@ VALUES = {
     "datetime": st.datetimes(timezones=st.just(UTC)),
     "datetime.milliseconds": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=1000)),
     "datetime.seconds": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=0)),
+    "ulid": st.from_regex(f"[0-7][{ULID_LETTERS}]{{25}}", fullmatch=True),
     "number": st.integers(-(10**38) + 1, 10**38 - 1) | st.decimals(-(10**30), 10**30, places=8),
     "binary": st.binary(min_size=1),
 }
@@ -111,6 +115,11 @@ TOO_FINE = NOON.replace(microsecond=1)
         ("d", Decimal("NaN"), "it is not a whole number"),
         ("d", Decimal("Infinity"), "it is not a whole number"),
         ("d", Decimal("sNaN"), "it is not a whole number"),
+        ("ulid", ULID.lower(), NO_ULID),
+        ("ulid", ULID[:-1], NO_ULID),
+        ("ulid", "8" + ULID[1:], NO_ULID),
+        ("ulid", ULID[:-1] + "U", NO_ULID),
+        ("ulid", 5, NO_ULID),
         ("date", NOON, "it is of type datetime, not a date; a moment's day is moment.date()"),
         ("date", "2026-02-30", "it is not a date like 2026-03-01"),
         ("date", "2026-W09-7", "it is not a date like 2026-03-01"),
@@ -172,3 +181,21 @@ def test_a_moment_cut_to_fewer_digits_is_exact_or_refused(moment, digits):
 
 def test_a_field_shows_as_it_is_written_in_a_template():
     assert [str(field("")), str(field("06d"))] == ["{x}", "{x:06d}"]
+
+
+def test_a_ulid_tells_its_time():
+    assert ulid_milliseconds(ULID) == 1_469_922_850_259
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1))
+def test_ulids_sort_by_their_time(one, other):
+    assert ulid_milliseconds(ulid_of(one)) == one
+    assert (ulid_of(one) < ulid_of(other)) == (one < other)
+    assert make_field("x", "ulid", "#").write(ulid_of(one)) == ulid_of(one)
+
+
+@pytest.mark.parametrize(
+    "text", ["01arz3ndektsv4rrffq69g5fav", "01ARZ3NDEKTSV4RRFFQ69G5FA", "81ARZ3NDEKTSV4RRFFQ69G5FAV"]
+)
+def test_a_text_that_is_no_ulid_is_of_no_key_with_one(text):
+    assert not re.fullmatch(field("ulid").pattern, text, re.DOTALL | re.ASCII)

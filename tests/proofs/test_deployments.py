@@ -2,11 +2,20 @@
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from streamfold import Key
+from streamfold import App, Key, Router, Row, Table
+from streamfold.engines import MemoryEngine
+from streamfold.errors import ManifestError
+from streamfold.read.feeds import route_of
+from streamfold.records.envelope import Origins
+from streamfold.replay.replay import newest_sources
+from streamfold.settings import Settings
+from streamfold.testing import Clock, TableTwin
+from tests.helpers.held_feeds import read_all
 from tests.versions import shapes_of_items, shapes_of_rows
 from tests.versions.declared import Handler, Shape, numbered, scored
 from tests.versions.delivery import ALL, SHARDS
@@ -140,9 +149,78 @@ def rollback():
     return OLD_STOPS, RIGHT
 
 
+class Social:
+    """A feed whose records old and new code take in turn."""
+
+    def __init__(self, **options):
+        post = options.pop("post", FEED_POST)
+        into = options.pop("into", FEED_TARGET)
+        follow, router = options.pop("audience", FEED_EDGE), Router()
+
+        @router.feed(post, audience=follow, into=into, **{"keep_days": 30, **options})
+        def timeline(post, follow):
+            return Row(text=post["text"])
+
+        self.app, self.route = App("social", routers=[router]), router.routes[0]
+
+    def take(self, engine, *records):
+        """Whether the code takes these records; False where it does not fit the state."""
+        engine.put_sources(newest_sources(map(Origins(self.app.source_tables, Settings()).change, records)))
+        try:
+            assert self.app.process(list(records), engine=engine, settings=Settings()) == []
+        except ManifestError:
+            return False
+        return True
+
+    def shown(self, engine, now):
+        return [row["text"] for row in read_all(route_of(self.route.function), engine, {"reader_id": "ana"}, now)]
+
+
+FEED_TABLE = Table("main", ttl="expires")
+FEED_POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", FEED_TABLE)
+FEED_EDGE = Key("USER#{reader_id}", "FOLLOWS#{author_id}", FEED_TABLE)
+FEED_TARGET = Key("FEED#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", FEED_TABLE)
+BY_DAY = Key("FEED#{reader_id}", "{day:date}#{author_id}#{post_id}", FEED_TABLE)
+BY_WRITER = Key("FEED#{reader_id}", "{at:datetime.seconds}#{writer}#{post_id}", FEED_TABLE)
+OTHER_ORDER = {"post": Key("USER#{author_id}", "POST#{day:date}#{post_id}", FEED_TABLE), "into": BY_DAY}
+OTHER_JOIN = {
+    "post": Key("USER#{writer}", "POST#{at:datetime.seconds}#{post_id}", FEED_TABLE),
+    "audience": Key("USER#{reader_id}", "FOLLOWS#{writer}", FEED_TABLE),
+    "into": BY_WRITER,
+}
+
+
+def feed_changed(**options):
+    """The new code takes posts and edges between those that the old code takes, and each is written once more."""
+    codes, clock = (Social(), Social(**options)), Clock()
+    engine, table = MemoryEngine(codes[0].app.tables.values(), codes[0].app.chains), TableTwin(FEED_TABLE, clock=clock)
+    days = [datetime(2026, 2, day, 9, tzinfo=UTC) for day in (20, 21, 28)]
+    keys = [FEED_POST.key(author_id="bo", at=at, post_id="p") for at in days]
+    edge = FEED_EDGE.key(reader_id="ana", author_id="bo")
+
+    def both(*records):
+        return [code.take(engine, *records) for code in codes]
+
+    assert codes[0].take(engine, table.put({**edge, "since": 1}), *(table.put({**key, "text": "old"}) for key in keys))
+    if not codes[1].take(engine, table.put({**keys[0], "text": "x"})):
+        assert codes[0].take(engine, *(table.put({**key, "text": "later"}) for key in keys))
+        assert codes[0].shown(engine, clock.now) == ["later"] * 3
+        return NEW_REFUSED, AS_BEFORE
+    assert both(table.delete(edge), table.put({**edge, "since": 2})) == [True, True]
+    assert all(codes[number % 2].take(engine, table.put({**key, "text": "both"})) for number, key in enumerate(keys))
+    assert codes[1].take(engine, table.put({**edge, "since": 3}), *(table.put({**key, "text": "new"}) for key in keys))
+    young = [at for at in days if at.timestamp() >= clock.now - options.get("keep_days", 30) * 86_400]
+    assert codes[1].shown(engine, clock.now) == ["new"] * len(young)
+    return BOTH_RUN, RIGHT
+
+
 SCENARIOS = {name: lambda shape=shape: deployed(shape()) for name, shape in CHANGES.items()} | {
     "a second application derives a name that one has": two_applications,
     "back to older code": rollback,
+    "a smaller `keep_days=` of a feed": lambda: feed_changed(keep_days=8),
+    "a smaller `most=` of a feed": lambda: feed_changed(most=1),
+    "the time that orders a feed": lambda: feed_changed(**OTHER_ORDER),
+    "the fields that join a feed": lambda: feed_changed(**OTHER_JOIN),
 }
 
 

@@ -5,7 +5,7 @@ from inspect import currentframe
 
 import pytest
 
-from streamfold import AUDIT, Count, Key, Put, Router, Row, Table
+from streamfold import AUDIT, App, Count, Key, Put, Router, Row, Table
 from streamfold.errors import DeclarationError
 from streamfold.routes.checks import chained, checked_routes
 
@@ -77,6 +77,26 @@ def test_a_table_declared_twice_differently_is_refused():
     one, other = Table("shop"), Table("shop", ttl="expires")
     message = refused(view(Key("A#{x}", "B", one), into=Key("C", "D", other)))
     assert f"Table 'shop' is declared twice, differently: {one} and {other}." == message
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_without_a_table_is_of_the_main_one_whatever_its_time_to_live(order):
+    source, target = [Key("A#{x}", "B", Table("main", ttl="expires")), Key("C", "D")][::order]
+    router = Router()
+    view(source, into=target)(router)
+    app = App("shop", routers=[router])
+    assert app.tables == app.source_tables == {"main": Table("main", ttl="expires")}
+
+
+def test_a_key_without_a_table_is_not_of_one_with_other_key_attributes():
+    message = refused(view(Key("A#{x}", "B", Table("main", "id", ttl="expires")), into=Key("C", "D")))
+    assert "Table 'main' is declared twice, differently: " in message
+
+
+def test_keys_of_the_main_table_overlap_whoever_says_its_time_to_live():
+    table = Table("main", ttl="expires")
+    assert Key("A#{x}", "B").overlaps(Key("A#1", "B", table))
+    assert Key("A#{x}", "B", table).contains(Key("A#1", "B"))
 
 
 def test_a_table_declared_twice_alike_is_one():

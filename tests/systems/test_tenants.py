@@ -4,9 +4,15 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from handlers.tenants import ASSIGNED, BOARD, HISTORY, PROJECT, TASK, USAGE, app
+from handlers.tenants import ACTIVITY, ASSIGNED, BOARD, HISTORY, NEWS, PROJECT, TASK, USAGE, WATCH, app, news
+from streamfold.derivations.feed.options import MOST
+from streamfold.keys.field import ulid_milliseconds
 from streamfold.read import archived
+from streamfold.read.feeds import route_of
+from streamfold.records.values import decode
+from tests.helpers.held_feeds import HeldFeeds, read_all
 from tests.systems import Replayed
+from tests.workload.tenants import MEMBERS, WORKSPACES
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +80,48 @@ def test_the_history_of_a_project_is_its_workspaces(boards):
 def test_removed_tasks_are_archived_those_of_removed_projects_too(boards, tasks, place):
     gone = set(boards.images(TASK)) - set(tasks)
     assert {tuple(TASK.match(kept.item).values()) for kept in archived(place, "removed_tasks")} == gone
+
+
+@pytest.fixture(scope="module")
+def activity():
+    return Replayed("tenants/activity", app)
+
+
+@pytest.fixture(scope="module")
+def held(activity):
+    """The model of what members are to see, from the records alone; and the time of the last."""
+
+    def shown(told, watch):
+        wanted = "kinds" not in watch or told["kind"] in watch["kinds"]
+        return (told["kind"], told["by"], told.get("text", "")) if wanted else None
+
+    model, now = HeldFeeds(shown, 90, MOST), 0
+    for record in activity.records:
+        item, now = decode({"M": record.get("NewImage", {})}) or None, record["ApproximateCreationDateTime"]
+        place = decode({"M": record["Keys"]})
+        if told := ACTIVITY.match(place):
+            identity = told["activity_id"]
+            model.post((told["workspace"], told["project"]), ulid_milliseconds(identity) / 1000, identity, item)
+        elif watch := WATCH.match(place):
+            reader, project = (watch["workspace"], watch["member"]), (watch["workspace"], watch["project"])
+            model.edge(reader, project, item, now)
+    return model, now
+
+
+@pytest.mark.parametrize("workspace", WORKSPACES)
+@pytest.mark.parametrize("member", MEMBERS)
+def test_members_read_what_happens_in_the_projects_that_they_watch(activity, held, workspace, member):
+    model, now = held
+    found = []
+    for row in read_all(route_of(news), activity.engine, {"workspace": workspace, "member": member}, now):
+        key = NEWS.match(row)
+        identity, author = key["activity_id"], (key["workspace"], key["project"])
+        text = row["kind"], row["by"], row["text"]
+        found.append((ulid_milliseconds(identity) / 1000, author, identity, text))
+    model.check((workspace, member), found, now)
+
+
+def test_workspaces_have_news_of_their_own(activity, held):
+    model, now = held
+    assert all(any(model.shown((workspace, member), now) for member in MEMBERS) for workspace in WORKSPACES)
+    assert {row[0] for row in activity.rows(NEWS)} == set(WORKSPACES)

@@ -1,9 +1,14 @@
-"""Profiles: users follow each other and stop, write posts, like them and take that back."""
+"""Profiles: users follow each other, mute, stop and come back, write, edit and remove posts, like and take that back.
+
+Nearly all of them follow one, the celebrity.
+"""
 
 from tests.workload import Workload, change, key
 
-STEPS = 420
+STEPS = 520
 USERS = tuple(f"u{number:02d}" for number in range(14))
+CELEBRITY = USERS[0]
+WORDS = ("Hello", "rain", "bread", "trains", "again", "garden", "late", "music")
 
 
 class Network(Workload):
@@ -12,63 +17,100 @@ class Network(Workload):
     def __init__(self, table, seed):
         super().__init__(table, seed)
         self.following = set()
+        self.left = set()
         self.posts = {}
         self.likes = set()
 
     def any_of(self, things):
         return self.random.choice(sorted(things))
 
-    def follow(self):
-        pair = tuple(self.random.sample(USERS, k=2))
+    def words(self):
+        return " ".join(self.random.choices(WORDS, k=self.random.randint(1, 5)))
+
+    def begin(self, pair):
+        reader, author = pair
         self.following.add(pair)
-        user, other = pair
-        self.table.put_item(Item={**key(f"USER#{user}", f"FOLLOWS#{other}"), "since": self.clock.advance(60)})
+        self.left.discard(pair)
+        item = {**key(f"USER#{reader}", f"FOLLOWS#{author}"), "since": self.clock.advance(60)}
+        self.table.put_item(Item={**item, **({"muted": True} if self.random.random() < 0.1 else {})})
+
+    def follow(self):
+        reader, author = self.random.sample(USERS, k=2)
+        self.begin((reader, author))
+
+    def follow_the_celebrity(self):
+        self.begin((self.random.choice(USERS[1:]), CELEBRITY))
 
     def unfollow(self):
         if self.following:
-            user, other = pair = self.any_of(self.following)
+            reader, author = pair = self.any_of(self.following)
             self.following.remove(pair)
-            self.table.delete_item(Key=key(f"USER#{user}", f"FOLLOWS#{other}"))
+            self.left.add(pair)
+            self.table.delete_item(Key=key(f"USER#{reader}", f"FOLLOWS#{author}"))
+
+    def come_back(self):
+        if self.left:
+            self.begin(self.any_of(self.left))
+
+    def mute(self):
+        """Mutes an author, or hears him again."""
+        if self.following:
+            reader, author = self.any_of(self.following)
+            place, muted = key(f"USER#{reader}", f"FOLLOWS#{author}"), self.random.random() < 0.6
+            self.table.update_item(**(change(place, muted=True) if muted else change(place, ["muted"])))
 
     def post(self):
-        user, name = self.random.choice(USERS), f"p{len(self.posts):04d}"
-        self.posts[name] = user
-        item = {**key(f"USER#{user}", f"POST#{name}"), "text": "Hello", "at": self.clock.advance(60)}
-        self.table.put_item(Item={**item, "is_draft": self.random.random() < 0.3})
+        author = CELEBRITY if self.random.random() < 0.2 else self.random.choice(USERS)
+        at = self.clock.advance(180)
+        place = f"USER#{author}", f"POST#{at}#p{len(self.posts):04d}"
+        self.posts[place[1]] = place
+        item = {**key(*place), "text": self.words(), "is_draft": self.random.random() < 0.2}
+        self.table.put_item(Item=item)
+
+    def any_post(self):
+        live = sorted(name for name, place in self.posts.items() if place)
+        return self.random.choice(live) if live else None
+
+    def edit(self):
+        if name := self.any_post():
+            self.clock.advance(30)
+            self.table.update_item(**change(key(*self.posts[name]), text=self.words(), edited=True))
 
     def publish(self):
         """Makes a draft of a post, or a post of a draft."""
-        if self.posts:
-            name = self.any_of(self.posts)
-            place = key(f"USER#{self.posts[name]}", f"POST#{name}")
-            self.table.update_item(**change(place, is_draft=self.random.random() < 0.2))
+        if name := self.any_post():
+            self.table.update_item(**change(key(*self.posts[name]), is_draft=self.random.random() < 0.2))
 
     def remove_post(self):
-        if self.posts:
-            name = self.any_of(self.posts)
-            self.table.delete_item(Key=key(f"USER#{self.posts.pop(name)}", f"POST#{name}"))
+        if name := self.any_post():
+            self.table.delete_item(Key=key(*self.posts[name]))
+            self.posts[name] = None
 
     def like(self):
-        if self.posts:
-            name, user = pair = self.any_of(self.posts), self.random.choice(USERS)
+        if name := self.any_post():
+            number, user = pair = name.rpartition("#")[2], self.random.choice(USERS)
             self.likes.add(pair)
-            self.table.put_item(Item={**key(f"POST#{name}", f"LIKE#{user}"), "at": self.clock.advance(20)})
+            self.table.put_item(Item={**key(f"POST#{number}", f"LIKE#{user}"), "at": self.clock.advance(20)})
 
     def take_back(self):
         if self.likes:
-            name, user = pair = self.any_of(self.likes)
+            number, user = pair = self.any_of(self.likes)
             self.likes.remove(pair)
-            self.table.delete_item(Key=key(f"POST#{name}", f"LIKE#{user}"))
+            self.table.delete_item(Key=key(f"POST#{number}", f"LIKE#{user}"))
 
 
 STEP_WEIGHTS = {
-    Network.follow: 14,
+    Network.follow: 12,
+    Network.follow_the_celebrity: 4,
     Network.unfollow: 6,
-    Network.post: 8,
+    Network.come_back: 4,
+    Network.mute: 5,
+    Network.post: 14,
+    Network.edit: 5,
     Network.publish: 6,
-    Network.remove_post: 2,
-    Network.like: 16,
-    Network.take_back: 5,
+    Network.remove_post: 3,
+    Network.like: 10,
+    Network.take_back: 4,
 }
 
 

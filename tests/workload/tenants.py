@@ -1,12 +1,17 @@
 """Workspaces that know nothing of each other: the same names of projects, tasks and members in all of them."""
 
+from datetime import datetime
+
+from streamfold.keys.field import ULID_TIME_LENGTH, ulid_of
 from tests.workload import Workload, change, key
 
-STEPS = 300
+STEPS, ACTIVITY_STEPS = 300, 180
 WORKSPACES = ("north", "south", "harbour")
 MEMBERS = ("ana", "bo", "cy", "dee", "eli")
 STATES = ("todo", "doing", "done")
 PROJECTS_MAX = 3
+PROJECTS = ("p1", "p2")
+KINDS = ("comment", "move", "upload")
 WORDS = ("roof", "invoice", "garden", "server", "party", "audit")
 
 
@@ -96,3 +101,71 @@ STEP_WEIGHTS = {
 def run(table, seed):
     """Takes as many steps as ``STEPS`` says."""
     Boards(table, seed).take_steps(STEP_WEIGHTS, STEPS)
+
+
+class Activity(Workload):
+    """What happens in projects, and who watches them; the projects themselves are of no matter."""
+
+    def __init__(self, table, seed):
+        super().__init__(table, seed)
+        self.told = []
+        self.watched = set()
+
+    def place(self, told):
+        workspace, project, at, number = told
+        return key(f"{workspace}#PROJECT#{project}", f"ACTIVITY#{ulid(at, number)}")
+
+    def tell(self):
+        at = datetime.fromisoformat(self.clock.advance(120))
+        self.told.append((self.random.choice(WORKSPACES), self.random.choice(PROJECTS), at, len(self.told)))
+        item = {"kind": self.random.choice(KINDS), "by": self.random.choice(MEMBERS), "at": self.clock.text()}
+        words = {"text": " ".join(self.random.sample(WORDS, k=2))} if self.random.random() < 0.7 else {}
+        self.table.put_item(Item={**self.place(self.told[-1]), **item, **words})
+
+    def correct(self):
+        if self.told:
+            place = self.place(self.random.choice(self.told))
+            words = " ".join(self.random.sample(WORDS, k=2))
+            self.table.update_item(**change(place, text=words))
+
+    def withdraw(self):
+        if self.told:
+            told = self.random.choice(self.told)
+            self.told.remove(told)
+            self.table.delete_item(Key=self.place(told))
+
+    def watch(self):
+        """Watches a project, or one that was left before, all of it or some kinds."""
+        pair = self.random.choice(WORKSPACES), self.random.choice(MEMBERS), self.random.choice(PROJECTS)
+        self.watched.add(pair)
+        kinds = {"kinds": sorted(self.random.sample(KINDS, k=2))} if self.random.random() < 0.4 else {}
+        self.table.put_item(Item={**watch_key(*pair), "since": self.clock.advance(60), **kinds})
+
+    def leave(self):
+        if self.watched:
+            pair = self.random.choice(sorted(self.watched))
+            self.watched.remove(pair)
+            self.table.delete_item(Key=watch_key(*pair))
+
+
+def watch_key(workspace, member, project):
+    return key(f"{workspace}#MEMBER#{member}", f"WATCHES#{project}")
+
+
+def ulid(at, number):
+    """A ULID of this time; the number stands in the place of chance."""
+    return ulid_of(int(at.timestamp() * 1000))[:ULID_TIME_LENGTH] + f"{number:016d}"
+
+
+ACTIVITY_WEIGHTS = {
+    Activity.tell: 12,
+    Activity.correct: 4,
+    Activity.withdraw: 2,
+    Activity.watch: 6,
+    Activity.leave: 3,
+}
+
+
+def run_activity(table, seed):
+    """Takes as many steps as ``ACTIVITY_STEPS`` says."""
+    Activity(table, seed).take_steps(ACTIVITY_WEIGHTS, ACTIVITY_STEPS)

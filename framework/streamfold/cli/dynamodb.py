@@ -95,7 +95,7 @@ def _existing(client: Any) -> set[str]:
 
 
 def _key_types(app: App, table: Table) -> dict[str, str]:
-    keys = (key for route in app.routes for key in (*route.sources, *route.into) if key.table == table)
+    keys = (key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name)
     key = next(keys)
     return {name: part.attribute_type for name, part in zip(table.attributes, key.parts, strict=True)}
 

@@ -70,7 +70,7 @@ def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:
 
 def keyed_items(keys: Collection[Key], table: Table, items: Iterable[StoredItem]) -> Iterator[StoredItem]:
     """The items whose key is one of these."""
-    own = [key for key in keys if key.table == table]
+    own = [key for key in keys if key.table.name == table.name]
     return (item for item in items if any(key.match_values(*key_values(table, item)) is not None for key in own))
 
 

@@ -119,7 +119,7 @@ def command(
     app = load_application(application)
     keys = None if handler is None else _keys(app, handler, source=source)
     chosen, settings = _chosen(app, tables)
-    chosen = [table for table in chosen if keys is None or any(key.table == table for key in keys)]
+    chosen = [table for table in chosen if keys is None or any(key.table.name == table.name for key in keys)]
     store = open_store(app, settings, Store(engine, state, endpoint_url))
     for number, table in enumerate([STATE_TABLE] if state_items else chosen):
         if state_items:
@@ -199,7 +199,7 @@ def _of_keys(store: Engine, table: Table, partition: str | None, keys: Sequence[
 
 def _is_text(app: App, table: Table) -> bool:
     """Whether the table's partition key is text, which a store can seek by as it was typed."""
-    keys = [key for route in app.routes for key in (*route.sources, *route.into) if key.table == table]
+    keys = [key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name]
     return all(key.partition.attribute_type == "S" for key in keys)
 
 

@@ -31,7 +31,8 @@ class Key:
     ``partition`` and ``sort`` are texts with fields in braces, ``"ORDER#{order_id}"``; see ``keys.field`` for the
     kinds of field. A field that stands in both parts must have the same value in both. No field is empty: an item
     ``ORDER#`` is none of ``"ORDER#{order_id}"``, and has a key of its own, ``"ORDER#"``. ``table`` is the table that
-    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``.
+    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``, and with the
+    time to live that another key of the application says.
 
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """
@@ -146,7 +147,7 @@ class Key:
 
     def overlaps(self, other: "Key") -> bool:
         """Whether some key is of both templates."""
-        return self.table == other.table and self.alike(other)
+        return self.table.name == other.table.name and self.alike(other)
 
     def alike(self, other: "Key") -> bool:
         """Whether some key values fit both templates, be it in two tables."""
@@ -161,11 +162,11 @@ class Key:
 
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
-        if self.table == other.table and not other.fields:
+        if self.table.name == other.table.name and not other.fields:
             return _has(self, other)
         if self._twice and not other._twice:  # noqa: SLF001 - of another key
             return False  # the other's parts may differ where this one's must agree
-        return self.table == other.table and all(
+        return self.table.name == other.table.name and all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
         )
@@ -192,7 +193,7 @@ class Key:
         return self._hash
 
     def __repr__(self) -> str:
-        table = "" if self.table == MAIN else f", table={self.table.name!r}"
+        table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
 
     def _identity(self) -> tuple[Any, ...]:

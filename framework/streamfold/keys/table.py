@@ -1,7 +1,7 @@
 """The tables that an application reads and writes, by logical name."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from streamfold.errors import DeclarationError
@@ -92,9 +92,22 @@ class Table:
 
 
 MAIN = Table("main")
-"""The table of every ``Key`` that names none: an application with only such keys takes any single table's records."""
+"""The table of every ``Key`` that names none: an application with only such keys takes any single table's records.
+
+Another key of the application may say more of it, ``Table("main", ttl="expires")``.
+"""
 STATE = Table("streamfold.state", "pk", "sk", ttl="ttl")
 """The state table as a place of rows, which a handler's ``attributes`` are before they are copied onto their items."""
+
+
+def merged(one: Table, other: Table) -> Table | None:
+    """What two declarations of one table say together; None where they say different things.
+
+    Only a key that names no table says nothing of its time to live.
+    """
+    if one == other or replace(other, ttl=None) == one == MAIN:
+        return other
+    return one if replace(one, ttl=None) == other == MAIN else None
 
 
 def is_in_state(row: tuple[object, ...]) -> bool:

@@ -167,6 +167,8 @@ class _Pulled:
     def page(self, limit: int) -> _Page:
         of, post = self.merging, self.merging.route.sources[0]
         first = place_from(post, of.options.order, of.oldest)
+        if self.end <= first:  # the last post to pull is too old: no range is asked for that ends before it begins
+            return _Page([], "", ended=True)
         found = of.queries.rows(Asked(post.table, self.author, first, self.end, limit))
         rows, through = [], ""
         for item in found:

@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.real_names import check_variables
-from streamfold.keys.table import MAIN, Table, is_name
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes
 from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
@@ -40,7 +40,7 @@ class Application:
         heard = [each.key for route in self.routes for each in route.kind.listens(route)]
         self.tables = _tables([*heard, *(key for route in self.routes for key in route.writes)])
         check_variables(self.tables)
-        self.source_tables = _tables(heard)
+        self.source_tables = {name: self.tables.get(name, table) for name, table in _tables(heard).items()}
         self.dispatch = self._dispatch(lambda name: entries_of(self.routes, name))
         self._known = self._dispatch(
             self._entries([key for route in self.routes for key in (*route.sources, *route.into)])
@@ -48,7 +48,12 @@ class Application:
         self._targets = self._dispatch(self._entries([key for route in self.routes for key in route.into]))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
-        """The templates that an item's key matches, each with its listeners and the values of its fields."""
+        """The templates that an item's key matches, each with its listeners and the values of its fields.
+
+        Items of the framework's own, such as those that tell a reader whom to pull, are of no template.
+        """
+        if isinstance(item[1], str) and item[1].startswith(RESERVED_PREFIX):
+            return []
         dispatch = self.dispatch.get(item[0])
         return dispatch.find(*item[1:]) if dispatch else []
 
@@ -98,7 +103,11 @@ class Application:
 
 
 def _tables(keys: Iterable[Key]) -> dict[str, Table]:
-    return {key.table.name: key.table for key in keys} or {MAIN.name: MAIN}
+    tables: dict[str, Table] = {}
+    for key in keys:
+        known = tables.get(key.table.name, key.table)
+        tables[key.table.name] = merged(known, key.table) or known
+    return tables or {MAIN.name: MAIN}
 
 
 def _retired(names: Any) -> frozenset[str]:

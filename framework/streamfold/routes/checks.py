@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.keys.key import Key
+from streamfold.keys.table import merged
 from streamfold.records.change import HAS_NEW, HAS_OLD, Change
 from streamfold.routes.route import Needs, Route, by_kind
 
@@ -73,9 +74,10 @@ def _check_names(routes: Sequence[Route]) -> None:
 def _check_tables(routes: Sequence[Route]) -> None:
     tables: dict[str, Table] = {}
     for table in (key.table for route in routes for key in (*route.sources, *route.writes, *route.kind.touches(route))):
-        known = tables.setdefault(table.name, table)
-        if known != table:
+        known = tables.get(table.name, table)
+        if (both := merged(known, table)) is None:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
+        tables[table.name] = both
 
 
 def _check_regions(routes: Sequence[Route]) -> None:

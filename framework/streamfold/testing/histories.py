@@ -108,7 +108,7 @@ def recorded_shapes(app: "App", changes: Iterable["Change"]) -> list[Shape]:
             own = Image(without_derived(change.new.raw))
             image = {name: value for name, value in own.items() if name not in change.table.attributes}
             for key in keys:
-                if key.table == change.table and (found := key.match_values(*change.item[1:])) is not None:
+                if key.table.name == change.table.name and (found := key.match_values(*change.item[1:])) is not None:
                     _add_new(fields[key], found, ITEMS_MAX)
                     if _add_new(items[key], image, IMAGES_MAX):
                         given[key].append((found, image))

@@ -94,7 +94,9 @@ def _near(function: FunctionType) -> Iterator[Any]:
     """What one function can reach: functions, containers and bindings."""
     names = set(_names(function.__code__))
     yield function.__dict__
-    yield from function.__dict__.values()  # the function that a decorator was put around
+    for value in function.__dict__.values():  # the function that a decorator was put around
+        if isinstance(value, (*CONTAINERS, FunctionType)):
+            yield value
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         yield from _held(value)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

@@ -1,12 +1,14 @@
 """An application over tables in process, for tests of single steps: a write comes through the stream at once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
 from streamfold.read import rows as present
+from streamfold.read.feeds import LIMIT, PULLS_MOST, Feed, page, route_of
+from streamfold.read.queries import EngineQueries
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources
@@ -75,6 +77,16 @@ class Twin:
         """One derived row, or None. Raises as ``rows``."""
         wanted = key.key(**fields)
         return next((row for row in self.rows(key) if wanted.items() <= row.items()), None)
+
+    def feed(
+        self, timeline: Callable[..., Any], /, *, limit: int = LIMIT, cursor: str | None = None, **reader: Any
+    ) -> Feed:
+        """One page of a reader's feed at the time of the twin's clock, as ``streamfold.read.feed`` gives it.
+
+        Raises as ``streamfold.read.feed``.
+        """
+        queries = EngineQueries(self.engine)
+        return page(route_of(timeline), queries, reader, limit, cursor, PULLS_MOST, self.clock.now)
 
     def _check_kept(self, key: Key) -> None:
         if not any(known.contains(key) or key.contains(known) for known in self._kept):

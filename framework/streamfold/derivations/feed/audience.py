@@ -13,12 +13,14 @@ ways are open: a post that is mirrored before the change is pulled, one that is 
 """
 
 import json
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, joined_text
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import settle
 from streamfold.engines import Engine, Entries
+from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.state_keys import audience_key
 from streamfold.records.encoded import to_json
@@ -151,7 +153,10 @@ class Audiences:
 
 def pull_partition(name: str, reader: str) -> str:
     """The partition of the rows that tell a reader whom to pull, in the table of the feed."""
-    return f"{PULL}{name}#{reader}"
+    partition = f"{PULL}{name}#{reader}"
+    if len(partition.encode()) <= PARTITION_BYTES_MAX:
+        return partition
+    return f"{PULL}{name}#sha256:{sha256(reader.encode()).hexdigest()}"  # a reader's key may have as many bytes
 
 
 def pull_key(route: Route, fields: Fields) -> RowKey:

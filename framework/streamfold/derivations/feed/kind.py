@@ -37,6 +37,7 @@ class Feed(Derivation):
     name = "feed"
     gets_items = True
     reads_derived = True
+    reads_items = True  # posts that are pulled are read as they are, and so is an item that is repaired
     sees_derived_attributes = True
     reconciles = True
     fans_out = True

@@ -40,7 +40,6 @@ class Lanes:
         self.pairs = Pairs(self.mirrors, finishing.engine, finishing.run)
         self.pairs.names |= dict.fromkeys(self.task.names)
         self.audiences = Audiences(self.mirrors, finishing.engine, finishing.run)
-        self._copied_from: str | None = None
 
     def page(self, lane: JobSegment) -> Paged:
         """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
@@ -89,21 +88,11 @@ class Lanes:
         rows = 0
         if found:
             (edge,) = self.mirrors.read([self.task.sided])
-            copied_from = self._newest_copied(partition)
             taken = [(place, post) for place, post in found if takes(edge, post)]
-            older = [Pair(post, edge) for place, post in taken if place < copied_from]
-            newer = [Pair(post, edge) for place, post in taken if place >= copied_from]
+            older = [Pair(post, edge) for place, post in taken if place < self.task.copied_from]
+            newer = [Pair(post, edge) for place, post in taken if place >= self.task.copied_from]
             rows = self._visited(older, 0) + self._visited(newer, None)
         return Paged(found[-1][0] if len(found) == PAGE else None, {ROWS: rows})
-
-    def _newest_copied(self, partition: str) -> str:
-        """The place of the oldest post that a follow copies; "" where all are."""
-        if not self.task.is_new:
-            return ""
-        if self._copied_from is None:
-            newest = self.mirrors.page(POSTS, partition, Entries("", self.options.most, descending=True))
-            self._copied_from = newest[-1][0] if len(newest) == self.options.most else ""
-        return self._copied_from
 
     def _visited(self, pairs: list[Pair], copied: int | None) -> int:
         return self.pairs.visit(pairs, self._fails, fresh=self.task.is_new, copied=copied) if pairs else 0

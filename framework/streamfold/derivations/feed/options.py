@@ -176,12 +176,17 @@ def _order(who: str, post: Key) -> Field:
 
 
 def _check_ordered(who: str, post: Key, into: Key, order: Field) -> None:
-    """The posts of one author stand in a feed in their own order: pulled posts are merged with pushed rows by it."""
+    """The posts of one author stand in a feed in their own order: pulled posts are merged with pushed rows by it.
+
+    Behind a text, another field would change that order: ``a`` is before ``a!``, and ``a#x`` behind ``a!#x``. A time
+    has one width, so a post's key that ends with it may be followed by anything.
+    """
     assert post.sort is not None
     assert into.sort is not None
     placed, own = ([field.name for field in key.sort.fields] for key in (into, post) if key.sort)
     in_order = [name for name in placed if name in own] == own
-    if placed[:1] != [order.name] or placed[-1:] != own[-1:] or not in_order:
+    ends_alike = own == [order.name] or placed[-1:] == own[-1:]
+    if placed[:1] != [order.name] or not ends_alike or not in_order:
         raise DeclarationError(
             f"{who} has the target {into!r}: expected that its sort key begins with {order}, behind a literal, and "
             f"ends with the other fields of the sort key of {post!r}, in their order. A feed is read in the order of "

@@ -75,7 +75,7 @@ class Spreading:
         is_post = told.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, told.sided.fields)
-            self._check_time(seconds)
+            self._check_time(seconds, max(now, self.run.clock()))
             if seconds + self.options.keep_seconds < now:
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
@@ -87,8 +87,8 @@ class Spreading:
         else:
             self._edge(told, now, fails)
 
-    def _check_time(self, seconds: float) -> None:
-        if seconds > self.run.clock() + FUTURE_SECONDS_MAX:
+    def _check_time(self, seconds: float, now: float) -> None:
+        if seconds > now + FUTURE_SECONDS_MAX:
             raise Unprocessable(
                 f"The time in the key of a post of feed {self.route.name!r} lies more than a day ahead: it would head "
                 "every feed until then. Expected the time of the post."
@@ -119,10 +119,30 @@ class Spreading:
         wanted = Entries("", self.options.inline + 1, after, descending=True)
         posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
         if len(posts) > self.options.inline:
-            self._open(told, VISIT, names=self._names(told, [Pair(post, edge) for post in posts[:SAMPLED]]))
+            names = self._names(told, [Pair(post, edge) for post in posts[:SAMPLED]])
+            self._open(told, VISIT, names=names, copied_from=self._copied_from(told, partition, after, now))
             return
-        taken = (post for post in posts if told.all_pairs or takes(edge, post))
-        self._visit(told, [Pair(post, edge) for post in taken], fails, self.options.most if told.is_new else None)
+        taken = [post for post in posts if told.all_pairs or takes(edge, post)]
+        first = self._copied_from(told, partition, after, now) if len(taken) > self.options.most else ""
+        copied = sum(str(post.item[2]) >= first for post in taken)
+        self._visit(told, [Pair(post, edge) for post in taken], fails, copied)
+
+    def _copied_from(self, told: Told, partition: str, after: str, now: float) -> str:
+        """The place of the oldest post that a follow copies; "" where all are.
+
+        Posts that came after the follow do not count, nor those that are gone: nothing else is to fall behind them.
+        """
+        place = place_from(self.mirrors.key_of(POSTS), self.options.order, now + 1)
+        left, most = self.options.most, self.options.most
+        while told.is_new:
+            found = self.mirrors.page(POSTS, partition, Entries("", most, after, descending=True, before=place))
+            for place, post in found:
+                left -= not post.gone
+                if not left:
+                    return place
+            if len(found) < most:
+                break
+        return ""
 
     def _visit(self, told: Told, pairs: list[Pair], fails: Fails, copied: int | None) -> None:
         for name in self._names(told, pairs):
@@ -152,10 +172,19 @@ class Spreading:
             audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.run.clock())))
             self._open(told, COUNT, version=audience.version)
 
-    def _open(self, told: Told, what: str, *, version: str | None = None, names: tuple[str, ...] = ()) -> None:
+    def _open(
+        self,
+        told: Told,
+        what: str,
+        *,
+        version: str | None = None,
+        names: tuple[str, ...] = (),
+        copied_from: str = "",
+    ) -> None:
         record = record_of(told.changes[-1]) if told.changes else None
         known = told.mirror.version if version is None else version
-        start(self.fan_outs, self.route, Task(what, told.sided, known, told.is_new, names, record, told.at), self.run)
+        task = Task(what, told.sided, known, told.is_new, names, record, told.at, copied_from)
+        start(self.fan_outs, self.route, task, self.run)
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:

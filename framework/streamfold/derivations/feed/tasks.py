@@ -34,7 +34,8 @@ class Task(NamedTuple):
     is_new: bool  # no rows are expected to be there
     names: tuple[str, ...] = ()  # attributes that rows may have from before
     record: Mapping[str, Any] | None = None  # that asked for it, to be parked with a pair that fails
-    at: float = 0.0  # the time of that record, epoch seconds: age is counted from it; 0: not known
+    at: float = 0.0  # the time of that record, from which the age of posts counts, epoch seconds; 0: not known
+    copied_from: str = ""  # the place of the oldest post of which an edge makes a row where none is; "": of all
 
     def job(self, route: Route, now: float) -> Job:
         """The job, the same for each attempt of one change."""
@@ -48,6 +49,7 @@ class Task(NamedTuple):
             "names": list(self.names),
             "record": None if self.record is None else to_json(self.record),
             "at": self.at,
+            "copied_from": self.copied_from,
         }
         return Job(
             id=fan_out_id(route.name, self.what, joined_text(route, self.sided.fields), side),
@@ -72,8 +74,10 @@ class Task(NamedTuple):
             if fields is None:
                 raise ValueError
             sided = Sided(side, item, fields)
-            task = cls(job.what, sided, given["version"], given["is_new"], tuple(given["names"]))
-            return task._replace(record=record and json.loads(record), at=given["at"])
+            names = tuple(given["names"])
+            record = record and json.loads(record)
+            known, at, copied_from = given["version"], float(given["at"]), str(given["copied_from"])
+            return cls(job.what, sided, known, given["is_new"], names, record, at, copied_from)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged(f"Fan-out {job.id}") from None
 
