@@ -104,7 +104,12 @@ class OpenedReplay(NamedTuple):
     help=f"Keep the result in this file (embedded engine). Without it, the result stays in memory. Other commands read "
     f"{DEFAULT_STATE} unless told otherwise.",
 )
-@click.option("--fresh", is_flag=True, help="Delete the state file before the replay.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Delete the state file before the replay. Without it, a replay of the same files that was stopped goes on "
+    "behind its last whole batch.",
+)
 @store_options
 @click.option(
     "--batch-size",
