@@ -2,15 +2,18 @@
 
 import argparse
 
-from tests.bench import imports, instructions, memory, replay, routing, search, shards
+from tests.bench import imports, instructions, memory, replay, routing, scale, search, shards, state, strategies
 
 BENCHMARKS = {
+    "strategies": strategies.run,
     "imports": imports.run,
     "routing": routing.run,
     "replay": replay.run,
     "instructions": instructions.run,
     "memory": memory.run,
     "shards": shards.run,
+    "scale": scale.run,
+    "state": state.run,
     "search": search.run,
 }
 
