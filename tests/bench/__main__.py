@@ -1,8 +1,23 @@
-"""``python -m tests.bench [NAME ...] [--large]``: runs the benchmarks, all or those named."""
+"""``python -m tests.bench [NAME ...] [--large]``: runs the benchmarks, all or those named.
+
+A run of all, or one with ``--page``, writes docs/performance.md.
+"""
 
 import argparse
 
-from tests.bench import imports, instructions, memory, replay, routing, scale, search, shards, state, strategies
+from tests.bench import (
+    imports,
+    instructions,
+    memory,
+    performance,
+    replay,
+    routing,
+    scale,
+    search,
+    shards,
+    state,
+    strategies,
+)
 
 BENCHMARKS = {
     "strategies": strategies.run,
@@ -22,10 +37,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--large", action="store_true", help="memory over 1,000,000 records instead of 100,000")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md though only some are named")
     options = parser.parse_args()
+    said: dict[str, list[str]] = {}
     for name in options.names or BENCHMARKS:
         for line in BENCHMARKS[name](large=options.large):
+            said.setdefault(name, []).append(line)
             print(f"{name}: {line}", flush=True)
+    if not options.names or options.page:
+        performance.PLACE.write_text(performance.page(said), "utf-8")
 
 
 if __name__ == "__main__":

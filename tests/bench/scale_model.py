@@ -73,13 +73,11 @@ class Partition:
     last_key: str = ""
     several: bool = False  # whether more than one item was refused
 
-    def take(self, units: float, now: float) -> bool:
+    def fill(self, now: float) -> float:
+        """The units that are left now."""
         self.left = min(UNITS_A_SECOND, self.left + (now - self.filled_at) * UNITS_A_SECOND)
         self.filled_at = now
-        if self.left < units:
-            return False
-        self.left -= units
-        return True
+        return self.left
 
 
 class Tables:
@@ -92,13 +90,19 @@ class Tables:
         self._places: dict[str, int] = {}
 
     def refuses(self, chunk: Chunk, now: float) -> bool:
-        """Whether a partition has no units left for the chunk. What others gave before it is spent."""
+        """Whether a partition has no units left for the chunk. If not, the units are taken."""
         share = chunk.units / len(chunk.keys)
+        wanted: dict[int, tuple[Partition, str, float]] = {}
         for key in chunk.keys:
             partition = self.partition(key)
-            if not partition.take(share, now):
+            before = wanted.get(partition.first)
+            wanted[partition.first] = partition, key, share + (before[2] if before else 0.0)
+        for partition, key, units in wanted.values():
+            if partition.fill(now) < units:
                 self._refused(partition, key, now)
                 return True
+        for partition, _, units in wanted.values():
+            partition.left -= units
         return False
 
     def partition(self, key: str) -> Partition:
