@@ -23,7 +23,7 @@ from tests.bench.shop import ARN
 
 RECORDS_A_SECOND = 100.0
 """Of one shard: a tenth of what a shard takes."""
-SECONDS = 20.0
+SECONDS = 12.0
 WINDOW_SECONDS = 2.0
 LANES_MAX = 1_000
 """That are simulated by default: 1,000 shards at factor 10 behave as 10,000 lanes of any shards, and take an hour."""
@@ -182,7 +182,7 @@ def run(*, large: bool) -> Iterator[str]:
         if workload.own_rows:
             some += [Setting(10, 1, records) for records in (10, 100)] + [Setting(100 if large else 50, warm=False)]
         for setting in some:
-            seconds = SECONDS if setting.shards < 1000 else SECONDS / 4
+            seconds = _seconds(setting)
             seen = found[workload.name][setting] = simulated(made, setting, seconds)
             yield "  " + told(setting, seen, seconds)
     if large:
