@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "tests.helpers.engine_contract",
     "tests.helpers.entries_contract",
     "tests.helpers.counter_contract",
+    "tests.helpers.pairs_contract",
     "tests.helpers.commit_contract",
 )
 

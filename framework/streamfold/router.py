@@ -11,6 +11,8 @@ from streamfold.derivations.attributes.stored import AttributesOptions
 from streamfold.derivations.declarations import ItemDeclarations
 from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.feed.kind import FEED
+from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
 from streamfold.derivations.index.claims import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
@@ -48,6 +50,8 @@ RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | N
 """A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
 DocumentsHandler = TypeVar("DocumentsHandler", bound=Callable[..., Document | Iterable[Document] | None])
 """A handler of a search: it returns a document, several or none, or yields them."""
+FeedHandler = TypeVar("FeedHandler", bound=Callable[..., Row | Iterable[Row] | None])
+"""A handler of a feed: it gets a post and an edge, and returns a row or None, or yields one."""
 Effect = Put | Add | Delete
 EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
@@ -243,6 +247,58 @@ class Router(ItemDeclarations):
             return (), checked_search(keys, at, to, parts, id, given)
 
         return self._decorator("search", SEARCH, sources, common, made)
+
+    def feed(
+        self,
+        post: Key,
+        /,
+        *,
+        audience: Key,
+        into: Key,
+        keep_days: int,
+        most: int = MOST,
+        pull_above: int | None = None,
+        unfollow: Unfollow = "remove",
+        inline: int = INLINE,
+        **common: Unpack[CommonOptions],
+    ) -> Callable[[FeedHandler], FeedHandler]:
+        """Declares a feed: every post of an author in the feed of each who follows him, newest first.
+
+        The function gets a post and an edge, the item that says who follows whom, and returns one ``Row``, or None
+        where the reader is not to see the post. ``audience`` is the key of the edges; the fields that both keys share
+        join them. ``into`` holds every field of both keys. The sort key of ``post`` begins with a typed time, which
+        orders the feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Of
+        authors with more than ``pull_above`` followers posts are not written into feeds, but read with them
+        (``read.feed``). ``unfollow="keep"`` leaves what a feed has got. ``inline`` is how many rows a change writes
+        before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
+        """
+        _check_instance(self, "feed")
+        _check_parentheses("feed", (post,))
+        if not isinstance(audience, Key):
+            raise DeclarationError(f"feed(..., audience={audience!r}): expected the Key of the edges, audience=FOLLOW.")
+
+        def made(_: Keys, at: str) -> tuple[Keys, FeedOptions]:
+            (target,) = target_keys(into, at)
+            return (target,), checked_feed(
+                post,
+                audience,
+                target,
+                at,
+                keep_days=keep_days,
+                most=most,
+                pull_above=pull_above,
+                unfollow=unfollow,
+                inline=inline,
+            )
+
+        declare = self._decorator("feed", FEED, (post, audience), common, made)
+
+        def declared(handler: FeedHandler) -> FeedHandler:
+            declare(handler)
+            setattr(handler, FEED_ATTRIBUTE, self.routes[-1])
+            return handler
+
+        return declared
 
     def declare(
         self,

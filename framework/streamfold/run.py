@@ -5,7 +5,7 @@ After the deadline nothing is begun. Pauses between tries end before it.
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -75,6 +75,10 @@ class ParkingPlace(Protocol):
         ...
 
 
+Rung = tuple[str, int]
+"""A fan-out that is rung for, and the number of a lane."""
+Bell = Callable[[Iterable[Rung]], None]
+"""Rings for lanes: a lost, a second or a late ring costs nothing."""
 Learned = WeakKeyDictionary[Any, Any]
 """What is known of states, by engine and application (``batch.knowledge``)."""
 
@@ -96,6 +100,8 @@ class Run(Deadline):
     opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
+    bell: Bell | None = None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
+    rung: list[Rung] = field(default_factory=list)  # lanes that wait for this process
 
     def __post_init__(self) -> None:
         self.stop_seconds = self.settings.stop_seconds
@@ -109,6 +115,14 @@ class Run(Deadline):
     def expires_at(self) -> int:
         """The time to live of state items that are written now, in epoch seconds."""
         return int(self.clock()) + self.settings.retention_days * SECONDS_A_DAY
+
+    def ring(self, fan_out: str, lanes: Iterable[int]) -> None:
+        """Has lanes of a fan-out worked on, in this process or elsewhere."""
+        rung = [(fan_out, number) for number in lanes]
+        if self.bell is None:
+            self.rung += rung
+        else:
+            self.bell(rung)
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:

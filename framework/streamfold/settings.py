@@ -53,6 +53,7 @@ class Settings:
     )
     stop_seconds: int = _setting(STOP_SECONDS, "no further call is begun when the invocation has less time left")
     park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
+    jobs: str | None = _setting(None, "URL of the SQS queue that rings for fan-outs; its function is jobs_handler")
     archive: str | None = _setting(
         None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
     )
@@ -220,6 +221,16 @@ def _url(name: str, text: str) -> str:
     return text.rstrip("/")
 
 
+def _queue(name: str, text: str) -> str:
+    """The URL of a standard queue: a FIFO queue would hold lanes behind one another."""
+    if not text.startswith("https://") or "/" not in text.removeprefix("https://") or text.endswith(".fifo"):
+        raise SettingsError(
+            f"Setting {name}={text!r} is no URL of a standard queue: expected https://sqs.REGION.amazonaws.com/ACCOUNT/"
+            "NAME, not a FIFO queue, which would hold lanes behind one another."
+        )
+    return text
+
+
 def _one_of(*known: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in known:
@@ -256,6 +267,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "retention_days": _whole(RETENTION_DAYS_MIN, 3650),
     "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
     "park": _text,
+    "jobs": _queue,
     "archive": _text,
     "search": _url,
     "search_service": _one_of(*SERVICES),

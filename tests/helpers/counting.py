@@ -75,6 +75,16 @@ class CountingEngine:
         self.calls.append(Call("insert_rows", ceil(len(rows) / BATCH_WRITES), len(rows), units))
         return failed
 
+    def put_pairs(self, pairs):
+        before = [self._bytes(pair.key) for pair in pairs]
+        left = self.engine.put_pairs(pairs)
+        sizes = zip(pairs, before, strict=True)
+        units = sum(_write_units(max(size, self._bytes(pair.key))) for pair, size in sizes)
+        wrong = sum(pair.fresh is (size > 0) for pair, size in zip(pairs, before, strict=True))
+        requests = ceil(len(pairs) / BATCH_WRITES) + ceil(wrong / BATCH_WRITES)
+        self.calls.append(Call("put_pairs", requests, len(pairs), units + wrong))
+        return left
+
     def remove_empty(self, rows):
         units = sum(_write_units(self._bytes(key)) for key in rows)
         removed = self.engine.remove_empty(rows)

@@ -57,7 +57,29 @@ class WithStatements:
         return {"Item": found["Attributes"]}
 
     def _update(self, statement, parameters):
+        if " <= ?" in statement:
+            return self._pair(statement, parameters)
         return (self._count if " SET " in statement else self._remove)(statement, parameters)
+
+    def _pair(self, statement, parameters):
+        table, changes, where = re.match(r'UPDATE "([^"]+)" (.+) WHERE (.+) RETURNING', statement).groups()
+        sets, gone = re.findall(r'SET "([^"]+)" = \?', changes), re.findall(r'REMOVE "([^"]+)"', changes)
+        key = re.findall(r'"([^"]+)" = \?', where)
+        older = re.findall(r'"([^"]+)" <= \?', where)
+        names = {f"#{name}": name for name in (*sets, *gone, *older)}
+        values = dict(zip([f":{name}" for name in sets], parameters, strict=False))
+        values |= dict(zip([f":old{name}" for name in older], parameters[-2:], strict=True))
+        removes = f" REMOVE {', '.join(f'#{name}' for name in gone)}" if gone else ""
+        found = self.client.update_item(
+            TableName=table,
+            Key=dict(zip(key, parameters[len(sets) : len(sets) + len(key)], strict=True)),
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in sets) + removes,
+            ConditionExpression=" AND ".join(f"#{name} <= :old{name}" for name in older),
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+            ReturnValues="ALL_NEW",
+        )
+        return {"Item": found["Attributes"]}
 
     def _count(self, statement, parameters):
         (table,) = re.match(r'UPDATE "([^"]+)" SET "n" = "n" \+ 1 ', statement).groups()

@@ -10,6 +10,7 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.pairs_contract import PairsContract
 from tests.helpers.scan_contract import ScanContract
 
 
@@ -33,6 +34,10 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+class TestPairs(PairsContract):
+    """The contract of rows that are made of two items, and of their mirrors."""
 
 
 class TestScans(ScanContract):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.engines import OWN_VERSION, ChainEngine
@@ -23,6 +24,7 @@ def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
     report = Report()
     # Records of the engine bear logical table names, whatever real names the settings give.
     origins = Origins(app.tables, replace(run.settings, tables={name: name for name in app.tables}), run.warn)
+    merge(report, run_fan_outs(app, engine, run))
     while pending := engine.pending(BATCH_RECORDS_MAX):
         changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(app, changes, engine, run)
@@ -30,6 +32,7 @@ def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
         merge(report, batch)
         done = [record.sequence for record in pending if str(record.sequence) not in failed]
         engine.advance(pending[-1].sequence, done)
+        merge(report, run_fan_outs(app, engine, run))
     return report
 
 

@@ -9,12 +9,13 @@ from streamfold.derivations.cascade.kind import CASCADE
 from streamfold.derivations.copy.kind import COPY
 from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.feed.kind import FEED
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.kind import ON
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.view.kind import VIEW
 
-KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE, SEARCH]
+KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE, SEARCH, FEED]
 
 
 def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:

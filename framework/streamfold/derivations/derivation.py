@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred, KeyedPut, Unit
@@ -22,6 +22,8 @@ from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.derivations.expected import Expected, History
+    from streamfold.jobs.fan_outs import Paged
+    from streamfold.jobs.job import Job, JobSegment
 
 
 class Work(NamedTuple):
@@ -78,6 +80,18 @@ class Finishing:
     heard: Sequence[Work] = ()  # items for which no handler is called
 
 
+class LaneWork(Protocol):
+    """The lanes of a fan-out, as they are worked on."""
+
+    def page(self, lane: "JobSegment") -> "Paged":
+        """Does the next page of a lane. Doing it again changes nothing."""
+        ...
+
+    def ended(self, counts: Mapping[str, int]) -> None:
+        """What follows when all lanes are done; ``counts`` is their sum. Doing it again changes nothing."""
+        ...
+
+
 class Preview(NamedTuple):
     """What a dry run says of deferred work, for a person who has the items anyway: it is no text for a log."""
 
@@ -123,6 +137,10 @@ class Derivation(Kind):
         """What a dry run says of deferred work."""
         del settings
         return [Preview(str(deferred))]
+
+    def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
+        """How the lanes of an open fan-out are worked on."""
+        raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method lanes.")
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPair, PutRow, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
@@ -112,6 +112,13 @@ class Engine(Protocol):
         """Inserts rows one by one, the first of each key; returns the keys of rows that are not there afterwards.
 
         A row that is there already stays as it is.
+        """
+        ...
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        """Writes rows one by one, each under its own condition; returns the keys of those that may not be written.
+
+        These are to be written by ``transact``, whose refusal says what is there.
         """
         ...
 

@@ -9,6 +9,7 @@ from typing import Any
 from streamfold.engines import Counter
 from streamfold.engines.conditions import (
     ledger_holds,
+    pair_is_newer,
     plus,
     recomputed,
     recomputes,
@@ -17,7 +18,7 @@ from streamfold.engines.conditions import (
     takes,
 )
 from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.numbers import decode_number, number_text
@@ -29,9 +30,12 @@ from streamfold.writes.guarded import (
     Claim,
     CounterWrite,
     DeleteRow,
+    DeleteState,
     GuardedPut,
     GuardedWrite,
     LedgerWrite,
+    PutMirror,
+    PutPair,
     PutRow,
     PutState,
     Reason,
@@ -100,6 +104,11 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
             return {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
         case CounterWrite():
             return _counter(write, before, expires_at)
+        case PutMirror():
+            return _mirror(write, before)
+        case DeleteState():
+            if write.expected is not None and (before is None or before.get("s") != write.expected):
+                return ABSENT if before is None else _found(write.key, before)
     return None
 
 
@@ -131,6 +140,8 @@ def row_after(
             return _guarded_put(write, before, table, expires_at)
         case RecomputedRow():
             return _recompute(write, before)
+        case PutPair():
+            return _pair(write, before, table)
     return _put_or_delete(write, before, table)
 
 
@@ -176,6 +187,13 @@ def _counter(write: CounterWrite, before: StateItem | None, expires_at: int) -> 
     elif write.expires is False:
         item.pop("ttl", None)
     return item
+
+
+def _mirror(write: PutMirror, before: StateItem | None) -> StateItem | Reason:
+    if before is not None and before["v"] > write.version:
+        return _found(write.key, before)
+    item = {"s": write.text, "v": write.version}
+    return item if write.expires is None else item | {"ttl": write.expires}
 
 
 def _add(write: AddRow, before: Attributes | None, table: Table) -> Attributes | Reason:
@@ -226,3 +244,18 @@ def _guarded_put(write: GuardedPut, before: Attributes | None, table: Table, exp
     if table.ttl:
         row[table.ttl] = {"N": str(expires_at)}
     return row
+
+
+def _pair(write: PutPair, before: Attributes | None, table: Table) -> Attributes | Reason:
+    if not pair_is_newer(write, before):
+        return Reason(CONDITION, before and decode({"M": before}))
+    return {**key_attributes(table, write.key), **encode(pair_attributes(write, table))["M"]}
+
+
+def pair_attributes(write: PutPair, table: Table) -> dict[str, Any]:
+    """The attributes of a row that was made of two items, without its key."""
+    first, second = write.versions
+    own: dict[str, Any] = {VERSION: first, PARTNER_VERSION: second, CONTRIBUTORS: int(write.attributes is not None)}
+    if table.ttl:
+        own[table.ttl] = write.expires
+    return {**(write.attributes or {}), **own}

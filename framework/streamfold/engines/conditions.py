@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
+from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION
 from streamfold.records.numbers import WIDE, Number, decode_number
 from streamfold.records.values import encode
-from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, RecomputedRow
+from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, PutPair, RecomputedRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -58,6 +58,14 @@ def row_is_older(row: Mapping[str, Any], write: GuardedPut) -> bool:
     if write.owner and row.get(OWNER, {"S": write.owner}) != {"S": write.owner}:
         return False
     return row[VERSION]["S"] < write.version if VERSION in row else CONTRIBUTORS not in row
+
+
+def pair_is_newer(write: PutPair, row: Mapping[str, Any] | None) -> bool:
+    """The condition of a row that was made of two items: neither of the stored versions is newer."""
+    if row is None:
+        return not write.replaces
+    first, second = (row.get(name, {}).get("S") for name in (VERSION, PARTNER_VERSION))
+    return first is not None and second is not None and first <= write.versions[0] and second <= write.versions[1]
 
 
 def plus(one: Number, other: Number) -> Number:

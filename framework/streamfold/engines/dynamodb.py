@@ -1,6 +1,7 @@
 """The DynamoDB engine: plans carried out through boto3, on AWS or on DynamoDB Local."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,6 +23,8 @@ from streamfold.engines.statements import (
     counting,
     forgetting,
     insertion,
+    pair_insertion,
+    pair_update,
     removal,
 )
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
@@ -32,6 +35,7 @@ from streamfold.writes.guarded import (
     VALIDATION,
     AbsentSource,
     GuardedWrite,
+    PutPair,
     PutRow,
     Reason,
     Refused,
@@ -88,6 +92,29 @@ class DynamoEngine(Reads):
                 unstorable.append(row.key)
         answers = self._execute(statements)
         return unstorable + [key for key in statements if key not in answers or not self._is_there(answers[key])]
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        left = {pair.key: pair for pair in pairs}
+        for otherwise in (False, True):
+            statements: dict[RowKey, Statement] = {}
+            for pair in left.values():
+                inserts = pair.fresh is not otherwise
+                if not (inserts and pair.replaces):
+                    with suppress(HandlerError):  # said when it is written alone
+                        statements[pair.key] = (pair_insertion if inserts else pair_update)(self.requests, pair)
+            for key, answer in self._execute(statements).items():
+                if self._is_put(answer, left[key]):
+                    del left[key]
+        return list(left)
+
+    def _is_put(self, answer: Answered, pair: PutPair) -> bool:
+        """Whether a row is as it is to be, without attributes from before."""
+        if code(answer) in (DUPLICATE, CONDITION, *BUSY, *UNSTORABLE):
+            return False
+        if code(answer) is not None:
+            raise self._forbidden(answer)
+        own = {*self.requests.pair(pair), *self.requests.key(pair.key)}
+        return own.issuperset(answer.get("Item", ()))
 
     def _is_there(self, answer: Answered) -> bool:
         """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""

@@ -79,7 +79,7 @@ class Reads(Calls):
         if wanted.after:
             values[":after"] = {"S": wanted.after}
             condition += " AND sk > :after"
-        if wanted.before:  # no entry lies at one of the two
+        if wanted.before:  # both are among what is found
             values[":before"] = {"S": wanted.before}
             condition = "pk = :partition AND sk BETWEEN :after AND :before"
         found: list[tuple[str, str]] = []
@@ -91,13 +91,14 @@ class Reads(Calls):
                 KeyConditionExpression=condition,
                 ExpressionAttributeValues=values,
                 ScanIndexForward=not wanted.descending,
-                Limit=wanted.most - len(found),
+                Limit=wanted.most - len(found) + (2 if wanted.before else 0),
                 ConsistentRead=True,
                 **start,
             )
-            found += [(item["sk"]["S"], item["s"]["S"]) for item in page["Items"]]
+            entries = ((item["sk"]["S"], item["s"]["S"]) for item in page["Items"])
+            found += [entry for entry in entries if entry[0] not in (wanted.after, wanted.before)]
             if len(found) >= wanted.most or "LastEvaluatedKey" not in page:
-                return found
+                return found[: wanted.most]
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def read_source(self, item: ItemKey) -> StoredItem | None:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.engines import Counter
+from streamfold.engines.applied import pair_attributes
 from streamfold.engines.clauses import Expression, clauses, counts_live, has_revision, still_expected
 from streamfold.engines.keys import key_attributes
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.records.values import encode
 from streamfold.writes.guarded import (
     AbsentSource,
@@ -19,10 +20,13 @@ from streamfold.writes.guarded import (
     GuardedPut,
     GuardedWrite,
     LedgerWrite,
+    PutMirror,
+    PutPair,
     PutRow,
     PutState,
     RecomputedRow,
     RowKey,
+    SourceWrite,
     StateKey,
     StateWrite,
     SwapState,
@@ -57,8 +61,15 @@ class Requests:
                 return {"Delete": self._of_key(write.key) | self._owned(write)}
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
+            case PutPair():
+                return {"Put": self._pair(write)}
             case RecomputedRow():
                 return {"Update": self._recompute(write)}
+            case _:
+                return self._source_action(write)
+
+    def _source_action(self, write: SourceWrite) -> ActionRequest:
+        match write:
             case AbsentSource():
                 return {"ConditionCheck": self._absent(write)}
             case DeleteSource():
@@ -80,7 +91,13 @@ class Requests:
             case PutState():
                 return {"Put": self._of_item(write.key, {"s": write.contribution})}
             case DeleteState():
-                return {"Delete": self._of_key(write.key)}
+                same = [] if write.expected is None else [f"{use.name('s')} = {use.value(write.expected)}"]
+                return {"Delete": self._of_key(write.key) | use.condition(*same)}
+            case PutMirror():
+                attributes = {"s": write.text, "v": write.version}
+                expires = {} if write.expires is None else {"ttl": write.expires}
+                older = f"(attribute_not_exists(pk) OR {use.name('v')} <= {use.value(write.version)})"
+                return {"Put": self._of_item(write.key, attributes | expires) | use.condition(older)}
             case CounterWrite():
                 return {"Update": self._counter(write, expires_at)}
 
@@ -189,6 +206,17 @@ class Requests:
         if write.least is not None:
             conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
         return self._of_key(write.key) | update | use.condition(*conditions)
+
+    def _pair(self, write: PutPair) -> dict[str, Any]:
+        use = Expression()
+        names = zip((VERSION, PARTNER_VERSION), write.versions, strict=True)
+        older = " AND ".join(f"{use.name(name)} <= {use.value(version)}" for name, version in names)
+        absent = "" if write.replaces else f"attribute_not_exists({self._partition(use, write.key)}) OR "
+        return self._of_item(write.key, self.pair(write)) | use.condition(f"{absent}({older})")
+
+    def pair(self, write: PutPair) -> dict[str, Any]:
+        """The attributes of a row that was made of two items."""
+        return pair_attributes(write, self.tables[write.key[0]][0])
 
     def _recompute(self, write: RecomputedRow) -> dict[str, Any]:
         use = Expression()

@@ -32,6 +32,8 @@ from streamfold.writes.guarded import (
     DeleteState,
     GuardedWrite,
     LedgerWrite,
+    PutMirror,
+    PutPair,
     PutRow,
     PutState,
     Reason,
@@ -45,9 +47,9 @@ from streamfold.writes.guarded import (
     UpdateSource,
 )
 
-OF_STATE = (LedgerWrite, PutState, DeleteState, Claim, SwapState, CounterWrite)
+OF_STATE = (LedgerWrite, PutState, DeleteState, Claim, SwapState, CounterWrite, PutMirror)
 OF_SOURCES = (AbsentSource, DeleteSource, UpdateSource)
-LOOKING = (LedgerWrite, Claim, SwapState, CounterWrite)
+LOOKING = (LedgerWrite, Claim, SwapState, CounterWrite, PutMirror, DeleteState)
 """Writes of state items that depend on the stored one. A tuple is asked faster than a union."""
 FoundItems = dict[PlaceKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
@@ -74,6 +76,10 @@ class GuardedItems:
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         with self._work():
             return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        with self._work():
+            return [pair.key for pair in pairs if self._transact([pair], 0)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         with self._work():
@@ -161,7 +167,9 @@ class GuardedItems:
         done[write.key] = after
         return None
 
-    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
+    def _after(
+        self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int
+    ) -> dict[str, Any] | Reason | None:
         if isinstance(write, OF_STATE):
             found = self._state(write.key) if self._depends(write) else None
             return state_after(write, found, expires_at)

@@ -1,6 +1,6 @@
 """What the store in dictionaries reads: state items, rows, entries, and source items."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -48,7 +48,7 @@ class MemoryReads:
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         places = self._places.get(wanted.partition, [])
         if wanted.after:
-            end = bisect_right(places, wanted.before) if wanted.before else None
+            end = bisect_left(places, wanted.before) if wanted.before else None
             places = places[bisect_right(places, wanted.after) : end]
         first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
         return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]

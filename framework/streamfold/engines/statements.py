@@ -5,8 +5,9 @@ from typing import Any
 
 from streamfold.engines import Counter
 from streamfold.engines.expressions import Requests, state_attributes
-from streamfold.keys.table import CONTRIBUTORS
-from streamfold.writes.guarded import CONDITION, CONFLICT, PutRow, RowKey, StateKey
+from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, VERSION
+from streamfold.records.values import encode
+from streamfold.writes.guarded import CONDITION, CONFLICT, PutPair, PutRow, RowKey, StateKey
 
 STATEMENTS_MAX = 25
 """Statements of one call (API Reference, BatchExecuteStatement)."""
@@ -30,6 +31,28 @@ def insertion(requests: Requests, row: PutRow) -> Statement:
     return {
         "Statement": f"INSERT INTO {_name(requests.real_name(row.key[0]))} VALUE {{{attributes}}}",
         "Parameters": list(item.values()),
+    }
+
+
+def pair_insertion(requests: Requests, pair: PutPair) -> Statement:
+    """Inserts a row that is made of two items if none is there. Raises ``HandlerError`` as ``insertion`` does."""
+    return insertion(requests, PutRow(pair.key, requests.pair(pair)))
+
+
+def pair_update(requests: Requests, pair: PutPair) -> Statement:
+    """Writes over a row that was made of two items if neither of its versions is newer, and returns the row.
+
+    Raises ``HandlerError`` for values that cannot be stored.
+    """
+    key, values = requests.key(pair.key), encode(requests.pair(pair))["M"]
+    sets = " ".join(f"SET {_name(name)} = ?" for name in values)
+    removes = "".join(f" REMOVE {_name(name)}" for name in pair.removed if name not in values)
+    where = " AND ".join(_name(name) + " = ?" for name in key)
+    older = f"{_name(VERSION)} <= ? AND {_name(PARTNER_VERSION)} <= ?"
+    table = _name(requests.real_name(pair.key[0]))
+    return {
+        "Statement": f"UPDATE {table} {sets}{removes} WHERE {where} AND {older} RETURNING ALL NEW *",
+        "Parameters": [*values.values(), *key.values(), *({"S": version} for version in pair.versions)],
     }
 
 

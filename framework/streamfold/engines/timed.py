@@ -8,7 +8,7 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.run import Deadline
-from streamfold.writes.guarded import GuardedWrite, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPair, PutRow, Refused, RowKey, StateKey
 
 
 class Timed:
@@ -29,6 +29,10 @@ class Timed:
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         self.begin()
         return self.engine.insert_rows(rows)
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        self.begin()
+        return self.engine.put_pairs(pairs)
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         self.begin()

@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -59,6 +59,9 @@ class JobSegment:
     counts: Mapping[str, int] = field(default_factory=dict)  # what was done, by word
     done: bool = False
     revision: int = 0
+    version: str = ""  # of a fan-out: the version of the change that it is for
+    stop: str | None = None  # of a fan-out: where the circle ends; None: at the end
+    wrapped: bool = False  # of a fan-out: it passed the end, and goes on to ``stop``
 
 
 class Jobs:
@@ -97,12 +100,12 @@ class Jobs:
         """A job; None if there is none of this id."""
         key = self._key(identity)
         found = self.engine.read_state([key], consistent=True).get(key)
-        return None if found is None else _loaded(Job, found.get("s"), identity)
+        return None if found is None else loaded(Job, found.get("s"), identity)
 
     def all(self) -> list[Job]:
         """The jobs that are kept, the newest first."""
         wanted = Entries(jobs_partition(self.application), JOBS_MAX, descending=True)
-        return [_loaded(Job, text, place) for place, text in self.engine.read_entries(wanted)]
+        return [loaded(Job, text, place) for place, text in self.engine.read_entries(wanted)]
 
     def change(self, identity: str, **changes: Any) -> Job:
         """Changes ``paused``, ``read_units`` or ``write_units`` of a job that has not ended.
@@ -122,12 +125,12 @@ class Jobs:
         """How far a segment is."""
         key = segment_key(self.application, job.id, number)
         found = self.engine.read_state([key], consistent=True).get(key)
-        return JobSegment(number) if found is None else _loaded(JobSegment, found.get("s"), job.id)
+        return JobSegment(number) if found is None else loaded(JobSegment, found.get("s"), job.id)
 
     def segments(self, job: Job) -> dict[int, JobSegment]:
         """The segments that were begun, by number."""
         found = self.engine.read_entries(Entries(segments_partition(self.application, job.id), job.segments))
-        loaded = (_loaded(JobSegment, text, job.id) for _, text in found)
+        loaded = (loaded(JobSegment, text, job.id) for _, text in found)
         return {segment.number: segment for segment in loaded}
 
     def left(self, job: Job) -> Iterator[JobSegment]:
@@ -146,7 +149,7 @@ class Jobs:
         total = dict(Counter(segment.counts) + Counter(counts))
         moved = JobSegment(segment.number, after, total, after is None, segment.revision + 1)
         key = segment_key(self.application, job.id, segment.number)
-        attributes = {"s": _text(moved), "ttl": self._expires()}
+        attributes = {"s": text_of(moved), "ttl": self._expires()}
         stored = self.engine.swap_state(key, attributes, segment.revision)
         return moved if stored else self.segment(job, segment.number)
 
@@ -173,7 +176,7 @@ class Jobs:
     def _store(self, job: Job) -> Job | None:
         """Writes a job over the revision that was read; None if another is there, that is none of an earlier try."""
         stored, key = replace(job, revision=job.revision + 1), self._key(job.id)
-        attributes = {"s": _text(stored), **({"ttl": self._expires()} if job.ended else {})}
+        attributes = {"s": text_of(stored), **({"ttl": self._expires()} if job.ended else {})}
         if self.engine.swap_state(key, attributes, job.revision):
             return stored
         found = self.engine.read_state([key], consistent=True).get(key, {})
@@ -197,11 +200,12 @@ def _checked(job: Job) -> Job:
     return job
 
 
-def _text(kept: Job | JobSegment) -> str:
-    return json.dumps(asdict(kept), sort_keys=True)
+def text_of(kept: Job | JobSegment) -> str:
+    """A job or segment as the state holds it."""
+    return json.dumps({each.name: getattr(kept, each.name) for each in fields(kept)}, sort_keys=True, default=dict)
 
 
-def _loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
+def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
     """A job or segment of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
     try:
         known = {each.name for each in fields(kind)}

@@ -10,6 +10,7 @@ in a template              Python value            text in the key
 ``{name:date}``            ``datetime.date``       ``2026-03-01``
 ``{name:datetime}``        ``datetime.datetime``   ``2026-03-01T10:00:00.000000Z``: UTC, so text order is time order
 ``{name:datetime.seconds}``, ``{name:datetime.milliseconds}``: the same with less; what would be cut off is refused
+``{name:ulid}``            ``str``                 a ULID, 26 letters: text order is time order
 ``{name:number}``          ``int``, ``Decimal``    the whole key attribute, of DynamoDB type N
 ``{name:binary}``          ``bytes``               the whole key attribute, of DynamoDB type B
 =========================  ======================  =============================================================
@@ -29,7 +30,16 @@ NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, InvalidOperation
 """Numbers of DynamoDB (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 PADDED = re.compile(r"0([1-9]\d?)d")
 MICROSECOND_DIGITS = {"datetime": 6, "datetime.milliseconds": 3, "datetime.seconds": 0}
-KINDS = "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:number} or {name:binary}"
+KINDS = (
+    "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:ulid}, {name:number} or "
+    "{name:binary}"
+)
+ULID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Crockford's base 32 (ULID specification, github.com/ulid/spec)."""
+ULID_LENGTH = 26
+ULID_TIME_LENGTH = 10
+"""Letters that hold the milliseconds since 1970: 48 bits, so the first is 7 at most."""
+ULID = re.compile(f"[0-7][{ULID_LETTERS}]{{25}}", re.ASCII)
 
 
 class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template and raises KeyValueError
@@ -78,6 +88,9 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
         return Field(name, spec, date, DATE.pattern, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
     if spec in MICROSECOND_DIGITS:
         return _datetime(name, spec, MICROSECOND_DIGITS[spec])
+    if spec == "ulid":
+        atoms = (Atom(frozenset("01234567")), *(Atom(frozenset(ULID_LETTERS)),) * (ULID_LENGTH - 1))
+        return Field(name, spec, str, ULID.pattern, atoms, _write_ulid, _same, "S", True)
     if spec == "number":
         return Field(name, spec, Decimal, "", (), _number, _same, "N")
     if spec == "binary":
@@ -99,6 +112,29 @@ def datetime_text(value: datetime, digits: int = 6) -> str:
     except OverflowError:
         raise Unreadable("it lies outside the years 1 to 9999 in UTC") from None
     return text[: 19 + (digits and digits + 1)] + "Z"
+
+
+def ulid_milliseconds(ulid: str) -> int:
+    """The time that a ULID begins with, in milliseconds since 1970."""
+    milliseconds = 0
+    for letter in ulid[:ULID_TIME_LENGTH]:
+        milliseconds = milliseconds * len(ULID_LETTERS) + ULID_LETTERS.index(letter)
+    return milliseconds
+
+
+def ulid_of(milliseconds: int) -> str:
+    """The smallest ULID of a time, in milliseconds since 1970: none of this time, or later, sorts before it."""
+    letters = ""
+    for _ in range(ULID_TIME_LENGTH):
+        milliseconds, place = divmod(milliseconds, len(ULID_LETTERS))
+        letters = ULID_LETTERS[place] + letters
+    return letters.ljust(ULID_LENGTH, ULID_LETTERS[0])
+
+
+def _write_ulid(value: object) -> str:
+    if not isinstance(value, str) or not ULID.fullmatch(value):
+        raise Unreadable("it is no ULID: expected 26 digits and capital letters without I, L, O and U, 7... at most")
+    return value
 
 
 def _same(value: Any) -> Any:

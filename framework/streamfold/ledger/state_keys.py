@@ -107,6 +107,28 @@ def segment_key(application: str, job: str, number: int) -> StateKey:
     return StateKey(segments_partition(application, job), f"seg#{number:06d}")
 
 
+def fan_outs_partition(application: str) -> str:
+    """The partition of the fan-outs that are open; their ids are the sort keys."""
+    return f"fan#{application}"
+
+
+def fan_out_id(handler: str, task: str, *names: str) -> str:
+    """The id of the fan-out of a handler's item, the same for all of the item's changes."""
+    digest = sha256("\0".join((task, *names)).encode()).hexdigest()[:DIGITS_OF_A_ROOT]
+    return f"{handler}-{task}-{digest}"
+
+
+def side_partition(side: str, application: str, handler: str, joined: str) -> str:
+    """The partition of what a feed keeps of one side, ``posts`` or ``edges``, for one value of what joins them."""
+    pk = f"{side}#{application}#{handler}#{joined}"
+    return pk if len(pk.encode()) <= PARTITION_BYTES_MAX else f"{side}#{application}#{handler}#{_hashed(joined)}"
+
+
+def audience_key(application: str, handler: str, joined: str) -> StateKey:
+    """The key of how a feed reaches an audience."""
+    return StateKey(side_partition("audience", application, handler, joined), NO_SORT)
+
+
 def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
     table, partition, sort = item
     pk = f"{prefix}#{table}#{_text(partition)}"

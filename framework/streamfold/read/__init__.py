@@ -2,9 +2,10 @@
 
 from streamfold.read.archived_items import archived
 from streamfold.read.derived_rows import average, filtered, has_more, rows, sharded, top
+from streamfold.read.feeds import Feed, feed
 from streamfold.read.histories import as_of, audit_item, history, item_key
 
 __all__ = [
-    "archived", "as_of", "audit_item", "average", "filtered", "has_more", "history", "item_key", "rows", "sharded",
-    "top",
+    "Feed", "archived", "as_of", "audit_item", "average", "feed", "filtered", "has_more", "history", "item_key", "rows",
+    "sharded", "top",
 ]  # fmt: skip

@@ -21,26 +21,27 @@ def queried(table: TablePlace, query: Mapping[str, Any]) -> Iterator[PlainRow]:
             yield from page["Items"]
         return
     client, name = table
-    values = _coded(query["ExpressionAttributeValues"], encode)
+    values = coded(query["ExpressionAttributeValues"], encode)
     pages = client.get_paginator("query").paginate(TableName=name, **{**query, "ExpressionAttributeValues": values})
     for page in pages:
-        yield from (_coded(item, decode) for item in page["Items"])
+        yield from (coded(item, decode) for item in page["Items"])
 
 
 def read_keys(table: TablePlace, keys: Sequence[Mapping[str, Any]]) -> Iterator[PlainRow]:
     """The items of keys, in any order."""
     is_client = isinstance(table, tuple)
     client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
-    wanted: Any = {name: {"Keys": [_coded(key, encode) for key in keys] if is_client else list(keys)}}
+    wanted: Any = {name: {"Keys": [coded(key, encode) for key in keys] if is_client else list(keys)}}
     found: list[PlainRow] = []
     for _ in Deadline().tries():
         answer = client.batch_get_item(RequestItems=wanted)
         found.extend(answer["Responses"].get(name, ()))
         wanted = answer.get("UnprocessedKeys")
         if not wanted:
-            return (_coded(item, decode) for item in found) if is_client else iter(found)
+            return (coded(item, decode) for item in found) if is_client else iter(found)
     raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
 
 
-def _coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
+def coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
+    """An item with each value in another form."""
     return {name: code(value) for name, value in item.items()}

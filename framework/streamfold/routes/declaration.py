@@ -57,7 +57,8 @@ def declared_route(
     mark = "" if handler is None else "@"
     keys = source_keys(sources, decorator, at, mark)
     targets, options = made(keys, at)
-    wants = () if handler is None else wanted_fields(handler, keys, kind.items_given(options))
+    asked_of = kind.asked_of(keys, targets)
+    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options))
     policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
     name, group = common.get("name"), common.get("group", GROUP)
     if name is None:

@@ -69,6 +69,11 @@ class Kind:
         del options
         return 1
 
+    def asked_of(self, sources: tuple[Key, ...], into: tuple[Key, ...]) -> tuple[Key, ...]:
+        """The keys whose fields its handler may ask for."""
+        del into
+        return sources
+
     def touches(self, route: "Route") -> tuple[Key, ...]:
         """The application's own items that it updates or removes."""
         del route

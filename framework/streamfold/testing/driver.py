@@ -25,6 +25,7 @@ from streamfold.records.change import Change
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
+from streamfold.testing.bells import answer_all, answer_bells
 from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.faults import FaultyEngine
@@ -210,6 +211,7 @@ class Driver:
         try:
             run = self._invocation(calls)
             failures = process_changes(self.app, batch, self.engine, run).failures
+            answer_bells(self.app, self.engine, run, self.choices)
             if self.app.chained:
                 self.engine.retry()
                 failures = [*failures, *run_chains(self.app, self.engine, run).failures]
@@ -309,6 +311,8 @@ class Driver:
         for changes in (*again, ()):  # the last are the chains of what landed late
             self._process(changes)
         self._deliver_what_follows()
+        answer_all(self.app, self.engine, self._invocation())
+        self._process(())
 
     def _deliver_rest(self, lane: WriterLane) -> None:
         self._process(lane.rest())

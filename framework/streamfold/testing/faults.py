@@ -12,7 +12,17 @@ from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.testing.choices import Choices
 from streamfold.testing.invocations import Died
-from streamfold.writes.guarded import CONFLICT, VALIDATION, GuardedWrite, PutRow, Reason, Refused, RowKey, StateKey
+from streamfold.writes.guarded import (
+    CONFLICT,
+    VALIDATION,
+    GuardedWrite,
+    PutPair,
+    PutRow,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+)
 
 ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
 """What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
@@ -20,6 +30,7 @@ call that was believed dead, while the caller goes on or after it died."""
 FAULTS: Mapping[str, tuple[str, ...]] = {
     "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
     "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
+    "put_pairs": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "forget": ("applied-twice", *ANSWERS),
     "count_up": ("half-applied", "applied-twice", *ANSWERS),
@@ -47,6 +58,7 @@ DESCRIBED = {
 """What calls are called whose place does not matter."""
 PLACED = {
     "insert_rows": "insertion of",
+    "put_pairs": "write of rows",
     "remove_empty": "removal of empty rows",
     "count_up": "count of",
     "read_state": "read of",
@@ -97,6 +109,9 @@ class FaultyEngine:
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("insert_rows", rows))
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("put_pairs", pairs))
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
@@ -202,7 +217,7 @@ class FaultyEngine:
     def _half_applied(self, name: str, rows: Sequence[Any], *rest: Any) -> Any:
         done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
         answer = self._carry_out(name, done, *rest) if done else ()
-        if name == "insert_rows":
+        if name in ("insert_rows", "put_pairs"):
             return [*answer, *(row.key for row in left)]
         if name == "count_up":
             return dict(answer)

@@ -3,11 +3,19 @@
 from collections.abc import Collection
 from difflib import get_close_matches
 
-from streamfold.testing import driver, faults, handlers, kinesis
+from streamfold.testing import bells, driver, faults, handlers, kinesis
 from streamfold.testing.errors import TwinError
 
 STORE = tuple(dict.fromkeys(fault for options in faults.FAULTS.values() for fault in options))
-DELIVERY = (*kinesis.ARRIVAL, *driver.BATCHES, *driver.DELIVERY, *driver.MEANWHILE, *driver.REDRIVE, *driver.END)
+DELIVERY = (
+    *kinesis.ARRIVAL,
+    *bells.BELLS,
+    *driver.BATCHES,
+    *driver.DELIVERY,
+    *driver.MEANWHILE,
+    *driver.REDRIVE,
+    *driver.END,
+)
 FAULTS = tuple(dict.fromkeys((*STORE, *faults.LANDING, *DELIVERY, *handlers.FAULTS)))
 """Every fault: of the store's calls, of deliveries, of user code."""
 

@@ -120,7 +120,23 @@ class GuardedPut:
     owner: str | None = None  # if given: refused over another owner's row; versions of different items do not compare
 
 
-RowWrite = PutRow | DeleteRow | AddRow | GuardedPut
+@dataclass(frozen=True, slots=True)
+class PutPair:
+    """Writes a row that was made of two items, with the version of each; only over versions that are not newer.
+
+    Refused over a row that has no such versions.
+    """
+
+    key: RowKey
+    attributes: Mapping[str, Any] | None  # None: the row is not shown, and holds nothing
+    versions: tuple[str, str]  # of the two items, in the order of the declaration
+    expires: int  # epoch seconds
+    fresh: bool = False  # no row is expected to be there, which saves units and calls; what is found decides
+    replaces: bool = False  # refused where there is no row
+    removed: tuple[str, ...] = ()  # attributes that the row may have from before, which saves calls
+
+
+RowWrite = PutRow | DeleteRow | AddRow | GuardedPut | PutPair
 
 
 class LedgerPart(NamedTuple):
@@ -177,6 +193,17 @@ class DeleteState:
     """Removes the item that ``PutState`` wrote."""
 
     key: StateKey
+    expected: str | None = None  # if given: refused unless the item holds this text
+
+
+@dataclass(frozen=True, slots=True)
+class PutMirror:
+    """Writes a state item with a text and its version. Refused over a newer version."""
+
+    key: StateKey
+    text: str
+    version: str
+    expires: int | None  # epoch seconds; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +277,7 @@ class DeleteSource:
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState | SwapState | CounterWrite
+StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | SourceWrite
 
 

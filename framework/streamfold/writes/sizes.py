@@ -13,6 +13,8 @@ from streamfold.writes.guarded import (
     GuardedPut,
     GuardedWrite,
     LedgerWrite,
+    PutMirror,
+    PutPair,
     PutRow,
     PutState,
 )
@@ -37,9 +39,11 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + sum(texts) * 2
     if isinstance(write, PutState):
         return len(write.contribution) * 2
+    if isinstance(write, PutMirror):
+        return ACTION_BYTES + len(write.text) * 2
     if isinstance(write, CounterWrite):
         return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
-    if isinstance(write, PutRow | GuardedPut) and write.attributes:
+    if isinstance(write, PutRow | GuardedPut | PutPair) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
     if isinstance(write, DeleteSource):
         return ACTION_BYTES + item_bytes(write.image)
@@ -61,11 +65,13 @@ def _stored(write: GuardedWrite) -> Mapping[str, Any]:
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
         return {"s": write.contribution}
+    if isinstance(write, PutMirror):
+        return {"s": write.text}
     if isinstance(write, CounterWrite):
         return {"ids": [*write.added, *write.removed]}
     if isinstance(write, AddRow):
         return write.values
-    return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut) else {}
+    return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut | PutPair) else {}
 
 
 def too_large(writes: Sequence[GuardedWrite]) -> bool:

@@ -1,0 +1,1 @@
+"""Posts fanned out to the feeds of those who follow their authors."""

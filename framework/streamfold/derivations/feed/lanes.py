@@ -1,0 +1,137 @@
+"""The lanes of a feed's fan-outs: one page of a lane, and what comes when all lanes are done."""
+
+from collections.abc import Callable, Mapping
+
+from streamfold.commit.outcome import Failed
+from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.feed.audience import BACK_BELOW, Audience, Audiences
+from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, lane_bounds
+from streamfold.derivations.feed.options import options_of
+from streamfold.derivations.feed.order import place_from
+from streamfold.derivations.feed.pairs import Pair, Pairs
+from streamfold.derivations.feed.spreading import takes
+from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, start
+from streamfold.engines import Entries
+from streamfold.errors import HandlerError, Unprocessable, reason, told
+from streamfold.jobs.fan_outs import FanOuts, Paged
+from streamfold.jobs.job import Job, JobSegment
+from streamfold.records.change import Change
+from streamfold.routes.route import Route
+
+MakeChange = Callable[[Mapping[str, object]], Change]
+PAGE = 1000
+"""Mirrors that are read at a time."""
+LIVE, ROWS = "live", "rows"
+"""What lanes count: edges that are there, and rows that were written."""
+
+
+class Lanes:
+    """Works on the lanes of one fan-out of a feed."""
+
+    def __init__(self, route: Route, job: Job, finishing: Finishing, change: MakeChange) -> None:
+        self.route = route
+        self.job = job
+        self.options = options_of(route)
+        self.task = Task.of(route, job)
+        self.finishing = finishing
+        self.change = change  # makes one of a record
+        self.run = finishing.run
+        self.mirrors = Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings)
+        self.pairs = Pairs(self.mirrors, finishing.engine, finishing.run)
+        self.pairs.names |= dict.fromkeys(self.task.names)
+        self.audiences = Audiences(self.mirrors, finishing.engine, finishing.run)
+        self._copied_from: str | None = None
+
+    def page(self, lane: JobSegment) -> Paged:
+        """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
+        return self._posts(lane) if self.task.what == VISIT else self._edges(lane)
+
+    def ended(self, counts: Mapping[str, int]) -> None:
+        """What follows when all lanes are done; ``counts`` is their sum. Doing it again changes nothing."""
+        above, fields = self.options.pull_above, self.task.sided.fields
+        if above is None:
+            return
+        audience = self.audiences.read(fields)
+        if self.task.what == TELL and audience.version == self.task.version:
+            self.audiences.told(fields, audience)
+        elif self.task.what == PUSH and counts.get(LIVE, 0) > above:
+            self._tell(self.audiences.flip(fields, audience))
+        elif self.task.what == COUNT and counts.get(LIVE, 0) < above * BACK_BELOW:
+            self._tell(self.audiences.back(fields, audience))
+
+    def _tell(self, audience: Audience) -> None:
+        if audience.tells:
+            task = self.task._replace(what=TELL, version=audience.version, names=(), record=None)
+            fan_outs = FanOuts(self.mirrors.application, self.finishing.engine, self.run)
+            start(fan_outs, self.route, task, self.run)
+
+    def _edges(self, lane: JobSegment) -> Paged:
+        first, end = lane_bounds(lane.number, self.job.segments)
+        partition = self.mirrors.partition(EDGES, self.task.sided.fields)
+        wanted = Entries("", PAGE, lane.after or first, before=end)
+        found = self.mirrors.page(EDGES, partition, wanted)
+        edges = [edge for _, edge in found]
+        live = [edge for edge in edges if not edge.gone]
+        rows = 0
+        if self.task.what == TELL:
+            rows = self.audiences.tell(live, self.audiences.read(self.task.sided.fields)) if live else 0
+        elif self.task.what == PUSH and edges:
+            (post,) = self.mirrors.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
+            taken = [edge for edge in edges if takes(post, edge, keeps=self.options.keeps)]
+            rows = self._visited([Pair(post, edge) for edge in taken], None)
+        return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
+
+    def _posts(self, lane: JobSegment) -> Paged:
+        first = place_from(self.mirrors.key_of(POSTS), self.options.order, self.run.clock() - self.options.keep_seconds)
+        partition = self.mirrors.partition(POSTS, self.task.sided.fields)
+        found = self.mirrors.page(POSTS, partition, Entries("", PAGE, max(lane.after or "", first)))
+        rows = 0
+        if found:
+            (edge,) = self.mirrors.read([self.task.sided])
+            copied_from = self._newest_copied(partition)
+            taken = [(place, post) for place, post in found if takes(edge, post)]
+            older = [Pair(post, edge) for place, post in taken if place < copied_from]
+            newer = [Pair(post, edge) for place, post in taken if place >= copied_from]
+            rows = self._visited(older, 0) + self._visited(newer, None)
+        return Paged(found[-1][0] if len(found) == PAGE else None, {ROWS: rows})
+
+    def _newest_copied(self, partition: str) -> str:
+        """The place of the oldest post that a follow copies; "" where all are."""
+        if not self.task.is_new:
+            return ""
+        if self._copied_from is None:
+            newest = self.mirrors.page(POSTS, partition, Entries("", self.options.most, descending=True))
+            self._copied_from = newest[-1][0] if len(newest) == self.options.most else ""
+        return self._copied_from
+
+    def _visited(self, pairs: list[Pair], copied: int | None) -> int:
+        return self.pairs.visit(pairs, self._fails, fresh=self.task.is_new, copied=copied) if pairs else 0
+
+    def _fails(self, pair: Pair, error: Exception) -> None:
+        """Parks the record with a pair whose row cannot be made, or raises."""
+        wrong = in_feed(self.route, pair, error)
+        if self.task.record is None:
+            raise wrong from error
+        change = self.change(_with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge))
+        change.version_text = self.task.version
+        left = self.finishing.triage(Failed(change, self.route, wrong))
+        if left is not None:
+            raise left.error
+
+
+def in_feed(route: Route, pair: Pair, error: Exception) -> Exception:
+    """The error of a row that cannot be made, with the reader whose feed it is."""
+    reader = pair.edge.item[1:]
+    said = (
+        f"Feed {route.name!r} cannot show the post to the reader of edge {told(' / '.join(map(str, reader)))}: "
+        f"{type(error).__name__}: {reason(error)}"
+    )
+    return Unprocessable(said) if isinstance(error, Unprocessable) else HandlerError(said)
+
+
+def _with_image(record: Mapping[str, object], mirror: Mirror) -> Mapping[str, object]:
+    """The record with the image that the mirror has, where it is one of a stream."""
+    body = record.get("dynamodb")
+    if not isinstance(body, Mapping) or mirror.gone:
+        return record
+    return {**record, "dynamodb": {**body, "NewImage": mirror.raw}}

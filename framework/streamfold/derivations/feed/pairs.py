@@ -1,0 +1,190 @@
+"""The row of one post in one reader's feed: what it is made of, and when it may be written.
+
+A row bears the version of its post and the version of its edge. It is only replaced by a pair that is not older on
+either side. Where neither pair is newer, both mirrors are read again: each is at least as new as what the row holds.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from streamfold.commit.refusals import not_its_row
+from streamfold.commit.sending import send
+from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
+from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.yielded import split, target_of, yielded
+from streamfold.engines import Engine
+from streamfold.errors import Contended, EngineError, HandlerError, is_fatal, shown
+from streamfold.keys.table import PARTNER_VERSION, VERSION
+from streamfold.records.images import Image
+from streamfold.routes.aggregates import Aggregate
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Fields, Route
+from streamfold.run import Run
+from streamfold.writes.guarded import PutPair, Reason
+
+ROUNDS_MAX = 8
+"""Times that both mirrors are read again before a pair counts as contended."""
+NAMES_MAX = 50
+"""Names of attributes that are remembered to be taken away from rows that have them from before."""
+ONE_ROW = 1, "because a feed shows a post to a reader once"
+
+
+class Pair(NamedTuple):
+    """A post and an edge, as they are mirrored."""
+
+    post: Mirror
+    edge: Mirror
+
+
+Fails = Callable[[Pair, Exception], None]
+
+
+def is_shown(route: Route, pair: Pair) -> bool:
+    """Whether both are there; in a feed that keeps rows, an edge that is gone shows what it brought."""
+    return not pair.post.gone and (not pair.edge.gone or options_of(route).keeps)
+
+
+def fields_of(route: Route, pair: Pair) -> Fields:
+    """The fields of both keys."""
+    found = [
+        key.match_values(*mirror.item[1:])
+        for key, mirror in zip((route.sources[0], options_of(route).audience), pair, strict=True)
+    ]
+    post, edge = found
+    assert post is not None
+    assert edge is not None
+    return {**edge, **post}
+
+
+def row_values(route: Route, post: Image, edge: Image, fields: Fields) -> dict[str, object] | None:
+    """The attributes of a row; None if the function gives none. Raises what it raises, and ``HandlerError``."""
+    effects = yielded(route, post, fields, Row, more=(edge,), most=ONE_ROW)
+    if not effects:
+        return None
+    target = target_of(route, effects[0])
+    _, values = split(target, effects[0], fields)
+    table = target.key.table
+    for name, value in values.items():
+        if isinstance(value, Aggregate) or name == table.ttl:
+            why = "when the row expires follows from the post's key" if name == table.ttl else "a row has one source"
+            raise HandlerError(f"Handler {route.name!r} gave {name}={shown(value)}: {why}. Give plain values.")
+    return values
+
+
+def made(route: Route, pair: Pair, *, fresh: bool, names: Sequence[str] = ()) -> PutPair:
+    """The write of a pair's row. Raises what the function raises, and ``HandlerError``.
+
+    fresh: no row is expected to be there. names: attributes that a row may have from before.
+    """
+    fields = fields_of(route, pair)
+    (into,) = route.into
+    values = row_values(route, pair.post.image, pair.edge.image, fields) if is_shown(route, pair) else None
+    expires = int(post_seconds(route, fields)) + options_of(route).keep_seconds
+    key = (into.table.name, *into.compose(fields))
+    return PutPair(
+        key,
+        values,
+        (pair.post.version, pair.edge.version),
+        expires,
+        fresh=fresh,
+        replaces=options_of(route).keeps and pair.edge.gone and not pair.post.gone,
+        removed=tuple(names),
+    )
+
+
+def names_before(route: Route, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """The attributes that rows of these pairs have; a pair on which the function raises tells none."""
+    names: dict[str, None] = {}
+    for pair in pairs:
+        with suppress(Exception):
+            if is_shown(route, pair):
+                values = row_values(route, pair.post.image, pair.edge.image, fields_of(route, pair))
+                names |= dict.fromkeys(values or ())
+    return tuple(names)[:NAMES_MAX]
+
+
+class Pairs:
+    """Writes the rows of pairs of one feed."""
+
+    def __init__(self, mirrors: Mirrors, engine: Engine, run: Run) -> None:
+        self.mirrors = mirrors
+        self.route = mirrors.route
+        self.engine = engine
+        self.run = run
+        self.names: dict[str, None] = {}  # attributes of rows, as far as they were seen
+
+    def visit(self, pairs: Sequence[Pair], fails: Fails, *, fresh: bool, copied: int | None = None) -> int:
+        """Leads the rows of pairs to what these are now, or newer; returns how many were written.
+
+        fresh: rows are expected not to be there. copied: how many of the first pairs make a row where none is; None:
+        all. ``fails`` is told of pairs whose row cannot be made. Raises ``EngineUnavailable`` and ``NotStarted``.
+        """
+        wanted = {}
+        for number, pair in enumerate(pairs):
+            try:
+                write = made(self.route, pair, fresh=fresh, names=tuple(self.names))
+            except Exception as error:
+                if is_fatal(error) or isinstance(error, EngineError):
+                    raise
+                fails(pair, error)
+                continue
+            if copied is not None and number >= copied and write.attributes is not None:
+                write = replace(write, replaces=True)
+            wanted[write.key] = write, pair
+            self._remember(write)
+        left = self.engine.put_pairs([write for write, _ in wanted.values()])
+        written = len(wanted) - len(left)
+        for key in left:
+            try:
+                written += self._one(*wanted[key])
+            except (Contended, HandlerError) as error:
+                fails(wanted[key][1], error)
+        return written
+
+    def _remember(self, write: PutPair) -> None:
+        for name in write.attributes or ():
+            if len(self.names) < NAMES_MAX:
+                self.names[name] = None
+
+    def _one(self, write: PutPair, pair: Pair) -> bool:
+        """Writes one row, with what both mirrors hold by then; False where a newer pair, or no row, is there."""
+
+        def again() -> PutPair:
+            sides = [
+                Sided(side, mirror.item, self.mirrors.fields_of(side, mirror.item))
+                for side, mirror in zip((POSTS, EDGES), pair, strict=True)
+            ]
+            return replace(made(self.route, Pair(*self.mirrors.read(sides)), fresh=False), replaces=write.replaces)
+
+        return settle(self.route, self.engine, self.run, write, again)
+
+
+def settle(route: Route, engine: Engine, run: Run, write: PutPair, again: Callable[[], PutPair]) -> bool:
+    """Writes one row by the rule of pairs; False where a newer pair, or no row, is there.
+
+    again: makes the write of what both sides are by then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.
+    """
+    for number in range(ROUNDS_MAX):
+        if number:
+            run.back_off(number - 1)
+        refused = send(engine, [write], run)
+        if refused is None:
+            return True
+        (reason,) = refused.reasons
+        assert reason is not None
+        if _is_done(route, write, reason):
+            return False
+        write = again()
+    raise Contended(f"Refused {ROUNDS_MAX} times in a row, because both sides of a pair change all the time.")
+
+
+def _is_done(route: Route, write: PutPair, reason: Reason) -> bool:
+    """Whether the row needs no write. Raises ``HandlerError`` for a row that is none of this feed."""
+    row = reason.item
+    if row is None:
+        return write.replaces
+    if VERSION not in row or PARTNER_VERSION not in row:
+        raise not_its_row(route, write, reason)
+    return bool(row[VERSION] >= write.versions[0] and row[PARTNER_VERSION] >= write.versions[1])

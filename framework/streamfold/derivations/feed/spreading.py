@@ -1,0 +1,166 @@
+"""Spreads a change of a post or of an edge: mirrors it, *then* reads the other side, and visits the pairs.
+
+Whatever is final is mirrored before the other side is read, so the later of two changes sees the other. Only a change
+that leaves an item there passes over items of the other side that are gone: a removal visits all pairs that may have a
+row, because the other side may be gone too, and may have passed over this one.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamfold.commit.outcome import Tallies
+from streamfold.commit.sending import send
+from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audiences
+from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
+from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.order import place_from
+from streamfold.derivations.feed.pairs import Fails, Pair, Pairs, names_before
+from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, record_of, start
+from streamfold.engines import Engine, Entries
+from streamfold.errors import Unprocessable
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.records.change import Change
+from streamfold.records.images import Image
+from streamfold.routes.route import Route
+from streamfold.run import SECONDS_A_DAY, Run
+
+FUTURE_SECONDS_MAX = SECONDS_A_DAY
+"""How far a post's time may lie ahead: one further ahead would head every feed for as long."""
+SAMPLED = 5
+"""Edges for which it is told which attributes a post's rows had before."""
+
+
+class Told(NamedTuple):
+    """What the newest change of a batch says of a post or of an edge."""
+
+    route: Route
+    sided: Sided
+    mirror: Mirror
+    changes: tuple[Change, ...]  # that ask for it, oldest first
+    at: float  # the time of the newest, epoch seconds; 0: not known
+    before: Image | None = None  # what the item was before the newest, if that is known
+    all_pairs: bool = False  # none is passed over
+
+    def __str__(self) -> str:
+        what = "post" if self.sided.side == POSTS else "edge"
+        return f"lead the feeds that {what} {self.changes[-1].name} reaches to what it is"
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the item was not there before."""
+        return bool(self.changes) and self.changes[0].event == "INSERT"
+
+
+class Spreading:
+    """Spreads changes of the posts and edges of one feed."""
+
+    def __init__(self, mirrors: Mirrors, engine: Engine, run: Run, tallies: Tallies) -> None:
+        self.mirrors = mirrors
+        self.route = mirrors.route
+        self.options = options_of(mirrors.route)
+        self.engine = engine
+        self.run = run
+        self.tallies = tallies
+        self.pairs = Pairs(mirrors, engine, run)
+        self.audiences = Audiences(mirrors, engine, run)
+        self.fan_outs = FanOuts(mirrors.application, engine, run)
+
+    def spread(self, told: Told, fails: Fails) -> None:
+        """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
+
+        Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
+        ``HandlerError`` for an item that is too large to be mirrored.
+        """
+        now = told.at or self.run.clock()
+        is_post = told.sided.side == POSTS
+        if is_post:
+            seconds = post_seconds(self.route, told.sided.fields)
+            self._check_time(seconds)
+            if seconds + self.options.keep_seconds < now:
+                self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
+                return
+        write = self.mirrors.write(told.sided, told.mirror, self.run.clock())
+        if send(self.engine, [write], self.run) is not None:
+            self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
+        elif is_post:
+            self._post(told, fails)
+        else:
+            self._edge(told, now, fails)
+
+    def _check_time(self, seconds: float) -> None:
+        if seconds > self.run.clock() + FUTURE_SECONDS_MAX:
+            raise Unprocessable(
+                f"The time in the key of a post of feed {self.route.name!r} lies more than a day ahead: it would head "
+                "every feed until then. Expected the time of the post."
+            )
+
+    def _post(self, told: Told, fails: Fails) -> None:
+        audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
+        if audience.revision:
+            self._go_on(told, audience)
+        if audience.mode == "pull":
+            return
+        partition = self.mirrors.partition(EDGES, told.sided.fields)
+        edges = [edge for _, edge in self.mirrors.page(EDGES, partition, Entries("", self.options.inline + 1))]
+        if len(edges) > self.options.inline:
+            self._open(told, PUSH, names=self._names(told, [Pair(told.mirror, edge) for edge in edges[:SAMPLED]]))
+            return
+        taken = (edge for edge in edges if told.all_pairs or takes(told.mirror, edge, keeps=self.options.keeps))
+        self._visit(told, [Pair(told.mirror, edge) for edge in taken], fails, None)
+
+    def _edge(self, told: Told, now: float, fails: Fails) -> None:
+        edge = told.mirror
+        audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
+        self.tallies.written += self.audiences.tell([edge], audience)
+        if (edge.gone and self.options.keeps) or (audience.mode == "pull" and not edge.gone):
+            return
+        partition = self.mirrors.partition(POSTS, told.sided.fields)
+        after = place_from(self.mirrors.key_of(POSTS), self.options.order, now - self.options.keep_seconds)
+        wanted = Entries("", self.options.inline + 1, after, descending=True)
+        posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
+        if len(posts) > self.options.inline:
+            self._open(told, VISIT, names=self._names(told, [Pair(post, edge) for post in posts[:SAMPLED]]))
+            return
+        taken = (post for post in posts if told.all_pairs or takes(edge, post))
+        self._visit(told, [Pair(post, edge) for post in taken], fails, self.options.most if told.is_new else None)
+
+    def _visit(self, told: Told, pairs: list[Pair], fails: Fails, copied: int | None) -> None:
+        for name in self._names(told, pairs):
+            self.pairs.names[name] = None
+        written = self.pairs.visit(pairs, fails, fresh=told.is_new, copied=copied)
+        self.tallies.removed += written if told.mirror.gone else 0
+        self.tallies.written += 0 if told.mirror.gone else written
+        self.tallies.unchanged += not written
+
+    def _names(self, told: Told, pairs: Sequence[Pair]) -> tuple[str, ...]:
+        """Attributes that rows may have from before the change, as far as its record tells."""
+        if not told.before:
+            return ()
+        before = Mirror(told.mirror.version, told.mirror.item, told.before.raw, gone=False)
+        is_post = told.sided.side == POSTS
+        sampled = [Pair(before, pair.edge) if is_post else Pair(pair.post, before) for pair in pairs[:SAMPLED]]
+        return names_before(self.route, sampled)
+
+    def _go_on(self, told: Told, audience: Audience) -> None:
+        """Goes on with a change of the audience's mode that was begun, and has a pulled audience counted."""
+        fields = told.sided.fields
+        if audience.mode == "returning":
+            audience = self.audiences.back(fields, audience)
+        if audience.tells:
+            self._open(told, TELL, version=audience.version)
+        elif audience.mode == "pull" and audience.counted + COUNTED_SECONDS < self.run.clock():
+            audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.run.clock())))
+            self._open(told, COUNT, version=audience.version)
+
+    def _open(self, told: Told, what: str, *, version: str | None = None, names: tuple[str, ...] = ()) -> None:
+        record = record_of(told.changes[-1]) if told.changes else None
+        known = told.mirror.version if version is None else version
+        start(self.fan_outs, self.route, Task(what, told.sided, known, told.is_new, names, record), self.run)
+
+
+def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:
+    """Whether a change visits the pair with an item of the other side.
+
+    keeps: the other side is edges, whose rows stay when they are gone.
+    """
+    return mirror.gone or not other.gone or keeps

@@ -1,0 +1,132 @@
+"""Fan-outs: work on many items that goes on after its record was acknowledged, lane by lane.
+
+A lane is a segment of a job, and a circle: a newer change begins where the lane is, goes on past the end, and ends
+where it began. So every place is passed once after the newest change, and an item that changes again and again starves
+no place. A lane moves on only after its page is done, under its revision: whoever works on it may be killed, or be two.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from streamfold.engines import Engine, Entries
+from streamfold.errors import Contended
+from streamfold.jobs.job import Job, JobSegment, loaded, text_of
+from streamfold.ledger.state_keys import fan_outs_partition, segment_key
+from streamfold.run import Run
+from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
+
+LANES = 16
+"""Lanes of a large fan-out: a transaction opens all of them, and a queue's function works on several at once."""
+LISTED = 1000
+"""Open fan-outs that are read at a time."""
+
+
+class Paged(NamedTuple):
+    """What one page of a lane did."""
+
+    through: str | None  # the last place that is done; None: all that there is to the end of the lane
+    counts: Mapping[str, int]  # by word
+
+
+WorkPage = Callable[[JobSegment], Paged]
+"""Does the next page of a lane, behind ``after``."""
+
+
+class FanOuts:
+    """The fan-outs of an application in a state. Each method raises what the engine raises."""
+
+    def __init__(self, application: str, engine: Engine, run: Run) -> None:
+        self.application = application
+        self.engine = engine
+        self.run = run
+
+    def open(self, job: Job, version: str) -> bool:
+        """Opens a fan-out for a version of its item, or leads an open one to it; returns whether it is to be worked on.
+
+        The job and all of its lanes are written at once. Lanes that are on their way go on from where they are.
+        Raises ``Contended`` if others change the lanes at every try.
+        """
+        for _ in self.run.tries():
+            lanes = self.lanes(job)
+            if all(lane.version >= version for lane in lanes):
+                return any(not lane.done for lane in lanes)
+            opened = [self._write(job, _renewed(lane, version), lane.revision) for lane in lanes]
+            if self.engine.transact([PutState(self._key(job.id), text_of(job)), *opened], self.run.expires_at) is None:
+                return True
+        raise Contended(f"Fan-out {job.id} was changed by others at every try.")
+
+    def all(self) -> Iterator[Job]:
+        """The fan-outs that are open."""
+        after = ""
+        while found := self.engine.read_entries(Entries(fan_outs_partition(self.application), LISTED, after)):
+            yield from (loaded(Job, text, place) for place, text in found)
+            after = found[-1][0]
+
+    def read(self, identity: str) -> Job | None:
+        """An open fan-out; None if it is done, or was never there."""
+        key = self._key(identity)
+        found = self.engine.read_state([key], consistent=True).get(key)
+        return None if found is None else loaded(Job, found.get("s"), identity)
+
+    def lanes(self, job: Job) -> list[JobSegment]:
+        """All lanes of a fan-out; those that are not there have no version."""
+        keys = [self._lane_key(job, number) for number in range(job.segments)]
+        found = self.engine.read_state(keys, consistent=True)
+        return [
+            loaded(JobSegment, found[key].get("s"), job.id) if key in found else JobSegment(number)
+            for number, key in enumerate(keys)
+        ]
+
+    def lane(self, job: Job, number: int) -> JobSegment:
+        """One lane of a fan-out."""
+        key = self._lane_key(job, number)
+        found = self.engine.read_state([key], consistent=True).get(key)
+        return JobSegment(number) if found is None else loaded(JobSegment, found.get("s"), job.id)
+
+    def work(self, job: Job, number: int, page: WorkPage) -> None:
+        """Works on a lane until it is done. Raises ``NotStarted`` when there is no time for another page."""
+        lane = self.lane(job, number)
+        while lane.version and not lane.done:
+            self.run.begin()
+            lane = self._advance(job, lane, page(lane))
+
+    def end(self, job: Job) -> bool:
+        """Takes a fan-out whose lanes are done from those that are open; False if it was opened again meanwhile."""
+        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.run.expires_at)
+        return refused is None
+
+    def _advance(self, job: Job, lane: JobSegment, done: Paged) -> JobSegment:
+        """Moves a lane on; returns how far it is then. If another moved it, its page is done again from there."""
+        moved = _moved(lane, done)
+        attributes = {"s": text_of(moved), "ttl": self.run.expires_at}
+        stored = self.engine.swap_state(self._lane_key(job, lane.number), attributes, lane.revision)
+        return moved if stored else self.lane(job, lane.number)
+
+    def _write(self, job: Job, lane: JobSegment, revision: int) -> SwapState:
+        return SwapState(self._lane_key(job, lane.number), {"s": text_of(lane)}, revision)
+
+    def _key(self, identity: str) -> StateKey:
+        return StateKey(fan_outs_partition(self.application), identity)
+
+    def _lane_key(self, job: Job, number: int) -> StateKey:
+        return segment_key(self.application, job.id, number)
+
+
+def _renewed(lane: JobSegment, version: str) -> JobSegment:
+    """The lane for a newer change: a whole circle from where it is."""
+    after = None if lane.done else lane.after
+    return JobSegment(lane.number, after, revision=lane.revision + 1, version=version, stop=after)
+
+
+def _moved(lane: JobSegment, done: Paged) -> JobSegment:
+    """The lane after a page."""
+    counts = dict(Counter(lane.counts) + Counter(done.counts))
+    moved = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1)
+    if done.through is not None:
+        is_round = lane.wrapped and lane.stop is not None and done.through >= lane.stop
+        return replace(moved, done=is_round)
+    if lane.stop is None or lane.wrapped:
+        return replace(moved, done=True)
+    return replace(moved, wrapped=True)

@@ -1,0 +1,211 @@
+"""Merges a feed's pushed rows with the posts of authors who are pulled, newest first."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_partition
+from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.order import before_place, place_from
+from streamfold.derivations.feed.pairs import row_values
+from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.read.queries import Asked, Queries
+from streamfold.read.tables import PlainRow
+from streamfold.records.images import Image, hidden
+from streamfold.records.values import encode
+from streamfold.routes.route import Fields, Route
+
+REFILLS_MAX = 1000
+"""Rounds of queries of one page."""
+HIGHEST, LOWEST = "\U0010ffff", "\0"
+
+
+class Begin(NamedTuple):
+    """Where a page begins."""
+
+    before: str  # the sort key of the last row that was shown; "" before the first page
+    now: float
+
+
+class _Page(NamedTuple):
+    """Some rows of one source."""
+
+    rows: list[tuple[str, PlainRow]]  # with their sort keys in the feed; without those that are not shown
+    through: str  # nothing that was not read lies behind this place of the feed
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Rows of one source, newest first, read page by page."""
+
+    ask: Callable[[int], _Page]
+    through: str = ""
+    rows: list[tuple[str, PlainRow]] = field(default_factory=list)
+    ended: bool = False
+
+    def read(self, limit: int) -> None:
+        """Reads the next page."""
+        page = self.ask(limit)
+        self.rows += page.rows
+        self.through, self.ended = page.through or self.through, page.ended
+
+
+class Merging:
+    """Merges the rows of a feed with those of pulled authors."""
+
+    def __init__(self, route: Route, queries: Queries, partition: str, begin: Begin, pulls_most: int) -> None:
+        self.route = route
+        self.options = options_of(route)
+        self.queries = queries
+        self.partition = partition
+        self.begin = begin
+        self.oldest = begin.now - self.options.keep_seconds
+        self.pulls: dict[str, PlainRow] = {}
+        self.pulls_most = pulls_most
+        self.partial = False
+
+    def rows(self, limit: int) -> tuple[list[tuple[str, PlainRow]], bool]:
+        """The next rows with their sort keys, and whether there are more."""
+        pushed = _Stream(_Pushed(self).page)
+        self.queries.at_once([lambda: pushed.read(limit + 1), self._whom])
+        pushed.rows = [(place, row) for place, row in pushed.rows if not self.is_pulled(row)]
+        pulled = [_Stream(_Pulled(self, author, pull).page) for author, pull in self.pulls.items()]
+        self.queries.at_once([_reading(stream, limit) for stream in pulled])
+        streams = [pushed, *pulled]
+        for _ in range(REFILLS_MAX):
+            ready = _ready(streams)
+            waiting = [stream for stream in streams if not stream.ended]
+            if len(ready) > limit or not waiting:
+                return ready[:limit], len(ready) > limit
+            max(waiting, key=_through).read(limit + 1)
+        raise TimeoutError(f"{REFILLS_MAX} rounds of queries found no {limit} rows of feed {self.route.name!r}.")
+
+    def _whom(self) -> None:
+        """Reads whom the reader is to pull."""
+        if self.options.pull_above is None:
+            return
+        pulls = pull_partition(self.route.name, self.partition)
+        found = self.queries.rows(Asked(self.table, pulls, most=self.pulls_most + 1))
+        shown_ones = {row[str(self.table.sort)]: row for row in found if row.get(CONTRIBUTORS) != 0}
+        self.partial = len(found) > self.pulls_most
+        self.pulls = dict([*shown_ones.items()][: self.pulls_most])
+
+    @property
+    def table(self) -> Table:
+        return self.route.into[0].table
+
+    @property
+    def first(self) -> str:
+        """The first place of the feed that is young enough."""
+        return place_from(self.route.into[0], self.options.order, self.oldest)
+
+    def is_pulled(self, row: PlainRow) -> bool:
+        """Whether a pushed row is shown by what is pulled instead."""
+        if not self.pulls:
+            return False
+        (into,), post = self.route.into, self.route.sources[0]
+        fields = into.match(row)
+        assert fields is not None
+        partition, place = post.compose(fields)
+        pull = self.pulls.get(str(partition))
+        return pull is not None and (UNTIL not in pull or str(place) <= pull[UNTIL])
+
+    def is_young(self, fields: Fields) -> bool:
+        """Whether a post is young enough to be shown."""
+        return post_seconds(self.route, fields) >= self.oldest
+
+
+@dataclass(slots=True)
+class _Pushed:
+    """The rows of the feed itself."""
+
+    merging: Merging
+    before: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = self.merging.begin.before
+
+    def page(self, limit: int) -> _Page:
+        of, sort = self.merging, str(self.merging.table.sort)
+        found = of.queries.rows(Asked(of.table, of.partition, of.first, self.before, limit))
+        rows = [(row[sort], without_own(row)) for row in found if self._is_shown(row)]
+        self.before = found[-1][sort] if found else self.before
+        return _Page(rows, self.before if found else "", len(found) < limit)
+
+    def _is_shown(self, row: PlainRow) -> bool:
+        fields = self.merging.route.into[0].match(row)
+        is_there = fields is not None and row.get(CONTRIBUTORS) != 0 and self.merging.is_young(fields)
+        return is_there and not self.merging.is_pulled(row)
+
+
+@dataclass(slots=True)
+class _Pulled:
+    """The posts of one author, as the rows that they would be."""
+
+    merging: Merging
+    author: str
+    pull: PlainRow
+    end: str = field(init=False)  # the place of a post that the next page begins behind
+    edge: Image = field(init=False)
+    edge_fields: Fields = field(init=False)
+
+    def __post_init__(self) -> None:
+        options, post = self.merging.options, self.merging.route.sources[0]
+        self.edge = Image(json.loads(self.pull[EDGE]))
+        self.edge_fields = options.audience.match(self.edge) or {}
+        self.end = before_place(post, options.order) + HIGHEST
+        if self.merging.begin.before:
+            fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)
+            assert fields is not None
+            time_text = str(options.order.write(fields[options.order.name]))
+            self.end = before_place(post, options.order) + time_text + HIGHEST  # of whichever author it is
+        if UNTIL in self.pull:
+            self.end = min(self.end, self.pull[UNTIL] + LOWEST)
+
+    def page(self, limit: int) -> _Page:
+        of, post = self.merging, self.merging.route.sources[0]
+        first = place_from(post, of.options.order, of.oldest)
+        found = of.queries.rows(Asked(post.table, self.author, first, self.end, limit))
+        rows, through = [], ""
+        for item in found:
+            self.end = item[str(post.table.sort)]
+            fields = post.match(item)
+            if fields is not None:
+                through, row = self._row(item, {**self.edge_fields, **fields})
+                if row is not None and not (of.begin.before and through >= of.begin.before):
+                    rows.append((through, row))
+        return _Page(rows, through, len(found) < limit)
+
+    def _row(self, item: PlainRow, fields: Fields) -> tuple[str, PlainRow | None]:
+        """The sort key of a post's row, and the row as it would be pushed; None where it is not shown."""
+        of, (into,) = self.merging, self.merging.route.into
+        partition, place = into.compose(fields)
+        values = None
+        if item.get(CONTRIBUTORS) != 0 and of.is_young(fields):
+            values = row_values(of.route, Image(encode(item)["M"]), self.edge, fields)
+        if values is None:
+            return str(place), None
+        expires = int(post_seconds(of.route, fields)) + of.options.keep_seconds
+        return str(place), {**into.attributes(partition, place), **values, str(into.table.ttl): expires}
+
+
+def _ready(streams: Sequence[_Stream]) -> list[tuple[str, PlainRow]]:
+    """The rows that nothing can come before any more, in order."""
+    least = max((_through(stream) for stream in streams if not stream.ended), default="")
+    found = [each for stream in streams for each in stream.rows if each[0] >= least]
+    return sorted(found, key=lambda each: each[0], reverse=True)
+
+
+def _reading(stream: _Stream, limit: int) -> Callable[[], None]:
+    return lambda: stream.read(limit + 1)
+
+
+def _through(stream: _Stream) -> str:
+    return stream.through or HIGHEST
+
+
+def without_own(row: PlainRow) -> PlainRow:
+    """A row without the framework's own attributes."""
+    return {name: value for name, value in row.items() if not hidden(name)}

@@ -1,0 +1,251 @@
+"""Histories of feeds: readers are shown what the items say, whatever happens, and each rule is there for a reason."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from streamfold.derivations.feed import lanes, pairs, spreading
+from streamfold.derivations.feed.audience import Audiences
+from streamfold.derivations.feed.lanes import Lanes
+from streamfold.derivations.feed.mirrors import Mirrors
+from streamfold.derivations.feed.spreading import Spreading
+from streamfold.engines import Entries, applied
+from streamfold.jobs import fan_outs
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.read.merging import Merging
+from tests.helpers.feed_histories import History, applications
+
+SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
+HISTORIES = 40
+HISTORIES_CI = 1_700
+HISTORIES_NIGHTLY = 17_000
+MUTANT_HISTORIES = 2_000
+
+
+def first_wrong(histories, first=0, **options):
+    """The seed of the first history that is wrong, and how; None if none is."""
+    apps = applications(**options)
+    for seed in range(first, first + histories):
+        try:
+            if (wrong := History(apps, seed).run().wrong()) is not None:
+                return seed, wrong
+        except AssertionError as error:
+            return seed, error
+    return None
+
+
+@contextmanager
+def removed_pass_over_removed():
+    def takes(mirror, other, *, keeps=False):
+        return not other.gone or keeps
+
+    with patch.object(spreading, "takes", takes), patch.object(lanes, "takes", takes):
+        yield
+
+
+@contextmanager
+def other_side_before_mirror():
+    """Only what the other side had before the own mirror was written is visited."""
+    sends, reads = spreading.send, Mirrors.page
+    known = {}
+
+    def read_first(engine, writes, run):
+        own, _, rest = writes[0].key.pk.partition("#")
+        other = {"posts": "edges", "edges": "posts"}[own]
+        known[other] = {place for place, _ in engine.read_entries(Entries(f"{other}#{rest}", 100))}
+        return sends(engine, writes, run)
+
+    def page(self, side, partition, wanted):
+        found = reads(self, side, partition, wanted)
+        places = known.pop(side, None)
+        return found if places is None else [each for each in found if each[0] in places]
+
+    with patch.object(spreading, "send", read_first), patch.object(Mirrors, "page", page):
+        yield
+
+
+@contextmanager
+def own_image_on_later_pages():
+    reads = Lanes._edges
+
+    def edges(self, lane):
+        mirrors = self.mirrors
+        known = self.__dict__.setdefault("known", {})
+
+        def read(asked, real=mirrors.read):
+            return known.setdefault(asked[0].item, real(asked))
+
+        with patch.object(mirrors, "read", read):
+            return reads(self, lane)
+
+    with patch.object(Lanes, "_edges", edges):
+        yield
+
+
+@contextmanager
+def invisible_pairs_are_not_written():
+    made = pairs.made
+
+    def only_shown(*arguments, **named):
+        write = made(*arguments, **named)
+        return replace(write, replaces=write.replaces or write.attributes is None)
+
+    with patch.object(pairs, "made", only_shown):
+        yield
+
+
+@contextmanager
+def guarded_by(newer):
+    with patch.object(applied, "pair_is_newer", newer):
+        yield
+
+
+def by_the_post_alone():
+    return guarded_by(lambda write, row: row is None or row["_sf_v"]["S"] <= write.versions[0])
+
+
+def by_nothing():
+    return guarded_by(lambda *_: True)
+
+
+@contextmanager
+def mode_before_mirror():
+    spreads, reads = Spreading.spread, Audiences.read
+    known = {}
+
+    def spread(self, told, fails):
+        known[id(self.audiences)] = reads(self.audiences, told.sided.fields)
+        return spreads(self, told, fails)
+
+    def read(self, fields):
+        return known.pop(id(self), None) or reads(self, fields)
+
+    with patch.object(Spreading, "spread", spread), patch.object(Audiences, "read", read):
+        yield
+
+
+@contextmanager
+def back_without_until():
+    changes = Audiences.change
+
+    def change(self, fields, before, after):
+        return changes(self, fields, before, after._replace(until="") if after.mode == "push" else after)
+
+    with patch.object(Audiences, "change", change):
+        yield
+
+
+@contextmanager
+def back_in_one_step():
+    """The newest post is read before posts are pushed again."""
+    changes = Audiences.change
+
+    def back(self, fields, known):
+        if known.mode != "pull":
+            return known
+        newest = self.mirrors.page("posts", self.mirrors.partition("posts", fields), Entries("", 1, descending=True))
+        until = newest[0][0] if newest else ""
+        return changes(self, fields, known, known._replace(mode="push", until=until, tells=True))
+
+    with patch.object(Audiences, "back", back):
+        yield
+
+
+@contextmanager
+def pushed_beside_pulled():
+    with patch.object(Merging, "is_pulled", lambda *_: False):
+        yield
+
+
+@contextmanager
+def flip_without_middle():
+    """Posts are no longer pushed before readers are told."""
+
+    def flip(self, fields, known):
+        if known.mode != "push" or known.tells:
+            return known
+        return self.change(fields, known, known._replace(mode="pull", until="", tells=True))
+
+    with patch.object(Audiences, "flip", flip):
+        yield
+
+
+@contextmanager
+def lane_before_rows():
+    works = FanOuts.work
+
+    def work(self, job, number, page):
+        def unwritten(lane):
+            with patch.object(pairs.Pairs, "visit", lambda *_, **__: 0):
+                done = page(lane)
+            left.append(lane)
+            return done
+
+        def written(lane):
+            if left:
+                page(left.pop())
+            return unwritten(lane)
+
+        left = []
+        works(self, job, number, written)
+        for lane in left:
+            page(lane)
+
+    with patch.object(FanOuts, "work", work):
+        yield
+
+
+@contextmanager
+def stop_stays():
+    renewed = fan_outs._renewed
+
+    def stays(lane, version):
+        found = renewed(lane, version)
+        return replace(found, stop=lane.stop, wrapped=lane.wrapped) if not lane.done and lane.version else found
+
+    with patch.object(fan_outs, "_renewed", stays):
+        yield
+
+
+MUTANTS = {
+    "a removal passes over removed ones": (removed_pass_over_removed, {}),
+    "the other side is read before the own mirror is written": (other_side_before_mirror, {}),
+    "later pages are made of the image that was read first": (own_image_on_later_pages, {}),
+    "a pair that is not shown makes no row": (invisible_pairs_are_not_written, {}),
+    "a row is guarded by the version of the post": (by_the_post_alone, {}),
+    "a row is guarded by nothing": (by_nothing, {}),
+    "a newer change leaves the circle as it was": (stop_stays, {}),
+    "a lane moves on before its rows are written": (lane_before_rows, {}),
+    "the mode is read before the mirror is written": (mode_before_mirror, {"pull_above": 3}),
+    "posts are pushed again without a last one to pull": (back_without_until, {"pull_above": 3}),
+    "the last post to pull is read before posts are pushed again": (back_in_one_step, {"pull_above": 3}),
+    "pushed rows are shown beside pulled posts": (pushed_beside_pulled, {"pull_above": 2}),
+    "posts are pulled before readers are told": (flip_without_middle, {"pull_above": 3}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_readers_are_shown_what_the_items_say(shape):
+    assert first_wrong(HISTORIES, **SHAPES[shape]) is None
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("shape", SHAPES)
+def test_readers_are_shown_what_the_items_say_in_many_histories(shape):
+    assert first_wrong(HISTORIES_CI, HISTORIES, **SHAPES[shape]) is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", SHAPES)
+def test_readers_are_shown_what_the_items_say_every_night(shape):
+    assert first_wrong(HISTORIES_NIGHTLY, 100_000, **SHAPES[shape]) is None
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_rule_made_wrong_shows_a_reader_something_else(name):
+    made, options = MUTANTS[name]
+    with made():
+        assert first_wrong(MUTANT_HISTORIES, **options) is not None

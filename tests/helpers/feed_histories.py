@@ -1,0 +1,284 @@
+"""Posts of one author and the edges of three readers, interleaved at every call, with jobs, flips and lost doorbells.
+
+Whatever happens, a reader is shown every post that is there, newest first, if he follows the author, and nothing else;
+and what he is shown as it is does not go away in between.
+"""
+
+import json
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from random import Random
+from unittest.mock import patch
+
+from streamfold import App, Key, Router, Row, Table
+from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.process import process_changes
+from streamfold.derivations.feed import lanes, spreading
+from streamfold.derivations.feed.tasks import OF_AUDIENCE
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
+from streamfold.jobs import fan_outs
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.read.feeds import page
+from streamfold.read.queries import EngineQueries
+from streamfold.records.values import decode, encode
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing.invocations import Died
+from tests.helpers.records import change, item
+
+TABLE = Table("main", ttl="expires")
+POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
+FOLLOW = Key("USER#{reader_id}", "FOLLOWS#{author_id}", TABLE)
+FEED = Key("FEED#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", TABLE)
+CALLS = ("transact", "put_pairs", "read_state", "read_entries", "swap_state")
+LATE_CALLS = ("transact", "put_pairs")
+MARKS = ("", "!")
+READERS, POSTS = "vwxyz", "123"
+BEGIN = 1_772_355_600.0
+DEPTH_MAX = 2
+CHANGES, PULLED_CHANGES = 14, 10
+"""Changes of a history, and those more where audiences are pulled: a flip and a return take some."""
+ROUNDS_MAX = 50
+RINGS = 0.03
+CHECKED = 0.3
+"""The share of steps after which is looked at what readers are shown."""
+
+
+@cache
+def applications(pull_above=None, **options):
+    """Two versions of the code, which mark what they show."""
+
+    def version(mark):
+        router = Router()
+
+        @router.feed(POST, audience=FOLLOW, into=FEED, keep_days=300, inline=1, pull_above=pull_above, **options)
+        def timeline(post, follow):
+            if not follow.get("muted"):
+                return Row(text=f"{post['text']}/{follow['name']}{mark}")
+            return None
+
+        return App("social", routers=[router])
+
+    return tuple(map(version, MARKS))
+
+
+@contextmanager
+def small():
+    """Two lanes and pages of one, so that a few edges are a long fan-out, and audiences that are counted often."""
+    with (
+        patch.object(fan_outs, "LANES", 2),
+        patch.object(lanes, "PAGE", 1),
+        patch.object(spreading, "COUNTED_SECONDS", 9),
+    ):
+        yield
+
+
+def post_key(number):
+    at = datetime.fromtimestamp(BEGIN, UTC) + timedelta(seconds=int(number) // 2)
+    return POST.compose({"author_id": "b", "at": at, "post_id": number})
+
+
+def edge_key(reader):
+    return FOLLOW.compose({"reader_id": reader, "author_id": "b"})
+
+
+class History:
+    """Changes of posts and edges, their records in any order that the items allow, and doorbells."""
+
+    def __init__(self, apps, seed):
+        self.apps, self.random = apps, Random(seed)
+        self.engine = MemoryEngine(apps[0].tables.values(), apps[0].chains)
+        self.now, self.sequence, self.depth = BEGIN + 10, 0, 0
+        self.left = CHANGES + (PULLED_CHANGES if apps[0].routes[0].options.pull_above else 0)
+        self.items, self.waiting, self.rung, self.late = {}, [], [], []
+        self.kept = {reader: {} for reader in READERS}
+        self.route = apps[0].routes[0]
+        for call in CALLS:
+            setattr(self.engine, call, self._hooked(call, getattr(self.engine, call)))
+
+    def run(self):
+        with small():
+            while self.left or self.waiting or self.rung:
+                self.step()
+                if self.random.random() < CHECKED:
+                    self.check_kept()
+            self._end()
+        return self
+
+    def step(self):
+        """A change, an invocation, or a doorbell."""
+        self.now += self.random.choice((0.001, 0.001, 10))
+        drawn = self.random.random()
+        if drawn < RINGS:
+            ring_open(self.apps[0], self.engine, self._run())
+        elif self.rung and drawn < 0.5:
+            self._answer()
+        elif self.waiting and drawn < 0.75:
+            self._deliver()
+        elif self.left:
+            self._change()
+        elif self.waiting:
+            self._deliver()
+        elif self.rung:
+            self._answer()
+
+    def _end(self):
+        """Lets everything land, and rings until no fan-out is open."""
+        while self.late:
+            self.late.pop()()
+        for _ in range(ROUNDS_MAX):
+            run = self._run()
+            run.bell = None
+            if not ring_open(self.apps[0], self.engine, run):
+                return
+            assert not run_fan_outs(self.apps[0], self.engine, run).failures
+        raise AssertionError("fan-outs stay open")
+
+    def _hooked(self, name, call):
+        def hooked(*arguments, **named):
+            if not self.depth:
+                return call(*arguments, **named)
+            self._meanwhile()
+            if name in LATE_CALLS and self.random.random() < 0.04:
+                self.late.append(lambda: call(*arguments, **named))
+                raise EngineUnavailable("no answer")
+            answer = call(*arguments, **named)
+            self._fail()
+            return answer
+
+        return hooked
+
+    def _fail(self):
+        drawn = self.random.random()
+        if drawn < 0.02:
+            raise Died
+        if drawn < 0.04:
+            raise EngineUnavailable("no answer")
+
+    def _meanwhile(self):
+        drawn = self.random.random()
+        if self.late and drawn < 0.03:
+            self.late.pop(self.random.randrange(len(self.late)))()
+        elif drawn < 0.1 and self.depth < DEPTH_MAX:
+            self.step()
+
+    def _change(self):
+        self.left -= 1
+        followed = any(self.items.get(edge_key(reader)) for reader in READERS)
+        leaving = followed and self._is_pulled() and self.random.random() < 0.6  # so that posts are pushed again
+        if self.random.random() < 0.5 and not leaving:
+            place = post_key(self.random.choice(POSTS))
+            after = {"text": str(self.left)}
+        else:
+            place = edge_key(self.random.choice([r for r in READERS if not leaving or self.items.get(edge_key(r))]))
+            after = {"name": str(self.left), **({"muted": True} if self.random.random() < 0.2 else {})}
+        before = self.items.get(place)
+        if before and (leaving or self.random.random() < 0.4):
+            after = None
+        self.sequence += 1
+        self.items[place] = after
+        images = [image and item(*place, **image) for image in (before, after)]
+        self.engine.put_sources([(("main", *place), encode(images[1])["M"] if after else None, f"{self.sequence:09}")])
+        self.waiting.append((place, change(*images, self.sequence)))
+
+    def _is_pulled(self):
+        """Whether the author's posts are pulled at the moment."""
+        found = (item["s"] for key, item in self.engine.state.items() if key.pk.startswith("audience#"))
+        return any('"mode": "pull"' in text for text in found)
+
+    def _run(self):
+        def bell(rung):
+            for each in rung:
+                self.rung += [each] * self.random.choice((0, 1, 1, 1, 2))
+
+        return Run(Settings(), clock=lambda: self.now, pause=lambda _: None, bell=bell)
+
+    def _deliver(self):
+        """The first record of an item, as a stream delivers it, or one that comes again."""
+        first = {}
+        for place, record in self.waiting:
+            first.setdefault(place, (place, record))
+        chosen = self.random.choice(list(first.values()))
+        self.waiting.remove(chosen)
+        if not self._invoke(lambda app, run: process_changes(app, [chosen[1]], self.engine, run)):
+            self.waiting.insert(0, chosen)
+
+    def _answer(self):
+        rung = self.rung.pop(self.random.randrange(len(self.rung)))
+
+        def answer(app, run):
+            run.rung.append(rung)
+            return run_fan_outs(app, self.engine, run)
+
+        self._invoke(answer)
+
+    def _invoke(self, work):
+        self.depth += 1
+        try:
+            return not work(self.random.choice(self.apps), self._run()).failures
+        except (Died, EngineUnavailable):
+            return False
+        finally:
+            self.depth -= 1
+
+    def shown(self, reader):
+        """What a reader is shown: the number of each post, and what it says."""
+        rows, cursor = [], None
+        depth, self.depth = self.depth, 0
+        while True:
+            got = page(self.route, EngineQueries(self.engine), {"reader_id": reader}, 2, cursor, 50, self.now)
+            rows += got.rows
+            cursor = got.cursor
+            if cursor is None:
+                self.depth = depth
+                return [(row["SK"][-1], row["text"].rstrip("!")) for row in rows]
+
+    def wanted(self, reader):
+        """The same as the items say it, newest first."""
+        edge = self.items.get(FOLLOW.compose({"reader_id": reader, "author_id": "b"}))
+        if not edge or edge.get("muted"):
+            return []
+        posts = [(number, self.items.get(post_key(number))) for number in reversed(POSTS)]
+        return [(number, f"{post['text']}/{edge['name']}") for number, post in posts if post]
+
+    def wrong(self):
+        """The first reader who is shown something else."""
+        for reader in READERS:
+            if (shown := self.shown(reader)) != self.wanted(reader):
+                return reader, shown, self.wanted(reader)
+        return None
+
+    def check_kept(self):
+        """What a reader was shown as it is stays shown until it changes."""
+        for reader in READERS:
+            wanted, shown = dict(self.wanted(reader)), dict(self.shown(reader))
+            right = {number: text for number, text in shown.items() if wanted.get(number) == text}
+            for number, text in self.kept[reader].items():
+                assert wanted.get(number) != text or number in right, f"post {number} went from the feed of {reader}"
+            self.kept[reader] = right
+        self._check_spread()
+
+    def _check_spread(self):
+        """What is under way says nothing of; all else is shown as it is, while readers are told whom to pull too."""
+        busy = {place for place, _ in self.waiting}
+        for job in FanOuts("social", self.engine, self._run()).all():
+            if job.what not in OF_AUDIENCE:
+                busy.add(tuple(decode({"M": json.loads(job.options["key"])}).values()))
+        for reader in READERS:
+            if edge_key(reader) not in busy:
+                settled = {number for number in POSTS if post_key(number) not in busy}
+                shown, wanted = (
+                    [each for each in found if each[0] in settled]
+                    for found in (self.shown(reader), self.wanted(reader))
+                )
+                assert shown == wanted, f"{reader} is not shown what was spread"
+
+
+def check(histories, first=0, **options):
+    """Runs so many histories, each with its own seed."""
+    apps = applications(**options)
+    for seed in range(first, first + histories):
+        found = History(apps, seed).run().wrong()
+        assert found is None, f"seed {seed}: {found}"
