@@ -167,9 +167,7 @@ class GuardedItems:
         done[write.key] = after
         return None
 
-    def _after(
-        self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int
-    ) -> dict[str, Any] | Reason | None:
+    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
         if isinstance(write, OF_STATE):
             found = self._state(write.key) if self._depends(write) else None
             return state_after(write, found, expires_at)
