@@ -17,7 +17,7 @@ from streamfold.engines.embedded_reads import StateReads
 from streamfold.engines.guarded_items import FoundItems, GuardedItems
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.own_records import change_of
-from streamfold.engines.progress import Progress
+from streamfold.engines.progress import ReplayProgress
 from streamfold.engines.sources import carried_out
 from streamfold.engines.state_file import StateFile
 from streamfold.keys.table import STATE, Table
@@ -63,7 +63,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self.actions_max = actions_max
         super().__init__(StateFile(path))
         self._stream = DerivedStream(self._file)
-        self.progress = Progress(self._file)
+        self.progress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.kept_entries import PARTITION_ENTRIES_MAX
-from streamfold.engines.kept_items import UNKNOWN, Found, KeptItems, KeptStates
+from streamfold.engines.kept_items import UNKNOWN, KeptItem, KeptItems, KeptStates
 from streamfold.engines.scans import PlaceKey, hashes, place_after, start_after
 from streamfold.engines.sources import page_of
 from streamfold.engines.state_file import StateFile
@@ -154,7 +154,7 @@ class StateReads:
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
         return self._file.one(query, (table,)) is not None
 
-    def _row(self, key: RowKey) -> Found:
+    def _row(self, key: RowKey) -> KeptItem:
         if not self._in_batch:
             return self._read_row(key)[0]
         item = self._rows.get(key)
@@ -163,7 +163,7 @@ class StateReads:
             self._rows.keep(key, item, letters)
         return item
 
-    def _state(self, key: StateKey) -> Found:
+    def _state(self, key: StateKey) -> KeptItem:
         if not self._in_batch:
             return self._read_state(key)[0]
         item = self._states.get(key)
@@ -172,11 +172,11 @@ class StateReads:
             self._states.keep(key, item, letters)
         return item
 
-    def _read_row(self, key: RowKey) -> tuple[Found, int]:
+    def _read_row(self, key: RowKey) -> tuple[KeptItem, int]:
         found = self._file.one(ROW, (key[0], sortable(key[1]), sortable(key[2])))
         return self._item(found[0] if found else None)
 
-    def _read_state(self, key: StateKey) -> tuple[Found, int]:
+    def _read_state(self, key: StateKey) -> tuple[KeptItem, int]:
         found = self._file.one(STATE_ITEM, key)
         return self._item(found[0] if found else None)
 
@@ -196,7 +196,7 @@ class StateReads:
             for key, place in zip(some, places, strict=True):
                 rows.keep(key, *self._item(texts.get(place)))
 
-    def _item(self, text: str | None) -> tuple[Found, int]:
+    def _item(self, text: str | None) -> tuple[KeptItem, int]:
         """The item of a stored text, and the length of the text."""
         return (self._file.item(text), len(text)) if text else (None, 0)
 

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from streamfold.engines.kept_entries import KeptEntries
 from streamfold.writes.guarded import StateKey
 
-Place = TypeVar("Place", bound=Hashable)
-Found = dict[str, Any] | None
+KeptKey = TypeVar("KeptKey", bound=Hashable)
+KeptItem = dict[str, Any] | None
 """An item; None: there is none."""
 
 UNKNOWN: dict[str, Any] = {}
@@ -22,17 +22,17 @@ ITEM_LETTERS = 120
 """What a key, and what keeps it, count beside an item's text."""
 
 
-class KeptItems(Generic[Place]):
+class KeptItems(Generic[KeptKey]):
     """What is known of the items of one table of the file."""
 
     def __init__(self, letters_max: int = KEPT_LETTERS_MAX) -> None:
-        self.changed: dict[Place, Found] = {}  # not written yet
+        self.changed: dict[KeptKey, KeptItem] = {}  # not written yet
         self._half_letters = letters_max // 2
-        self._young: dict[Place, tuple[Found, int]] = {}
-        self._old: dict[Place, tuple[Found, int]] = {}
+        self._young: dict[KeptKey, tuple[KeptItem, int]] = {}
+        self._old: dict[KeptKey, tuple[KeptItem, int]] = {}
         self._young_letters = 0
 
-    def get(self, key: Place) -> Found:
+    def get(self, key: KeptKey) -> KeptItem:
         """The item, or ``UNKNOWN``."""
         found = self.changed.get(key, UNKNOWN)
         if found is not UNKNOWN:
@@ -45,14 +45,14 @@ class KeptItems(Generic[Place]):
             self.keep(key, *kept)
         return kept[0]
 
-    def keep(self, key: Place, item: Found, letters: int) -> None:
+    def keep(self, key: KeptKey, item: KeptItem, letters: int) -> None:
         """Keeps an item that was read or written, with the length of its text."""
         self._young[key] = item, letters
         self._young_letters += letters + ITEM_LETTERS
         if self._young_letters > self._half_letters:
             self._old, self._young, self._young_letters = self._young, {}, 0
 
-    def drop(self, key: Place) -> None:
+    def drop(self, key: KeptKey) -> None:
         """Forgets an item that is not kept any more, or that others write."""
         self._young.pop(key, None)
         self._old.pop(key, None)
@@ -71,13 +71,13 @@ class KeptStates(KeptItems[StateKey]):
         self.entries = KeptEntries()
         self._partitions: dict[str, list[StateKey]] = {}
 
-    def change(self, key: StateKey, item: Found) -> None:
+    def change(self, key: StateKey, item: KeptItem) -> None:
         if key not in self.changed:
             self._partitions.setdefault(key.pk, []).append(key)
         self.changed[key] = item
         self.entries.change(key, item)
 
-    def take(self, partition: str | None = None) -> dict[StateKey, Found]:
+    def take(self, partition: str | None = None) -> dict[StateKey, KeptItem]:
         """What is to be written, of a partition or all of it: it does not count as changed any more."""
         if partition is not None:
             return {key: self.changed.pop(key) for key in self._partitions.pop(partition, ())}

@@ -8,7 +8,7 @@ PLACE = 0
 """The number of the text that says how far a replay came; those behind it are records that come again."""
 
 
-class Progress:
+class ReplayProgress:
     """The texts that are kept for replays, by their names."""
 
     def __init__(self, file: StateFile) -> None:

@@ -23,10 +23,10 @@ KEPT_RECORDS_MAX = 10_000
 EARLIER = "kept from an earlier run"
 """In the place of a file's name: where records come from that an earlier run kept."""
 
-Entry = tuple[Line, RawRecord] | BadLine
+FileEntry = tuple[Line, RawRecord] | BadLine
 
 
-class Place(NamedTuple):
+class ReplayPlace(NamedTuple):
     """How far a replay came."""
 
     entries: int  # records and bad lines that were read
@@ -49,7 +49,7 @@ class GoingOn:
         self._entries = 0
         self.behind = 0  # entries that an earlier run has dealt with
 
-    def entries(self, lines: Iterable[Entry]) -> Iterator[Entry]:
+    def entries(self, lines: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """The entries that are left to do: kept records, what is bad in the lines before, then the lines behind."""
         place = self._place()
         read = iter(lines)
@@ -81,7 +81,7 @@ class GoingOn:
         self._progress.drop_first(self._name, self._taken)
         self._records, self._taken = self._records - self._taken, 0
         self._progress.add_records(self._name, (to_json(record) for record in records.values()))
-        place = Place(self._entries, self._files.digest(), self._handlers)
+        place = ReplayPlace(self._entries, self._files.digest(), self._handlers)
         self._progress.put_place(self._name, to_json(place._asdict()))
 
     def stay(self) -> None:
@@ -92,16 +92,16 @@ class GoingOn:
         """The files were replayed to their end: the next replay of them begins anew."""
         self._progress.end(self._name)
 
-    def _place(self) -> Place | None:
+    def _place(self) -> ReplayPlace | None:
         text = self._progress.place(self._name) if self._is_kept else None
-        place = Place(**json.loads(text)) if text else None
+        place = ReplayPlace(**json.loads(text)) if text else None
         return place if place and place.handlers == self._handlers else None
 
     def _begin(self) -> None:
         with self.engine.batch():
             self._progress.end(self._name)
 
-    def _again(self) -> Iterator[Entry]:
+    def _again(self) -> Iterator[FileEntry]:
         texts = self._progress.records(self._name)
         self._records = len(texts)
         for number, text in enumerate(texts, 1):
