@@ -153,6 +153,9 @@ class Key:
         """Whether some key values fit both templates, be it in two tables."""
         if len(self.parts) != len(other.parts):
             return False
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            if mine.is_apart(theirs):
+                return False
         if not (self.fields and other.fields):
             return _has(self, other) if self.fields else _has(other, self)
         return all(
@@ -162,11 +165,13 @@ class Key:
 
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
-        if self.table.name == other.table.name and not other.fields:
+        if self.table.name != other.table.name or any(map(KeyPart.is_apart, self.parts, other.parts)):
+            return False
+        if not other.fields:
             return _has(self, other)
         if self._twice and not other._twice:  # noqa: SLF001 - of another key
             return False  # the other's parts may differ where this one's must agree
-        return self.table.name == other.table.name and all(
+        return all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
         )
