@@ -7,6 +7,7 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
@@ -107,7 +108,7 @@ class Steps:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
         try:
-            items = self.engine.read_state(keys)
+            items = read_state(self.engine, self.run.lanes, keys)
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)

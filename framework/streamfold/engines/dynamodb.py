@@ -14,7 +14,6 @@ from streamfold.engines.statements import (
     BUSY,
     DUPLICATE,
     OTHERWISE,
-    STATEMENTS_MAX,
     UNSTORABLE,
     Answered,
     Statement,
@@ -25,6 +24,7 @@ from streamfold.engines.statements import (
     removal,
 )
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
+from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import (

@@ -59,7 +59,7 @@ def table_id(client: Any, name: str) -> str | None:
     test gives a client that cannot be.
     """
     try:
-        found: str | None = client.describe_table(TableName=name)["Table"].get("TableId")
+        found: str | None = client.describe_table(TableName=name).get("Table", {}).get("TableId")
     except (BotoCoreError, ClientError, AttributeError):
         return None
     return found

@@ -8,8 +8,6 @@ from streamfold.engines.expressions import Requests, state_attributes
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.writes.guarded import CONDITION, CONFLICT, PutRow, RowKey, StateKey
 
-STATEMENTS_MAX = 25
-"""Statements of one call (API Reference, BatchExecuteStatement)."""
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
 UNSTORABLE = ("ValidationError", "ValidationException", "ItemCollectionSizeLimitExceeded")
