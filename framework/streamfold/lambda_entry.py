@@ -17,12 +17,13 @@ from streamfold.derivations import KINDS
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
+from streamfold.engines.threads import Threads
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.run import Pace, Run
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Function:
         self.parking = _parking(settings)
         self.opened: dict[str, Any] = {}
         self.learned: Learned = WeakKeyDictionary()
+        self.lanes = Threads(settings.lanes)
+        self.pace = Pace()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
         _check_parking(app, settings)
@@ -78,11 +81,14 @@ class Function:
     def _processed(self, event: Any, context: Any) -> Response:
         run = Run(self.settings, outside=True, warn=self._warn, warned=self.warned, context=context)
         run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
+        run.pace = self.pace
         if context is not None:
             run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         changes, malformed = read_changes(records_of(event), self.origins)
         engine = self.engine or self._engine()
         engine.deadline = run
+        if isinstance(engine, DynamoEngine):
+            run.lanes = self.lanes
         if not run.enough_time():
             run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
@@ -91,7 +97,7 @@ class Function:
             self.origins = self._new_origins()
             raise
         report.failures[:0] = malformed
-        self.observe(report, len(changes) + len(malformed))
+        self.observe(report, len(changes) + len(malformed), self.pace)
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
@@ -183,7 +189,7 @@ def _check_parking(app: Application, settings: Settings) -> None:
             )
 
 
-def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
+def _observer(service: str, settings: Settings) -> Callable[[Report, int, Pace], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
         _powertools_logger(service)
@@ -191,7 +197,8 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
     if settings.tracer:
         _powertools_tracer(service)
 
-    def observe(report: Report, records: int) -> None:
+    def observe(report: Report, records: int, pace: Pace) -> None:
+        actions, conflicts = pace.told()
         counts = {
             "records": records,
             "failed": len({failure.sequence for failure in report.failures}),
@@ -199,6 +206,8 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int], None]
             "parked": sum(report.parked.values()),
             **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
             "unrouted": sum(report.unrouted.values()),
+            "transaction_conflicts": conflicts,
+            "transaction_actions": min(actions, settings.chunk_actions),
         }
         log.info("batch processed", extra=counts)
         for failure in report.failures[:FAILURES_LOGGED_MAX]:

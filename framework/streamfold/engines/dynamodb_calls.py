@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -46,6 +47,7 @@ class Calls:
         self.client = client
         self._regional = regional
         self._others: dict[str, Any] = {}
+        self._lock = Lock()
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
         self.deadline = Deadline(pause=pause)
 
@@ -58,9 +60,10 @@ class Calls:
         region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
         if region is None:
             return self.client
-        if region not in self._others:
-            self._others[region] = self._regional(region)
-        return self._others[region]
+        with self._lock:  # boto3's default session makes clients for one thread at a time
+            if region not in self._others:
+                self._others[region] = self._regional(region)
+            return self._others[region]
 
     def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         try:
