@@ -205,7 +205,7 @@ class DynamoEngine(Reads):
         if revision:
             condition = {"ConditionExpression": "r = :seen", "ExpressionAttributeValues": {":seen": encode(revision)}}
         try:
-            self.client.put_item(TableName=self.requests.state_table, Item=item, **condition)
+            self._made(self.client.put_item, {"TableName": self.requests.state_table, "Item": item, **condition})
             return True
         except ClientError as error:
             refused = self._refused(error, 1)
