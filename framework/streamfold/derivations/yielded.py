@@ -1,10 +1,11 @@
 """What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
 
 from decimal import DecimalException
+from functools import lru_cache
 from typing import Any
 
 from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
-from streamfold.keys.key import KeyValues
+from streamfold.keys.key import Key, KeyValues
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import Change
 from streamfold.records.images import HIDDEN, Image
@@ -19,6 +20,9 @@ MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
 IN_ONE_TRANSACTION = EFFECTS_MAX, "the most that one transaction can hold beside its guard"
+
+NAMES_KEPT_MAX = 1000
+"""Sets of names that handlers gave, of which it is known what they are: a handler gives few."""
 
 
 def yielded(
@@ -99,19 +103,19 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     """The row's key and its attributes."""
     given, template = effect.values, target.key
     table = template.table
-    values = {name: value for name, value in given.items() if name not in template.types}
-    keyed = len(values) != len(given)
+    names = _attribute_names(template, (*given,))
+    keyed = len(names) != len(given)
+    values = {name: given[name] for name in names} if keyed else given
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
-        values.update(effect.attributes)
-    own = table.attributes
-    for name in values:
-        if name in own or name.startswith(HIDDEN):
-            raise HandlerError(
-                f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
-                "are the framework's."
-            )
+        values = {**values, **effect.attributes}
+    if not _may_be_set(template, (*values,)):
+        name = next(name for name in values if not _may_be_set(template, (name,)))
+        raise HandlerError(
+            f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
+            "are the framework's."
+        )
     try:
         key = template.compose({**fields, **given} if keyed else fields)
     except KeyValueError as error:
@@ -128,6 +132,18 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     if keyed and target.whole and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values
+
+
+@lru_cache(NAMES_KEPT_MAX)
+def _attribute_names(template: Key, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that are attributes of a row, and no fields of its key. A handler gives the same names again and again."""
+    return tuple(name for name in names if name not in template.types)
+
+
+@lru_cache(NAMES_KEPT_MAX)
+def _may_be_set(template: Key, names: tuple[str, ...]) -> bool:
+    """Whether a handler may set attributes of these names."""
+    return not any(name in template.table.attributes or name.startswith(HIDDEN) for name in names)
 
 
 def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
