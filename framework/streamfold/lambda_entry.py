@@ -5,6 +5,7 @@ counts, names of handlers and templates, sequence numbers, error types, places i
 they tell of an item: never keys or other contents of items, at any level.
 """
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 Response = dict[str, list[dict[str, str]]]
 NAMESPACE = "streamfold"
 FAILURES_LOGGED_MAX = 20
+GARBAGE_THRESHOLD = 50_000
+"""New containers after which Python looks for cycles; 700 by default. A batch keeps many for a moment, and hardly any
+cycles: looking through all of them again and again costs more than a tenth of its time."""
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
@@ -70,6 +74,8 @@ class Function:
         for text in undeclared_tables(settings, app.tables):
             self._warn(text)
         _keep_quiet()
+        if (least := gc.get_threshold()[0]) and least < GARBAGE_THRESHOLD:
+            gc.set_threshold(GARBAGE_THRESHOLD)
 
     def __call__(self, event: Any, context: Any) -> Response:
         try:
