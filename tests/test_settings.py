@@ -19,7 +19,24 @@ def test_an_empty_environment_gives_the_defaults():
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
     search = ["-", "-", "-", "-", "-", "5000000", "off"]
-    assert values == [*"------", "0", "100", "8", "30", "12", "-", "-", *search, "-", "900", "off", "on", "on", "off", "-"]
+    assert values == [
+        *"------",
+        "0",
+        "100",
+        "8",
+        "30",
+        "12",
+        "-",
+        "-",
+        *search,
+        "-",
+        "900",
+        "off",
+        "on",
+        "on",
+        "off",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize(

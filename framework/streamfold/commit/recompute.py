@@ -70,7 +70,9 @@ def _round(
     ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
     """
     rows = read_rows(engine, lanes, touched, failed)
-    calls = ((key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows)
+    calls = (
+        (key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows
+    )
     settled = {key for key in touched if key not in rows}
     for key, done in in_lanes(lanes, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):

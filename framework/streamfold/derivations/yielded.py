@@ -136,7 +136,7 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
 
 @lru_cache(NAMES_KEPT_MAX)
 def _attribute_names(template: Key, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that are attributes of a row, and no fields of its key. A handler gives the same names again and again."""
+    """The names that are attributes of a row, and no fields of its key. A handler gives the same ones again and again."""
     return tuple(name for name in names if name not in template.types)
 
 

@@ -6,7 +6,7 @@ record of that change brings the item here again. So does the record of an item 
 without the attributes or with old ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -102,9 +102,7 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def write_back(
-    engine: Engine, application: Application, bearers: Bearers, run: Run
-) -> dict[ItemKey, Exception]:
+def write_back(engine: Engine, application: Application, bearers: Bearers, run: Run) -> dict[ItemKey, Exception]:
     """Brings items up to date with their stored attributes; returns those for which that failed."""
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
@@ -135,7 +133,7 @@ def _round(
     for error in unread.values():
         raise error
     again = dict(bearers)
-    updates: list[tuple[ItemKey, Callable[[], bool]]] = []
+    updates: list[tuple[ItemKey, partial[bool]]] = []
     for item, bearer in bearers.items():
         shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
         found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
