@@ -1,12 +1,12 @@
 """What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
 
 from decimal import DecimalException
-from functools import lru_cache
+from types import GeneratorType
 from typing import Any
 
 from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
-from streamfold.keys.key import Key, KeyValues
-from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.keys.key import KeyValues
+from streamfold.keys.table import RESERVED_PREFIX, Table
 from streamfold.records.change import Change
 from streamfold.records.images import HIDDEN, Image
 from streamfold.records.rounding import inexact_text
@@ -19,10 +19,8 @@ MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier
 """What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+NO_FIELDS: dict[str, Any] = {}
 IN_ONE_TRANSACTION = EFFECTS_MAX, "the most that one transaction can hold beside its guard"
-
-NAMES_KEPT_MAX = 1000
-"""Sets of names that handlers gave, of which it is known what they are: a handler gives few."""
 
 
 def yielded(
@@ -40,8 +38,8 @@ def yielded(
     assert route.function is not None
     found = []
     try:
-        given = route.function(subject, *more, **route.asked(fields))
-        for effect in each_effect(route.name, given, expected):
+        given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
+        for effect in given if type(given) is GeneratorType else each_effect(route.name, given, expected):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
@@ -84,6 +82,8 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
 
 
 def target_of(route: Route, effect: Row | Put | Add | Delete) -> Target:
+    if effect.target is None and len(route.targets) == 1:
+        return route.targets[0]
     target = route.target(effect.target)
     if target is None:
         declared = ", ".join(repr(known.key) for known in route.targets)
@@ -103,15 +103,16 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     """The row's key and its attributes."""
     given, template = effect.values, target.key
     table = template.table
-    names = _attribute_names(template, (*given,))
+    names, may_be_set = template.divided((*given,))
     keyed = len(names) != len(given)
     values = {name: given[name] for name in names} if keyed else given
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
         values = {**values, **effect.attributes}
-    if not _may_be_set(template, (*values,)):
-        name = next(name for name in values if not _may_be_set(template, (name,)))
+        may_be_set = may_be_set and not any(_is_ours(table, name) for name in effect.attributes)
+    if not may_be_set:
+        name = next(name for name in values if _is_ours(table, name))
         raise HandlerError(
             f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
             "are the framework's."
@@ -134,16 +135,8 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     return (table.name, *key), values
 
 
-@lru_cache(NAMES_KEPT_MAX)
-def _attribute_names(template: Key, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that are attributes of a row, and no fields of its key. A handler gives the same ones again and again."""
-    return tuple(name for name in names if name not in template.types)
-
-
-@lru_cache(NAMES_KEPT_MAX)
-def _may_be_set(template: Key, names: tuple[str, ...]) -> bool:
-    """Whether a handler may set attributes of these names."""
-    return not any(name in template.table.attributes or name.startswith(HIDDEN) for name in names)
+def _is_ours(table: Table, name: str) -> bool:
+    return name in table.attributes or name.startswith(HIDDEN)
 
 
 def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
