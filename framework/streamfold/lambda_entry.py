@@ -24,7 +24,7 @@ from streamfold.keys.table import MAIN
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Pace, Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Function:
         self.opened: dict[str, Any] = {}
         self.learned: Learned = WeakKeyDictionary()
         self.lanes = Threads(settings.lanes)
-        self.pace = Pace()
+        self.pace = SendingPace()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
         _check_parking(app, settings)
@@ -195,7 +195,7 @@ def _check_parking(app: Application, settings: Settings) -> None:
             )
 
 
-def _observer(service: str, settings: Settings) -> Callable[[Report, int, Pace], None]:
+def _observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
         _powertools_logger(service)
@@ -203,7 +203,7 @@ def _observer(service: str, settings: Settings) -> Callable[[Report, int, Pace],
     if settings.tracer:
         _powertools_tracer(service)
 
-    def observe(report: Report, records: int, pace: Pace) -> None:
+    def observe(report: Report, records: int, pace: SendingPace) -> None:
         actions, conflicts = pace.told()
         counts = {
             "records": records,

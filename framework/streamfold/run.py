@@ -73,7 +73,7 @@ class Deadline:
             yield number
 
 
-Call = Callable[[], Any]
+LaneCall = Callable[[], Any]
 
 
 class Joined(NamedTuple):
@@ -88,9 +88,9 @@ class Flight:
     """Calls that were begun and not joined. This one makes each call when its answer is asked for, in their order."""
 
     def __init__(self) -> None:
-        self._begun: deque[tuple[Any, Call]] = deque()
+        self._begun: deque[tuple[Any, LaneCall]] = deque()
 
-    def begin(self, tag: Any, call: Call, places: Iterable[object]) -> None:
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
         """Begins a call. No two calls in flight may write one of the ``places``: the caller sees to that."""
         del places
         self._begun.append((tag, call))
@@ -100,7 +100,7 @@ class Flight:
         return made(*self._begun.popleft())
 
 
-def made(tag: Any, call: Call) -> Joined:
+def made(tag: Any, call: LaneCall) -> Joined:
     """Makes a call."""
     try:
         return Joined(tag, call())
@@ -118,7 +118,7 @@ class Lanes:
         return Flight()
 
 
-class Pace:
+class SendingPace:
     """What a process has learnt about its transactions, from batch to batch.
 
     Transactions are as large as they may be. They are halved where they meet those of another process, and grow again.
@@ -188,7 +188,7 @@ class Run(Deadline):
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
     lanes: Lanes = field(default_factory=Lanes)  # how many calls of the store are made side by side
-    pace: Pace = field(default_factory=Pace)  # of transactions; shared by the runs of a process
+    pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
 
     def __post_init__(self) -> None:
         self.stop_seconds = self.settings.stop_seconds

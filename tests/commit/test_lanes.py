@@ -12,7 +12,7 @@ from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
-from streamfold.run import ACTIONS_LEAST, Lanes, Pace, Run
+from streamfold.run import ACTIONS_LEAST, Lanes, Run, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Scripted
 from streamfold.testing.in_flight import ChosenLanes
@@ -104,7 +104,7 @@ def orders(count, cities, source=None, total=1):
 
 def seasoned():
     """The pace of a process that has done a batch before."""
-    pace = Pace()
+    pace = SendingPace()
     pace.ended(again=False)
     return pace
 
@@ -153,13 +153,13 @@ def test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone(a
     deliver(app, engine, records, threads, pace)
     engine.sent.clear()
     engine.together = 0
-    deliver(app, engine, records, threads, Pace())  # a new process
+    deliver(app, engine, records, threads, SendingPace())  # a new process
     assert (engine.together, len(engine.sent) < 3) == (1, True)
     assert stored(app, engine) == model(app, records)
 
 
 def test_a_batch_after_one_that_failed_is_taken_for_one_that_comes_again():
-    pace = Pace()
+    pace = SendingPace()
     told = []
     for again in (False, True, False):
         pace.began()
@@ -195,7 +195,7 @@ def test_transactions_are_halved_where_they_meet_another_process_and_grow_again(
 
 
 def test_conflicts_make_transactions_no_smaller_than_the_least():
-    pace = Pace()
+    pace = SendingPace()
     for _ in range(20):
         pace.met(pace.actions(100))
     assert pace.actions(100) == ACTIONS_LEAST

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from streamfold.commit import committer
 from streamfold.commit.committer import Places
-from streamfold.run import Pace
+from streamfold.run import SendingPace
 from tests.mutants.registry import mutant
 
 LANES = "tests/commit/test_lanes.py::"
@@ -44,13 +44,13 @@ def _() -> Iterator[None]:
     tests=LANES + "test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone",
 )
 def _() -> Iterator[None]:
-    began = Pace.began
+    began = SendingPace.began
 
-    def careless(self: Pace) -> None:
+    def careless(self: SendingPace) -> None:
         began(self)
         self.careful = False
 
-    with patch.object(Pace, "began", careless):
+    with patch.object(SendingPace, "began", careless):
         yield
 
 
@@ -60,5 +60,5 @@ def _() -> Iterator[None]:
     tests=LANES + "test_transactions_are_halved_where_they_meet_another_process_and_grow_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(Pace, "met", lambda self, actions: None):
+    with patch.object(SendingPace, "met", lambda self, actions: None):
         yield

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from streamfold.records.numbers import EXACT
-from streamfold.run import Call, Flight, Joined, Lanes, made
+from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 
 
 class Threads(Lanes):
@@ -20,7 +20,7 @@ class Threads(Lanes):
     def flight(self) -> Flight:
         return _ThreadFlight(self) if self.count > 1 else Flight()
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: LaneCall) -> None:
         """Makes a call in one of the threads."""
         if self._pool is None:
             # Numbers are exact in a thread of their own too.
@@ -40,7 +40,7 @@ class _ThreadFlight(Flight):
         self._threads = threads
         self._ended: SimpleQueue[Joined] = SimpleQueue()
 
-    def begin(self, tag: Any, call: Call, places: Iterable[object]) -> None:
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
         del places
         self._threads.submit(lambda: self._ended.put(_made_surely(tag, call)))
 
@@ -48,7 +48,7 @@ class _ThreadFlight(Flight):
         return self._ended.get()
 
 
-def _made_surely(tag: Any, call: Call) -> Joined:
+def _made_surely(tag: Any, call: LaneCall) -> Joined:
     """Makes a call. Whatever it raises is told: the thread that joins it would wait for ever."""
     try:
         return made(tag, call)

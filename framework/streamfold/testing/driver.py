@@ -22,7 +22,7 @@ from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Pace, Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.choices import Choices
@@ -107,7 +107,7 @@ class Driver:
             OPENED: Documents(proof, self.engine.bulk),
         }
         self.learned: Learned = WeakKeyDictionary()
-        self.pace = Pace()
+        self.pace = SendingPace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
@@ -221,7 +221,7 @@ class Driver:
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
             self.learned.clear()
-            self.pace = Pace()
+            self.pace = SendingPace()
             return None
         if self.writers:
             self._note_acknowledged(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from streamfold.run import Call, Flight, Joined, Lanes, made
+from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 from streamfold.testing.choices import Choices
 from streamfold.testing.invariants import InvariantBroken
 from streamfold.writes.guarded import StateKey
@@ -18,7 +18,7 @@ class Begun(NamedTuple):
     """A call that was begun, and what it touches."""
 
     tag: Any
-    call: Call
+    call: LaneCall
     places: frozenset[object]
 
 
@@ -41,7 +41,7 @@ class _ChosenFlight(Flight):
         self._waiting: list[Begun] = []
         self._ended: list[tuple[Joined, frozenset[object]]] = []
 
-    def begin(self, tag: Any, call: Call, places: Iterable[object]) -> None:
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
         touched = frozenset(part for place in places for part in _touched(place))
         others = [begun.places for begun in self._waiting] + [ended for _, ended in self._ended]
         if twice := [place for each in others for place in each & touched]:
