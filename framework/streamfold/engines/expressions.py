@@ -41,7 +41,7 @@ SHAPES_MAX = 2000
 """Shapes of writes whose expressions are kept: an application has a few for each handler."""
 VALUES = "ExpressionAttributeValues"
 
-Shape = tuple[Any, ...]
+WriteShape = tuple[Any, ...]
 
 
 class Requests:
@@ -50,7 +50,7 @@ class Requests:
     def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
         self.tables = tables
         self.state_table = state_table
-        self._shapes: dict[Shape, dict[str, Any]] = {}  # the expressions of writes, by what these are made of
+        self._shapes: dict[WriteShape, dict[str, Any]] = {}  # the expressions of writes, by what these are made of
 
     def action(self, write: GuardedWrite, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write."""
@@ -204,7 +204,7 @@ class Requests:
         }
         return update | use.condition(*conditions)
 
-    def _learn(self, shape: Shape, cast: dict[str, Any]) -> dict[str, Any]:
+    def _learn(self, shape: WriteShape, cast: dict[str, Any]) -> dict[str, Any]:
         """Keeps the expressions of a shape, without the values that they were made of."""
         cast.pop(VALUES, None)
         if len(self._shapes) >= SHAPES_MAX:
