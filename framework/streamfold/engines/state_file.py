@@ -121,7 +121,10 @@ class StateFile:
 def connect(path: str | Path | None) -> sqlite3.Connection:
     """Opens a state, new or known. Raises ``SettingsError`` for a file that is no state."""
     try:
-        connection = sqlite3.connect(path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None)
+        # An engine is of one thread; what is left of one is closed in whichever thread collects garbage.
+        connection = sqlite3.connect(
+            path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None, check_same_thread=False
+        )
         try:
             _prepare(connection, path)
         except BaseException:

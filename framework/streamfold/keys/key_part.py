@@ -18,7 +18,9 @@ FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 class KeyPart:
     """One part (partition or sort) of a template, compiled."""
 
-    __slots__ = ("atoms", "attribute_type", "begins", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
+    __slots__ = (
+        "atoms", "attribute_type", "begins", "bytes_max", "convert", "fields", "pattern", "pieces", "text", "writers",
+    )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
@@ -31,6 +33,7 @@ class KeyPart:
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
         atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
         self.atoms = tuple(chain.from_iterable(atoms))
+        self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
 
     def is_apart(self, other: "KeyPart") -> bool:
         """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
@@ -73,8 +76,8 @@ class KeyPart:
             return whole
         text = ""
         try:
-            for piece in self.pieces:
-                text += piece if isinstance(piece, str) else piece.write(values[piece.name])
+            for writer in self.writers:
+                text += writer if type(writer) is str else writer[1](values[writer[0]])  # type: ignore[operator]
         except (KeyError, Unreadable):
             for field in self.fields:
                 self.write(field, values)  # says which one it was
