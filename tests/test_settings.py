@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    search = ["-", "-", "-", "-", "-", "5000000", "off"]
+    search = ["-", "-", "-", "-", "-", "-", "5000000", "off"]
     assert values == [
         *"------",
         "0",

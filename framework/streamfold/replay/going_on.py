@@ -7,16 +7,18 @@ that failed, and those with work that waits for the end of the replay, are kept 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.report import Report
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
 from streamfold.records.envelope import RawRecord
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.engines.embedded import EmbeddedEngine
 
 KEPT_RECORDS_MAX = 10_000
 """Records that come again; with more, the place stays where it is, and all behind it is read again."""
@@ -37,7 +39,7 @@ class ReplayPlace(NamedTuple):
 class GoingOn:
     """The place of a replay in its files, as the state keeps it. Of standard input nothing is kept."""
 
-    def __init__(self, app: Application, settings: Settings, engine: EmbeddedEngine, files: RecordedFiles) -> None:
+    def __init__(self, app: Application, settings: Settings, engine: "EmbeddedEngine", files: RecordedFiles) -> None:
         self.engine = engine
         self._files = files
         self._progress = engine.progress

@@ -111,10 +111,10 @@ class Feeds(Derivation):
         return outcome
 
     def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
-        from streamfold.derivations.feed.lanes import Lanes
+        from streamfold.derivations.feed.lanes import FeedLanes
 
         origins = Origins(finishing.application.source_tables, finishing.run.settings, finishing.run.warn)
-        return Lanes(route, job, finishing, origins.change)
+        return FeedLanes(route, job, finishing, origins.change)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
