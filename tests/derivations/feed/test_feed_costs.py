@@ -1,6 +1,8 @@
 """What a post costs by its audience, counted; and that memory does not grow with it."""
 
 import tracemalloc
+from datetime import UTC, datetime
+from itertools import count
 
 import pytest
 
@@ -8,6 +10,7 @@ from streamfold import App, Router, Row
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.keys.table import CONTRIBUTORS
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
@@ -95,3 +98,25 @@ def test_a_post_to_five_followers_costs_five_requests_and_six_units():
     assert counting.requests <= 5
     assert counting.write_units <= 6
     assert not counting.refused
+
+
+def test_what_a_follow_and_an_unfollow_of_many_posts_cost():
+    app = application(most=10)
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    numbers = count(1)
+    places = [POST.compose({"author_id": "b", "at": moment(number), "post_id": str(number)}) for number in range(100)]
+    spread(app, engine, *(change(None, item(*place, text="one"), next(numbers)) for place in places))
+    edge, counting = item(*edge_key("v"), name="one"), CountingEngine(engine)
+    spread(app, counting, change(None, edge, next(numbers)))
+    assert (counting.write_units, len(shown(engine))) == (11, 10)  # the mirror, and the newest posts
+    counting.calls.clear()
+    spread(app, counting, change(edge, None, next(numbers)))
+    assert (counting.write_units, len(shown(engine))) == (1 + 10 + 2 * 90, 0)  # a refused update is paid too
+
+
+def moment(number):
+    return datetime.fromtimestamp(BEGIN - 1_000 + number, UTC)
+
+
+def shown(engine):
+    return [key for key, row in engine.rows.items() if key[1].startswith("FEED#") and row[CONTRIBUTORS] == {"N": "1"}]

@@ -7,8 +7,10 @@ either side. Where neither pair is newer, both mirrors are read again: each is a
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.refusals import not_its_row
 from streamfold.commit.sending import send
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
@@ -24,6 +26,11 @@ from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
 from streamfold.writes.guarded import PutPair, Reason
 
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import RowKey
+
+ROWS_A_CALL = 25
+"""Rows of one call where calls are made side by side (API Reference, BatchExecuteStatement)."""
 ROUNDS_MAX = 8
 """Times that both mirrors are read again before a pair counts as contended."""
 NAMES_MAX = 50
@@ -121,7 +128,7 @@ class Pairs:
         fresh: rows are expected not to be there. copied: how many of the first pairs make a row where none is; None:
         all. ``fails`` is told of pairs whose row cannot be made. Raises ``EngineUnavailable`` and ``NotStarted``.
         """
-        wanted = {}
+        wanted: dict[RowKey, tuple[PutPair, Pair]] = {}
         for number, pair in enumerate(pairs):
             try:
                 write = made(self.route, pair, fresh=fresh, names=tuple(self.names))
@@ -131,10 +138,11 @@ class Pairs:
                 fails(pair, error)
                 continue
             if copied is not None and number >= copied and write.attributes is not None:
-                write = replace(write, replaces=True)
+                write = replace(write, fresh=False, replaces=True)
             wanted[write.key] = write, pair
             self._remember(write)
-        left = self.engine.put_pairs([write for write, _ in wanted.values()])
+        self._drop_absent(wanted)
+        left = self._put([write for write, _ in wanted.values()])
         written = len(wanted) - len(left)
         for key in left:
             try:
@@ -142,6 +150,29 @@ class Pairs:
             except (Contended, HandlerError) as error:
                 fails(wanted[key][1], error)
         return written
+
+    def _put(self, writes: Sequence[PutPair]) -> "list[RowKey]":
+        """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
+        left: list[RowKey] = []
+        wrong: Exception | None = None
+        parts = slices(self.run.lanes, writes, ROWS_A_CALL)
+        calls = ((Several(write.key for write in part), partial(self.engine.put_pairs, part)) for part in parts)
+        for _, answer in in_lanes(self.run.lanes, calls, stops=lambda error: isinstance(error, EngineError)):
+            if isinstance(answer, Exception):
+                wrong = wrong or answer
+            else:
+                left += answer
+        if wrong is not None:
+            raise wrong
+        return left
+
+    def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPair, Pair]]") -> None:
+        """Leaves out rows that are only replaced and are not there: a read costs less than a refused write."""
+        replacing = [key for key, (write, _) in wanted.items() if write.replaces]
+        there = self.engine.read_rows(replacing) if replacing else {}
+        for key in replacing:
+            if key not in there:
+                del wanted[key]
 
     def _remember(self, write: PutPair) -> None:
         for name in write.attributes or ():
