@@ -46,7 +46,7 @@ def test_handlers_hold_under_every_fault():
 @pytest.mark.ci
 @pytest.mark.parametrize("seed", range(2, 4))
 def test_handlers_hold_under_every_fault_in_thousands_of_histories(seed):
-    check_histories(120, seed)
+    check_histories(80, seed)
 
 
 @pytest.mark.nightly

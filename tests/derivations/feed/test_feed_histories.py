@@ -19,7 +19,7 @@ from tests.helpers.feed_histories import History, applications
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
 HISTORIES = 40
-HISTORIES_CI = 1_700
+HISTORIES_CI = 400
 HISTORIES_NIGHTLY = 17_000
 MUTANT_HISTORIES = 2_000
 
