@@ -71,7 +71,6 @@ def test_a_post_its_edit_and_its_removal_cost_a_unit_a_follower(followers):
         assert requests <= requests_max + OF_A_FAN_OUT / followers
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("followers", [8_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_memory_does_not_grow_with_the_audience(followers):
     app = application()
