@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, state_option, store_options
+from streamfold.cli.engines import Store, state_option, store_options
 from streamfold.cli.filling_run import FillingOptions, carried_out
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
-from streamfold.lifecycle.filling import PAGE_ITEMS
+from streamfold.lifecycle.keys import PAGE_ITEMS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +28,19 @@ def filling_options(command: F) -> F:
         click.option(
             "--export", metavar="MANIFEST", help="Take keys from an export: its manifest-files.json, a file or s3://."
         ),
-        click.option("--failed", metavar="FILE", help="Write the keys of failed items to FILE, one JSON list a line."),
+        click.option(
+            "--failed",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write the keys of items that failed to this file, which repair --keys takes.",
+        ),
+        click.option("--function", metavar="NAME", help="The function whose lag --max-lag looks at."),
+        click.option(
+            "--max-lag",
+            type=click.FloatRange(min=1),
+            metavar="SECONDS",
+            help="Wait while the function is further behind its stream (CloudWatch, IteratorAge).",
+        ),
         click.option("--offline", is_flag=True, help="No stream delivers to the handlers now: do not wait for one."),
         click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
         click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),
@@ -60,9 +73,10 @@ def _options(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> Fil
 def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...], **given: Any) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
-    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Each page reads
-    the ledger, then the items, and writes what differs on what was read. So the stream goes on meanwhile, a second run
-    changes nothing, and a run that was stopped goes on where it was with the same command.
+    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Handlers that are
+    switched off or of another group are left out. Each page reads the ledger, then the items, and writes what differs
+    on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that was stopped goes on
+    where it was with the same command.
 
     A handler can be filled 15 minutes after a function first named it (STREAMFOLD_GATE_SECONDS): until then, older
     code may still take records without it.
@@ -78,7 +92,7 @@ def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...
       streamfold backfill --state shop.db
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
-    sys.exit(_command(_options("backfill", handlers, given), application, tables))
+    sys.exit(carried_out(application, tables, _options("backfill", handlers, given)))
 
 
 @click.command("rebuild", short_help="Lead handlers to all items again, after their code changed.")
@@ -101,14 +115,4 @@ def rebuild(handlers: tuple[str, ...], application: str, tables: tuple[str, ...]
     Example:
       streamfold rebuild daily_sales --engine dynamodb --table main=orders-prod
     """
-    sys.exit(_command(_options("rebuild", handlers, given), application, tables))
-
-
-def _command(options: FillingOptions, application: str, tables: tuple[str, ...]) -> int:
-    app, settings = application_and_settings(application, tables)
-    if options.store.engine == "embedded":
-        return carried_out(app, settings, options)
-    from streamfold.cli.clients import explained
-
-    with explained():
-        return carried_out(app, settings, options)
+    sys.exit(carried_out(application, tables, _options("rebuild", handlers, given)))

@@ -2,43 +2,36 @@
 
 import getpass
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from streamfold.app import App
-from streamfold.batch.chains import run_chains
-from streamfold.batch.manifest import note_filled, read_manifest
+from streamfold.batch.manifest import note_filled
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import Store, open_store
-from streamfold.cli.jobs import handlers_text
+from streamfold.cli.engines import Store
+from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate
+from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, followed_chains, opened_state
+from streamfold.cli.repaired import Keep, check_failed_file, failed_keys
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, plain
+from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
+from streamfold.jobs.lag import StreamLag, iterator_age
 from streamfold.keys.table import Table
 from streamfold.ledger.item import BEFORE_ALL
-from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
+from streamfold.lifecycle.checks import check_gate, source_tables
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import Filling, FillingProgress, Metered, new_job, segments_of
-from streamfold.lifecycle.page import ItemFailed, Pages
-from streamfold.run import Run
-from streamfold.settings import Settings
+from streamfold.lifecycle.filling import Beside, Filling, FillingProgress, Metered, new_job, segments_of
+from streamfold.lifecycle.page import Pages
 
 REPORTED = 1
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""
-FAILED_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,37 +50,54 @@ class FillingOptions:
     offline: bool
     export: str | None
     load: bool
-    failed: str | None
+    failed: Path | None
+    max_lag: float | None
+    function: str | None
     dry_run: bool
     yes: bool
     json_output: bool
 
 
-def carried_out(app: App, settings: Settings, options: FillingOptions) -> int:
-    routes = wanted_routes(app, options.handlers)
-    names, tables = [route.name for route in routes], source_tables(routes)
-    is_local = options.store.engine == "embedded"
-    with closing(open_store(app, settings, options.store)) as engine:
-        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        offline = options.offline or is_local
-        check_gate(read_manifest(app.name, engine), routes, settings, run.clock(), offline=offline)
-        check_application(app, engine, run, write=is_local and not options.dry_run)
-        export = _export(engine, settings, tables, options, is_local=is_local)
-        sizes = [_size(engine, table, is_local=is_local) for table in tables]
-        dry = Pages(app, engine, run, names, always=options.what == "rebuild", dry_run=True)
-        expected = estimate(dry, tables, sizes, Random(0), options.page_items)  # noqa: S311 - a sample
-        _tell(expected, names, tables, options, is_local=is_local)
+class FillingPlan(NamedTuple):
+    """A run that may begin: on what, for which handlers, over which tables or export."""
+
+    opened: OpenedState
+    names: Sequence[str]
+    tables: Sequence[Table]
+    export: Export | None
+
+
+def carried_out(application: str, tables: tuple[str, ...], options: FillingOptions) -> int:
+    """Carries out a backfill or rebuild; returns the exit code."""
+    check_failed_file(options.failed)
+    with opened_state(application, tables, options.store) as opened:
+        planned = _planned(opened, options)
+        expected = _estimated(planned, options)
+        if not options.json_output:
+            tell_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
         if options.dry_run:
             return 0
-        _confirm(options, is_local=is_local)
-        return _carry_out(FillingPlan(app, engine, run, names, tables, export), expected, options)
+        confirmed(opened, yes=options.yes)
+        return _carry_out(planned, expected, options)
 
 
-def _export(
-    engine: Engine, settings: Settings, tables: Sequence[Table], options: FillingOptions, *, is_local: bool
-) -> Export | None:
+def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
+    """What is to be filled. Raises ``SettingsError`` where nothing is, or it may not begin yet."""
+    _check_lag(opened, options)
+    run, offline = opened.run, options.offline or opened.local is not None
+    routes = chosen_routes(opened, options.handlers, offline=offline)
+    if not routes:
+        raise SettingsError(f"There is no handler for {options.what}: all are left out, or follow from changes.")
+    check_gate(opened.manifest, routes, run.settings, run.clock(), offline=offline)
+    if opened.local is not None and not options.dry_run:
+        check_application(opened.app, opened.engine, run)  # no function names its handlers
+    tables = source_tables(routes)
+    return FillingPlan(opened, [route.name for route in routes], tables, _export(opened, tables, options))
+
+
+def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOptions) -> Export | None:
     """The export that keys are taken from; its items are put into a local state where that is asked for."""
-    if options.load and not (is_local and options.export):
+    if options.load and not (opened.local is not None and options.export):
         raise SettingsError("--load puts the items of an export into a local state: expected --export MANIFEST too.")
     if options.export is None:
         return None
@@ -96,48 +106,77 @@ def _export(
             f"--export is of one table, and the handlers read {', '.join(table.name for table in tables)}: name the "
             "handlers of one of them."
         )
-    export = open_export(options.export, tables[0], settings.real_name(tables[0].name))
-    if options.load and isinstance(engine, EmbeddedEngine):
-        engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.lines() if line.image)
+    export = open_export(options.export, tables[0], opened.run.settings.real_name(tables[0].name))
+    if options.load and isinstance(opened.engine, EmbeddedEngine):
+        opened.engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.lines() if line.image)
     return export
 
 
-class FillingPlan(NamedTuple):
-    """A run that was asked for and may begin."""
+def _estimated(planned: FillingPlan, options: FillingOptions) -> Estimate:
+    opened, names, tables, _ = planned
+    sizes = [_size(opened, table) for table in tables]
+    dry = Pages(opened.app, opened.engine, opened.run, names, always=options.what == "rebuild", dry_run=True)
+    return estimate(dry, tables, sizes, Random(0), options.page_items)  # noqa: S311 - a sample
 
-    app: App
-    engine: Engine
-    run: Run
-    names: Sequence[str]
-    tables: Sequence[Table]
-    export: Export | None
+
+def _size(opened: OpenedState, table: Table) -> TableSize:
+    """The size of a table: of a local state counted, of DynamoDB as it says, some hours old."""
+    if opened.local is not None:
+        sizes = [len(json.dumps(item, default=str)) for item in opened.engine.items(table)]
+        return TableSize(len(sizes), sum(sizes))
+    from streamfold.cli.clients import explained
+    from streamfold.cli.dynamodb import described
+
+    with explained():
+        return TableSize(*described(opened.engine, table))
 
 
 def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions) -> int:
-    app, engine, run, names, tables, export = planned
-    jobs = Jobs(app.name, engine, run.clock)
-    job = _job(jobs, names, tables, export, options)
-    pages = Pages(app, engine, run, names, always=options.what == "rebuild")
-    with _bar(expected, shown=not options.json_output) as tell:
+    opened = planned.opened
+    jobs = Jobs(opened.app.name, opened.engine, opened.run.clock)
+    job, goes_on = _job(jobs, planned, options)
+    with failed_keys(opened.app, options.failed, goes_on=goes_on) as keep:
+        job, progress = _filled(planned, jobs, job, keep, expected, options)
+    failed = job.counts.get("failed", 0)
+    if not failed and job.done:
+        note_filled(opened.app, opened.engine, opened.run, planned.names)
+    chains = followed_chains(opened)
+    print_filled(opened.app, job, progress, len(chains), options)
+    return REPORTED if failed or chains else 0
+
+
+def _filled(
+    planned: FillingPlan, jobs: Jobs, job: Job, keep: Keep, expected: Estimate, options: FillingOptions
+) -> tuple[Job, FillingProgress]:
+    opened, names, tables, export = planned
+    lag = _lag(opened, options)
+    with filling_bar(expected, shown=not options.json_output) as tell:
         filling = Filling(
             jobs,
             job,
-            pages,
+            Pages(opened.app, opened.engine, opened.run, names, always=options.what == "rebuild"),
             tables,
             export=export,
             page_items=options.page_items,
-            metered=metered(engine),
-            tell=tell,
+            metered=metered(opened.engine),
+            beside=Beside(tell, keep, lag),
         )
         progress = filling.run()
-    failed = progress.report.failed
-    if not failed and filling.job.done:
-        note_filled(app, engine, run, names)
-    if isinstance(engine, OwnStream):
-        run_chains(app, engine, run)
-    _print(filling.job, progress, options)
-    _keep(failed, options.failed)
-    return REPORTED if failed or filling.job.counts.get("failed") else 0
+        return filling.job, progress
+
+
+def _check_lag(opened: OpenedState, options: FillingOptions) -> None:
+    if (options.max_lag is None) != (options.function is None):
+        raise SettingsError("--max-lag SECONDS and --function NAME belong together: give both, or none.")
+    if options.function is not None and opened.local is not None:
+        raise SettingsError("--max-lag looks at a function's lag, and no function works on a local state.")
+
+
+def _lag(opened: OpenedState, options: FillingOptions) -> Callable[[], str]:
+    """Why the run has to wait for the live stream, if that was asked for."""
+    if options.max_lag is None or options.function is None:
+        return lambda: ""
+    return StreamLag(options.function, options.max_lag, iterator_age(options.function), opened.run.clock)
 
 
 def metered(engine: Engine) -> Metered:
@@ -155,18 +194,17 @@ def metered(engine: Engine) -> Metered:
     return taken
 
 
-def _job(
-    jobs: Jobs, names: Sequence[str], tables: Sequence[Table], export: Export | None, options: FillingOptions
-) -> Job:
-    """The job to go on with: one that was stopped and is the same, or a new one."""
+def _job(jobs: Jobs, planned: FillingPlan, options: FillingOptions) -> tuple[Job, bool]:
+    """The job to go on with: one that was stopped and is the same (True), or a new one."""
+    names, tables, export = planned.names, planned.tables, planned.export
     segments = options.segments or SEGMENTS[options.store.engine]
     number = segments_of(tables, segments, export)
     for known in jobs.all():
         same = (known.what, known.handlers) == (options.what, tuple(names))
         if same and not known.ended and known.segments == number:
             click.echo(f"Job {known.id} goes on where it was.", err=True)
-            return known
-    return new_job(
+            return known, True
+    job = new_job(
         jobs,
         options.what,
         names,
@@ -177,94 +215,4 @@ def _job(
         read_units=options.read_units,
         write_units=options.write_units,
     )
-
-
-def _size(engine: Engine, table: Table, *, is_local: bool) -> TableSize:
-    """The size of a table: of a local state counted, of DynamoDB as it says, some hours old."""
-    if is_local:
-        sizes = [len(json.dumps(item, default=str)) for item in engine.items(table)]
-        return TableSize(len(sizes), sum(sizes))
-    from streamfold.cli.dynamodb import described
-
-    items, size = described(engine, table)
-    return TableSize(items, size)
-
-
-def _tell(
-    expected: Estimate, names: Sequence[str], tables: Sequence[Table], options: FillingOptions, *, is_local: bool
-) -> None:
-    if options.json_output:
-        return
-    _say(f"{options.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
-    counted = "counted" if is_local else "as the tables say, some hours old"
-    _say(
-        f"  items        {expected.items:,} ({counted}); a handler reads {expected.fitting:.0%} of {expected.sampled:,}"
-    )
-    _say(f"  to write     {expected.writing:.0%} of what was looked at")
-    if not is_local:
-        dollars = expected.dollars(options.price_write, options.price_read)
-        _say(f"  write units  {expected.write_units:,}")
-        _say(f"  read units   {expected.read_units:,}")
-        _say(f"  cost         ${dollars:,.2f} on demand, at ${options.price_write} and ${options.price_read} a million")
-        seconds = expected.seconds(options.read_units, options.write_units)
-        if seconds is not None:
-            _say(f"  time         {seconds // 3600} h {seconds % 3600 // 60} min at the given rates")
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _confirm(options: FillingOptions, *, is_local: bool) -> None:
-    if is_local or options.yes or options.store.on_loopback:
-        return
-    if not sys.stdin.isatty():
-        raise SettingsError("Nobody can be asked for confirmation here: give --yes to write.")
-    click.confirm("Go on?", abort=True, err=True)
-
-
-@contextmanager
-def _bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[FillingProgress], None]]:
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Bar(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("items", total=expected.items or None)
-
-        def tell(progress: FillingProgress) -> None:
-            report = progress.report
-            text = f"{progress.read:,} read, {report.written:,} written, {len(report.failed):,} failed"
-            bar.update(task, completed=min(progress.read, expected.items), description=text)
-
-        yield tell
-
-
-def _print(job: Job, progress: FillingProgress, options: FillingOptions) -> None:
-    counts = {name: job.counts.get(name, 0) for name in ("read", "written", "equal", "failed")}
-    if options.json_output:
-        failed = [_failed(each) for each in progress.report.failed]
-        click.echo(json.dumps({"job": job.id, **counts, "failures": failed}, ensure_ascii=False))
-        return
-    click.echo(
-        f"{options.what}: {counts['read']:,} keys read, {counts['written']:,} parts written, "
-        f"{counts['equal']:,} were right, {counts['failed']:,} failed (job {job.id})."
-    )
-    if progress.unkeyed:
-        click.echo(f"{progress.unkeyed:,} ledger items with very long keys were passed over.", err=True)
-    for each in progress.report.failed[:FAILED_SHOWN]:
-        key = " / ".join(str(value) for value in each.item[1:] if value is not None)
-        click.echo(f"failed: {key}, {each.handler}: {type(each.error).__name__}: {each.error}", err=True)
-
-
-def _failed(each: ItemFailed) -> dict[str, Any]:
-    return {
-        "item": list(map(str, each.item)),
-        "handler": each.handler,
-        "error": f"{type(each.error).__name__}: {each.error}",
-    }
-
-
-def _keep(failed: Sequence[ItemFailed], path: str | None) -> None:
-    if path is not None:
-        keys = dict.fromkeys(each.item for each in failed)
-        lines = (json.dumps(list(key), default=str, ensure_ascii=False) + "\n" for key in keys)
-        Path(path).write_text("".join(lines), encoding="utf-8")
+    return job, False

@@ -10,12 +10,11 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, state_option, store_options
-from streamfold.cli.items import FORMS, item_line, item_of, items_in, typed_item
+from streamfold.cli.items import FORMS, item_of, items_in, typed_item
 from streamfold.cli.opened import chosen_routes, confirmed, opened_state
-from streamfold.cli.repaired import RepairedItems, print_repaired, repaired_items
+from streamfold.cli.repaired import RepairedItems, check_failed_file, failed_keys, print_repaired, repaired_items
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 
@@ -92,7 +91,8 @@ def command(
             confirmed(opened, yes=yes)
         found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
         _check_read(found, routes)
-        _keep_failed(opened.app, failed, found.report.failed)
+        with failed_keys(opened.app, failed) as keep:
+            keep(found.report.failed)
         print_repaired(opened.app, found, json_output=json_output)
     sys.exit(REPORTED if found.report.failed or found.chains else 0)
 
@@ -104,8 +104,7 @@ def _check_options(
         raise click.UsageError(f"{sort!r} stands alone: a key is given with --key PARTITION [SORT].")
     if sum(given is not None for given in (partition, keys, report)) != 1:
         raise SettingsError("Say which items: either --key PARTITION [SORT], --keys FILE or --from-verify REPORT.")
-    if failed is not None and not failed.parent.is_dir():
-        raise SettingsError(f"There is no folder {failed.parent} for {failed.name}: name another file with --failed.")
+    check_failed_file(failed)
 
 
 def _items(
@@ -137,10 +136,3 @@ def _check_read(found: RepairedItems, routes: Sequence[Route]) -> None:
     if found.given and not found.report.items:
         names = ", ".join(route.name for route in routes)
         raise SettingsError(f"None of the {found.given:,} items is read by {names or 'a handler'}: nothing was done.")
-
-
-def _keep_failed(app: App, file: Path | None, failed: Sequence[ItemFailed]) -> None:
-    if file is None:
-        return
-    lines = [item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed)]
-    file.write_text("".join(lines), "utf-8")

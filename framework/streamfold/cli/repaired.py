@@ -1,21 +1,26 @@
-"""What became of items that were led to their sources: done, printed, and as JSON."""
+"""What became of items that were led to their sources: done, printed, kept as keys, and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
 
 from streamfold.app import App
 from streamfold.cli.engines import as_json
-from streamfold.cli.items import item_object, item_text
+from streamfold.cli.items import item_line, item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
+from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 
+Keep = Callable[[Sequence[ItemFailed]], None]
+"""Takes items that failed."""
 SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
 
@@ -75,12 +80,42 @@ def print_repaired(app: App, found: RepairedItems, *, json_output: bool) -> None
     _print_counts(found)
 
 
-def print_failed(failed: Sequence[ItemFailed]) -> None:
-    """Prints the first of the failed items, and how many more there are."""
-    for each in failed[:SHOWN_MAX]:
+def print_failed(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "--json has them all") -> None:
+    """Prints the first of the failed items, and how many more there are.
+
+    count: of all failed items, where not each is at hand.
+    kept_by: where the others are found.
+    """
+    shown = failed[:SHOWN_MAX]
+    for each in shown:
         click.echo(failed_line(each), err=True)
-    if (left := len(failed) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.", err=True)
+    if (left := max(count, len(failed)) - len(shown)) > 0:
+        click.echo(f"... and {left:,} more; {kept_by}.", err=True)
+
+
+def check_failed_file(file: Path | None) -> None:
+    """Raises ``SettingsError`` for a file of ``--failed`` that cannot be made: before anything is done."""
+    if file is not None and not file.parent.is_dir():
+        raise SettingsError(f"There is no folder {file.parent} for {file.name}: name another file with --failed.")
+
+
+@contextmanager
+def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterator[Keep]:
+    """Gives a function that writes the keys of failed items to a file, which ``repair --keys`` takes.
+
+    goes_on: keys that an earlier run has left there are kept. Each call is on the disk when it returns to the system,
+    so that a run that is killed leaves what it has found.
+    """
+    if file is None:
+        yield lambda _: None
+        return
+    with file.open("a" if goes_on else "w", encoding="utf-8") as lines:
+
+        def keep(failed: Sequence[ItemFailed]) -> None:
+            lines.writelines(item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed))
+            lines.flush()
+
+        yield keep
 
 
 def _print_counts(found: RepairedItems) -> None:

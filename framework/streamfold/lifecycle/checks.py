@@ -58,7 +58,8 @@ def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> N
         if entry is None and not offline:
             raise SettingsError(
                 f"Handler {route.name!r} was not named by any function yet: deploy it first. Until then its records go "
-                "to code that does not know it."
+                "to code that does not know it. Where no stream delivers, streamfold backfill --offline fills it at "
+                "once."
             )
         if entry is not None and RETIRED in entry:
             raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
@@ -71,19 +72,13 @@ def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now
     code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Where
     nothing is delivered meanwhile (``offline``), there is no gate.
     """
-    for route in routes:
-        entry = found.handlers.get(route.name)
-        if entry is None and not offline:
+    for route in routes if not offline else ():
+        entry = found.handlers.get(route.name, {})
+        if SINCE not in entry:
+            continue
+        left = datetime.fromisoformat(entry[SINCE]).timestamp() + settings.gate_seconds - now
+        if left > 0:
             raise SettingsError(
-                f"Handler {route.name!r} was not named by any function yet: deploy it first, so that what changes from "
-                "now on reaches it. Without a stream, --offline fills it at once."
+                f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
+                f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
             )
-        if entry is not None and RETIRED in entry:
-            raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
-        if entry is not None and not offline and SINCE in entry:
-            left = datetime.fromisoformat(entry[SINCE]).timestamp() + settings.gate_seconds - now
-            if left > 0:
-                raise SettingsError(
-                    f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
-                    f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
-                )

@@ -7,7 +7,7 @@ item that older code saw removed is in no scan of the sources.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 from streamfold.engines import Engine, Segment
 from streamfold.engines.timed import Timed
@@ -15,20 +15,22 @@ from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Job, Jobs, JobSegment
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
-from streamfold.ledger.state_keys import source_of
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.page import PageReport, Pages
+from streamfold.lifecycle.keys import PAGE_ITEMS, ItemKeys
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Run
-from streamfold.writes.guarded import StateKey
 
-PAGE_ITEMS = 500
 LOOK_SECONDS = 5
 """How often a run looks at its job, for another rate or a pause."""
 PAUSE_SECONDS = 5
+WAIT_SECONDS_MAX = 24 * 60 * 60
+"""The longest wait for a pause to end, or for the stream: then the run stops. The same command goes on."""
 FAILED_KEPT = 10_000
 """Failed items that a run remembers; it counts the others."""
 Tell = Callable[["FillingProgress"], None]
+Keep = Callable[[Sequence[ItemFailed]], None]
+"""Is given the failed items of each page, before the run goes on behind them."""
 Metered = Callable[[], tuple[float, float]]
 """Read and write units that were consumed since it was asked last."""
 
@@ -42,6 +44,15 @@ class FillingProgress:
     segments: int = 0
     done: int = 0  # segments
     unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
+    waits: str = ""  # what the run waits for; "": it does not wait
+
+
+class Beside(NamedTuple):
+    """What a run tells beside its pages, and what it heeds."""
+
+    tell: Tell = lambda _: None
+    keep: Keep = lambda _: None
+    lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it has not to
 
 
 class Reconciling(Protocol):
@@ -74,7 +85,7 @@ class Filling:
         export: Export | None = None,
         page_items: int = PAGE_ITEMS,
         metered: Metered = lambda: (0, 0),
-        tell: Tell = lambda _: None,
+        beside: Beside = Beside(),  # noqa: B008 - a value
     ) -> None:
         self.jobs = jobs
         self.job = job
@@ -85,9 +96,9 @@ class Filling:
         self.page_items = page_items
         self.metered = metered
         self.pace = Pace(pages.run, job.read_units, job.write_units, clock=pages.run.clock, meanwhile=self._look)
-        self.tell = tell
+        self.beside = beside
         self.progress = FillingProgress(segments=job.segments)
-        self.looked = pages.run.clock()
+        self.looked = -float("inf")
 
     @property
     def engine(self) -> Engine:
@@ -111,11 +122,12 @@ class Filling:
             page = source.scan(table, part, segment.after, self.page_items)
             keys = self._swept(page.keys) if table is STATE else page.keys
             report = self._reconciled(keys)
+            self.beside.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
             self._count(len(page.keys), report)
             self.pace.spend(*self.metered())
-            self.tell(self.progress)
+            self.beside.tell(self.progress)
 
     def _part(self, number: int) -> tuple[Table, Segment]:
         """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
@@ -139,17 +151,10 @@ class Filling:
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
         """The items of ledger items of the handlers' groups whose source is gone."""
         pages = cast(Pages, self.pages)
-        groups = {route.group for route in pages.app.routes if route.name in pages.handlers}
-        items: dict[ItemKey, None] = {}
-        for _, pk, sk in keys:
-            key = StateKey(str(pk), str(sk))
-            found = source_of(key)
-            if found is not None and (found.application, found.group in groups) == (pages.app.name, True):
-                items[found.item] = None
-            elif found is None and key.pk.startswith(f"ledger#{pages.app.name}#"):
-                self.progress.unkeyed += 1
-        there = self.engine.read_sources(items) if items else {}
-        return [item for item in items if item not in there]
+        routes = [route for route in pages.app.routes if route.name in pages.handlers]
+        known = ItemKeys(pages.app, self.engine, routes)
+        self.progress.unkeyed += sum(known.is_untold(key) for key in keys)
+        return list(known.gone(item for key in keys if (item := known.of_ledger(key)) is not None))
 
     def _count(self, read: int, report: PageReport) -> None:
         self.progress.read += read
@@ -157,19 +162,33 @@ class Filling:
         self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
 
     def _look(self) -> None:
-        """Looks at the job every few seconds: waits while it is paused, and stops where somebody ended it."""
-        if self.pages.run.clock() - self.looked < LOOK_SECONDS:
+        """Looks every few seconds whether the run may go on, and waits until it may.
+
+        Raises ``SettingsError`` where somebody ended the job, and ``EngineUnavailable`` when it waits for too long.
+        """
+        clock = self.pages.run.clock
+        if clock() - self.looked < LOOK_SECONDS:
             return
-        while True:
-            self.looked = self.pages.run.clock()
-            found = self.jobs.read(self.job.id)
-            if found is None or found.ended:
-                raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
-            self.job = found
-            self.pace.change(found.read_units, found.write_units)
-            if not found.paused:
-                return
+        began = clock()
+        while waits := self._reason_to_wait():
+            if clock() - began >= WAIT_SECONDS_MAX:
+                raise EngineUnavailable(
+                    f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
+                )
+            self.progress.waits = waits
+            self.beside.tell(self.progress)
             self.pages.run.wait(PAUSE_SECONDS)
+        self.progress.waits = ""
+
+    def _reason_to_wait(self) -> str:
+        """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
+        self.looked = self.pages.run.clock()
+        found = self.jobs.read(self.job.id)
+        if found is None or found.ended:
+            raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
+        self.job = found
+        self.pace.change(found.read_units, found.write_units)
+        return f"job {found.id} is paused" if found.paused else self.beside.lag()
 
 
 def new_job(

@@ -13,11 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from streamfold.batch.chains import run_chains
-from streamfold.engines import Engine, Segment
+from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.timed import Timed
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.lifecycle.checks import source_tables
+from streamfold.lifecycle.keys import pages, scanned
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -26,7 +27,6 @@ from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.writes.guarded import RowKey
 
-PAGE_ROWS = 500
 FOLDS_MAX = 3
 """Folds of a live system; a row that moved in each of them counts as moving."""
 ACTIONS = 2000
@@ -98,7 +98,7 @@ class RowsVerifier:
         before = self.engine.read_rows(only) if only is not None else {}
         with self._folded() as folded:
             found: dict[RowKey, RowDifference] = {}
-            for rows in _cut(only) if only is not None else self._all_rows(folded):
+            for rows in pages(only) if only is not None else self._all_rows(folded):
                 shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
                 self.found.rows += len(rows) if only is None else 0
                 for row in rows:
@@ -117,7 +117,7 @@ class RowsVerifier:
                     yield missing
 
     def _rows_of(self, engine: Engine, table: Table) -> Iterator[list[RowKey]]:
-        for keys in _pages(engine, table):
+        for keys in pages(scanned(engine, table)):
             if rows := [key for key in keys if self._is_target(key)]:
                 yield rows
 
@@ -142,32 +142,16 @@ class RowsVerifier:
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
             with closing(EmbeddedEngine(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
                 run = replace(self.run, actions=ACTIONS, handlers=frozenset(names), parking=None)
-                pages = Pages(self.app, folded, run, names)
+                led = Pages(self.app, folded, run, names)
                 self.found.failed = []
                 for table in source_tables(self.routes):
-                    for keys in _pages(self.engine, table):
-                        self._fold(pages, folded, [key for key in keys if not self.app.derived(key)])
+                    for keys in pages(scanned(self.engine, table)):
+                        self._fold(led, folded, [key for key in keys if not self.app.derived(key)])
                 run_chains(self.app, folded, run)
                 yield folded
 
-    def _fold(self, pages: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey]) -> None:
+    def _fold(self, led: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey]) -> None:
         wanted = [key for key in keys if self.app.listeners(key)]
         sources = self.engine.read_sources(wanted) if wanted else {}
         folded.put_sources((key, image, "0") for key, image in sources.items())
-        self.found.failed += pages.reconcile(sources).failed
-
-
-def _pages(engine: Engine, table: Table) -> Iterator[Sequence[ItemKey]]:
-    after = None
-    while True:
-        page = engine.scan(table, Segment(), after, PAGE_ROWS)
-        yield page.keys
-        after = page.after
-        if after is None:
-            return
-
-
-def _cut(rows: Collection[RowKey]) -> Iterator[list[RowKey]]:
-    known = list(rows)
-    for start in range(0, len(known), PAGE_ROWS):
-        yield known[start : start + PAGE_ROWS]
+        self.found.failed += led.reconcile(sources).failed
