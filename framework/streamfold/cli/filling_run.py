@@ -3,8 +3,6 @@
 import getpass
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -12,10 +10,10 @@ import click
 
 from streamfold.batch.manifest import note_filled
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import Store
+from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate
 from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, followed_chains, opened_state
-from streamfold.cli.repaired import Keep, check_failed_file, failed_keys
+from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
@@ -26,36 +24,12 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import Beside, Filling, FillingProgress, Metered, new_job, segments_of
+from streamfold.lifecycle.filling import Beside, Filling, FillingProgress, KeepFailed, Metered, new_job, segments_of
 from streamfold.lifecycle.page import Pages
 
 REPORTED = 1
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillingOptions:
-    """What the command line said."""
-
-    what: str
-    handlers: tuple[str, ...]
-    store: Store
-    segments: int | None
-    page_items: int
-    read_units: int
-    write_units: int
-    price_read: float
-    price_write: float
-    offline: bool
-    export: str | None
-    load: bool
-    failed: Path | None
-    max_lag: float | None
-    function: str | None
-    dry_run: bool
-    yes: bool
-    json_output: bool
 
 
 class FillingPlan(NamedTuple):
@@ -146,7 +120,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
 
 
 def _filled(
-    planned: FillingPlan, jobs: Jobs, job: Job, keep: Keep, expected: Estimate, options: FillingOptions
+    planned: FillingPlan, jobs: Jobs, job: Job, keep: KeepFailed, expected: Estimate, options: FillingOptions
 ) -> tuple[Job, FillingProgress]:
     opened, names, tables, export = planned
     lag = _lag(opened, options)

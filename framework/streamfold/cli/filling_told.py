@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import click
 from rich.console import Console
@@ -10,6 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from streamfold.app import App
 from streamfold.cli.engines import as_json
+from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.jobs import handlers_text
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.jobs.job import Job
@@ -22,30 +22,8 @@ COUNTS = ("read", "written", "equal", "failed")
 KEPT_BY = "--failed FILE keeps their keys"
 
 
-class Asked(Protocol):
-    """What the command line said, as far as it is told again."""
-
-    @property
-    def what(self) -> str: ...
-
-    @property
-    def price_write(self) -> float: ...
-
-    @property
-    def price_read(self) -> float: ...
-
-    @property
-    def write_units(self) -> int: ...
-
-    @property
-    def read_units(self) -> int: ...
-
-    @property
-    def json_output(self) -> bool: ...
-
-
 def tell_estimate(
-    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: Asked, *, is_local: bool
+    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, is_local: bool
 ) -> None:
     """Tells what a run is expected to do, and on DynamoDB what it costs."""
     counted = "counted" if is_local else "as the tables say, some hours old"
@@ -86,7 +64,7 @@ def filling_bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[Fillin
         yield tell
 
 
-def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, asked: Asked) -> None:
+def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, asked: FillingOptions) -> None:
     """Prints what a run did, and the first of the items that failed."""
     counts = {word: job.counts.get(word, 0) for word in COUNTS}
     failed = progress.report.failed

@@ -1,6 +1,6 @@
 """What became of items that were led to their sources: done, printed, kept as keys, and as JSON."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,12 @@ from streamfold.cli.items import item_line, item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
 from streamfold.errors import SettingsError
+from streamfold.lifecycle.filling import KeepFailed
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 
-Keep = Callable[[Sequence[ItemFailed]], None]
-"""Takes items that failed."""
 SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
 
@@ -100,7 +99,7 @@ def check_failed_file(file: Path | None) -> None:
 
 
 @contextmanager
-def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterator[Keep]:
+def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterator[KeepFailed]:
     """Gives a function that writes the keys of failed items to a file, which ``repair --keys`` takes.
 
     goes_on: keys that an earlier run has left there are kept. Each call is on the disk when it returns to the system,

@@ -29,7 +29,7 @@ WAIT_SECONDS_MAX = 24 * 60 * 60
 FAILED_KEPT = 10_000
 """Failed items that a run remembers; it counts the others."""
 Tell = Callable[["FillingProgress"], None]
-Keep = Callable[[Sequence[ItemFailed]], None]
+KeepFailed = Callable[[Sequence[ItemFailed]], None]
 """Is given the failed items of each page, before the run goes on behind them."""
 Metered = Callable[[], tuple[float, float]]
 """Read and write units that were consumed since it was asked last."""
@@ -51,7 +51,7 @@ class Beside(NamedTuple):
     """What a run tells beside its pages, and what it heeds."""
 
     tell: Tell = lambda _: None
-    keep: Keep = lambda _: None
+    keep: KeepFailed = lambda _: None
     lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it has not to
 
 
