@@ -49,10 +49,14 @@ class ItemKeys:
 
     def sample(self, most: int, random: Random) -> Iterator[ItemKey]:
         """About so many items in random parts of the tables, and as many of the state, of which those that are gone."""
+        yield from self.sources(most, random)
+        yield from self.gone(self._sample(STATE, self.of_ledger, most, random))
+
+    def sources(self, most: int, random: Random) -> Iterator[ItemKey]:
+        """About so many items in random parts of the tables."""
         tables = source_tables(self.routes)
         for table in tables:
             yield from self._sample(table, self._of_table, -(-most // len(tables)), random)
-        yield from self.gone(self._sample(STATE, self.of_ledger, most, random))
 
     def reads(self, item: ItemKey) -> bool:
         """Whether one of the handlers reads an item."""
