@@ -12,7 +12,7 @@ from streamfold.batch.manifest import note_filled
 from streamfold.batch.process import check_application
 from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
@@ -23,7 +23,7 @@ from streamfold.keys.table import Table
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import check_gate, source_tables
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
-from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.filling import Beside, Filling, FillingProgress, KeepFailed, Metered, new_job, segments_of
 from streamfold.lifecycle.page import Pages
 
@@ -75,12 +75,7 @@ def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOption
         raise SettingsError("--load puts the items of an export into a local state: expected --export MANIFEST too.")
     if options.export is None:
         return None
-    if len(tables) != 1:
-        raise SettingsError(
-            f"--export is of one table, and the handlers read {', '.join(table.name for table in tables)}: name the "
-            "handlers of one of them."
-        )
-    export = open_export(options.export, tables[0], opened.run.settings.real_name(tables[0].name))
+    export = export_of(opened, tables, options.export)
     if options.load and isinstance(opened.engine, EmbeddedEngine):
         opened.engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.lines() if line.image)
     return export

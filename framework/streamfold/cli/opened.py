@@ -22,7 +22,9 @@ from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
+from streamfold.keys.table import Table
 from streamfold.lifecycle.checks import check_named, wanted_routes
+from streamfold.lifecycle.exports import Export, open_export
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
@@ -91,6 +93,14 @@ def confirmed(opened: OpenedState, *, yes: bool) -> None:
     settings = opened.run.settings
     tables = real_tables(opened.app, settings)
     confirm_writes(opened.engine.client, tables.values(), state_table(opened.app, settings), yes=yes)
+
+
+def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:
+    """The export of the one table whose items are led. Raises ``SettingsError`` where there are several tables."""
+    if len(tables) != 1:
+        names = ", ".join(table.name for table in tables) or "none"
+        raise SettingsError(f"--export is of one table, and the handlers read {names}: name the handlers of one table.")
+    return open_export(place, tables[0], opened.run.settings.real_name(tables[0].name))
 
 
 def followed_chains(opened: OpenedState) -> Sequence[Failure]:

@@ -1,10 +1,10 @@
 """What became of items that were led to their sources: done, printed, kept as keys, and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,6 +24,19 @@ SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
 
 
+class GivenItems(NamedTuple):
+    """Items to be repaired: an export may name more of them than fit into memory."""
+
+    items: Iterable[ItemKey]
+    number: int  # of all, for the progress
+
+    @classmethod
+    def each_once(cls, items: Iterable[ItemKey]) -> "GivenItems":
+        """Items that fit into memory."""
+        known = list(dict.fromkeys(items))
+        return cls(known, len(known))
+
+
 @dataclass(slots=True)
 class RepairedItems:
     """What became of the items of a repair."""
@@ -40,14 +53,14 @@ class RepairedItems:
 
 
 def repaired_items(
-    opened: OpenedState, routes: Sequence[Route], items: Sequence[ItemKey], *, dry_run: bool, shown: bool
+    opened: OpenedState, routes: Sequence[Route], items: GivenItems, *, dry_run: bool, shown: bool
 ) -> RepairedItems:
     """Leads items to their sources, for some handlers, and lets the chains of a local state follow."""
     names = {route.name for route in routes}
     led = Pages(opened.app, opened.engine, opened.run, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
-    with item_progress("repairing", len(items), shown=shown) as advance:
-        for page in pages(items):
+    with item_progress("repairing", items.number, shown=shown) as advance:
+        for page in pages(items.items):
             found.given += len(page)
             found.report.add(led.reconcile(page))
             advance(len(page))

@@ -13,6 +13,7 @@ from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import (
+    GivenItems,
     RepairedItems,
     counts_of,
     failed_object,
@@ -130,8 +131,9 @@ def command(
 def _run(opened: OpenedState, handlers: Sequence[str], options: VerifyOptions, *, repair: bool) -> int:
     routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
     found = _verified(opened, routes, options)
-    items = list(dict.fromkeys(each.item for each in found.different))
-    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if repair and items else None
+    items = GivenItems.each_once(each.item for each in found.different)
+    wanted = repair and items.number > 0
+    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
     if options.shown:
         _print(opened, found, repaired)
     else:
