@@ -163,8 +163,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
     [
         (
             (),
-            "Error: Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or "
-            "--export MANIFEST.\n",
+            "Error: Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export",
         ),
         (("--key", "ORDER#1", "ITEM#a", "--keys", "keys"), "Error: Say which items: either"),
         (("ITEM#a",), "Error: 'ITEM#a' stands alone: a key is given with --key PARTITION [SORT].\n"),

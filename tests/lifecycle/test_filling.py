@@ -16,6 +16,7 @@ from streamfold.lifecycle.checks import check_gate, check_named, source_tables, 
 from streamfold.lifecycle.estimate import TableSize, estimate
 from streamfold.lifecycle.filling import Beside, Filling, new_job
 from streamfold.lifecycle.page import Pages
+from streamfold.records.envelope import KINESIS, Seen
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -228,6 +229,14 @@ def test_a_handler_that_no_function_has_named_is_refused_where_a_stream_delivers
     with pytest.raises(SettingsError, match="not named by any function yet"):
         check_named(Manifest(), routes, offline=False)
     check_named(Manifest(), routes, offline=True)
+
+
+def test_the_gate_is_longer_where_changes_come_through_kinesis(app, engine):
+    process_changes(app, [], engine, run_of(), {"main": Seen(KINESIS)})
+    found, routes = read_manifest("shop", engine), wanted_routes(app, ["count"])
+    with pytest.raises(SettingsError, match="Begin in 300 seconds"):
+        check_gate(found, routes, Settings(), NOW + 901, offline=False)
+    check_gate(found, routes, Settings(), NOW + 1_200, offline=False)
 
 
 def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from streamfold.batch.manifest import RETIRED, SINCE, Manifest
+from streamfold.batch.manifest import PARTIAL, RETIRED, SINCE, Manifest
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
+from streamfold.lifecycle.bounds import LATE_SECONDS, through_kinesis
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
@@ -42,6 +43,19 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
     return found
 
 
+def check_whole(found: Manifest, app: Application) -> None:
+    """Raises ``SettingsError`` while a handler that follows from items is partial in a state.
+
+    An old record that is replayed now could set an item back that a backfill is leading to its source.
+    """
+    for route in reconcilable(app):
+        if (since := found.handlers.get(route.name, {}).get(PARTIAL)) is not None:
+            raise SettingsError(
+                f"Handler {route.name!r} is partial since {since}: a recording that is replayed now may set back what "
+                "a backfill leads to the items. Fill it first, streamfold backfill, or replay with --force."
+            )
+
+
 def source_tables(routes: Iterable[Route]) -> list[Table]:
     """The tables whose items these routes read, each once."""
     return list({key.table.name: key.table for route in routes for key in route.sources}.values())
@@ -69,14 +83,17 @@ def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now
     """Raises ``SettingsError`` where code that does not know a handler may still be running.
 
     An item is read once. A record of it that older code acknowledges after that would be lost to the handler: older
-    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Where
-    nothing is delivered meanwhile (``offline``), there is no gate.
+    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Through
+    Kinesis, what older code has acknowledged may come again for ``LATE_SECONDS`` more. Where nothing is delivered
+    meanwhile (``offline``), there is no gate.
     """
+    routes = list(routes)
+    gate = settings.gate_seconds + (LATE_SECONDS if through_kinesis(found, routes) else 0)
     for route in routes if not offline else ():
         entry = found.handlers.get(route.name, {})
         if SINCE not in entry:
             continue
-        left = datetime.fromisoformat(entry[SINCE]).timestamp() + settings.gate_seconds - now
+        left = datetime.fromisoformat(entry[SINCE]).timestamp() + gate - now
         if left > 0:
             raise SettingsError(
                 f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
