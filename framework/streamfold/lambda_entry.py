@@ -8,6 +8,7 @@ they tell of an item: never keys or other contents of items, at any level.
 import logging
 import os
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -136,6 +137,37 @@ def handle(app: Application, event: Any, context: Any) -> Response:
     return function(event, context)
 
 
+def handle_verify(app: Application, event: Any, context: Any, client: Any = None) -> dict[str, int]:
+    """Processes one scheduled comparison of items with the state; returns its counts, logs and measures them."""
+    try:
+        return _verified(app, event, context, Settings.from_environment(os.environ), client)
+    except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
+        stopped = _in_public(error)
+    raise stopped
+
+
+def _verified(app: Application, event: Any, context: Any, settings: Settings, client: Any) -> dict[str, int]:
+    from streamfold.lifecycle.scheduled import AskedSample, verify_sample
+
+    _keep_quiet()
+    if settings.logger:
+        _powertools_logger(app.name)
+    run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
+    if context is not None:
+        run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+    tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
+    engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
+    engine.deadline = run
+    found = verify_sample(app, engine, run, AskedSample.of(event), Random())  # noqa: S311 - a sample
+    log.info("sample verified", extra=dict(found.counts))
+    for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
+        for handler, count in by_handler.items():
+            log.error(text, extra={"handler": handler, "count": count})
+    if settings.metrics:
+        _powertools_counts(app.name)(found.counts)
+    return dict(found.counts)
+
+
 def _in_public(error: Exception) -> Exception:
     """What ends the invocation, as Lambda may log it: without what it tells of an item, nor what caused it."""
     said = public(reason(error))
@@ -232,17 +264,23 @@ def _powertools_logger(service: str) -> None:
 
 
 def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], None]:
+    emit = _powertools_counts(service)
+
+    def observed(counts: Mapping[str, int], report: Report) -> None:
+        emit({**counts, "rows_written": sum(tally.written for tally in report.tallies.values())})
+
+    return observed
+
+
+def _powertools_counts(service: str) -> Callable[[Mapping[str, int]], None]:
     from aws_lambda_powertools import Metrics
     from aws_lambda_powertools.metrics import MetricUnit
 
     metrics = Metrics(namespace=NAMESPACE, service=service)
 
-    def emit(counts: Mapping[str, int], report: Report) -> None:
+    def emit(counts: Mapping[str, int]) -> None:
         for name, count in counts.items():
             metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
-        metrics.add_metric(
-            name="rows_written", unit=MetricUnit.Count, value=sum(tally.written for tally in report.tallies.values())
-        )
         metrics.flush_metrics()
 
     return emit

@@ -1,6 +1,7 @@
 """The template: what keeps data, what hears of failures, and that the function may do what the engine does, no more."""
 
 import importlib
+import json
 import re
 
 import pytest
@@ -11,6 +12,9 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
 from streamfold.engines import Counter, DynamoEngine, Engine, Entries
 from streamfold.keys.table import MAIN
+from streamfold.lambda_entry import NAMESPACE
+from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
+from streamfold.lifecycle.verify import READS_MAX
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
 from streamfold.writes import guarded as writes
@@ -402,6 +406,45 @@ def test_failures_are_kept_shorter_than_claims(template):
 def test_log_is_kept_for_a_while_and_not_for_ever(template, function):
     assert properties(template, f"{function}Log")["RetentionInDays"] == 30
     assert properties(template, function)["LoggingConfig"] == {"LogGroup": {"Ref": f"{function}Log"}}
+
+
+# The function that compares items with the state each day.
+
+
+def test_scheduled_function_is_found_built_and_has_the_time_that_its_waits_take(template):
+    verifier = properties(template, "Verifier")
+    module, _, name = verifier["Handler"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) == app.verify_handler
+    assert re.search(r"^build-Projector build-Verifier .*:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    (event,) = verifier["Events"].values()
+    asked = AskedSample.of(json.loads(event["Properties"]["Input"]))
+    assert verifier["Timeout"] >= 2 * READS_MAX * asked.tolerance_seconds + SPARE_SECONDS
+
+
+def test_scheduled_function_may_read_both_tables_and_write_none(template):
+    statements = statements_of(template, "Verifier")
+    assert set(statements) == {"ReadItems", "WriteLog"}
+    assert statements["ReadItems"]["Action"] == ["dynamodb:Scan", "dynamodb:BatchGetItem"]
+    assert statements["ReadItems"]["Resource"] == [{"Fn::GetAtt": [name, "Arn"]} for name in ("Table", "StateTable")]
+    assert statements["WriteLog"]["Resource"] == {"Fn::GetAtt": ["VerifierLog", "Arn"]}
+    assert properties(template, "Verifier")["Role"] == {"Fn::GetAtt": ["VerifierRole", "Arn"]}
+
+
+def test_scheduled_function_knows_both_tables_and_runs_handlers_of_all_groups(template):
+    variables = properties(template, "Verifier")["Environment"]["Variables"]
+    projector = properties(template, "Projector")["Environment"]["Variables"]
+    shared = {"STREAMFOLD_TABLE_MAIN", "STREAMFOLD_STATE_TABLE", "POWERTOOLS_LOG_LEVEL"}
+    assert variables == {name: projector[name] for name in shared}
+
+
+def test_alarms_tell_of_differences_and_of_a_comparison_that_stops(template):
+    differences, errors = properties(template, "VerifierDifferences"), properties(template, "VerifierErrors")
+    assert (differences["Namespace"], differences["MetricName"]) == (NAMESPACE, "different")
+    assert differences["Dimensions"] == [{"Name": "service", "Value": app.name}]
+    assert (differences["Threshold"], differences["ComparisonOperator"]) == (0, "GreaterThanThreshold")
+    assert errors["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "Verifier"}}]
+    for alarm in (differences, errors):
+        assert alarm["AlarmActions"] == {"Fn::If": ["Tells", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
 
 
 # What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.
