@@ -5,16 +5,14 @@ from typing import Any
 
 import click
 
+from streamfold.cli.differences import print_differences
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState
 from streamfold.cli.repaired import failed_object, print_failed
-from streamfold.errors import shortened
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
 from streamfold.routes.route import Route
 
-SHOWN_MAX = 100
-TEXT_LETTERS_MAX = 300
 REPORTED = 1
 
 
@@ -30,12 +28,7 @@ def verified_rows(opened: OpenedState, routes: Sequence[Route], *, json_output: 
 
 
 def _print(found: VerifiedRows) -> None:
-    for each in found.different[:SHOWN_MAX]:
-        click.echo(f"{each.what.capitalize()}: {item_text(each.row)}")
-        click.echo(f"  shown     {_text(each.shown)}")
-        click.echo(f"  expected  {_text(each.expected)}")
-    if (left := len(found.different) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
+    print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _sides)
     print_failed(found.failed)
     click.echo(
         f"{found.rows:,} rows: {len(found.different):,} different, {found.moving:,} moving; a handler failed on "
@@ -43,8 +36,9 @@ def _print(found: VerifiedRows) -> None:
     )
 
 
-def _text(row: Any) -> str:
-    return "nothing" if row is None else shortened(str(dict(row)), TEXT_LETTERS_MAX)
+def _sides(each: RowDifference) -> dict[str, str]:
+    sides = {"shown": each.shown, "expected": each.expected}
+    return {word: "" if row is None else str(dict(row)) for word, row in sides.items()}
 
 
 def _report(opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows) -> dict[str, Any]:
@@ -60,5 +54,5 @@ def _report(opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows) ->
 
 
 def _object(opened: OpenedState, each: RowDifference) -> dict[str, Any]:
-    sides = {"shown": each.shown and str(dict(each.shown)), "expected": each.expected and str(dict(each.expected))}
+    sides = {word: text or None for word, text in _sides(each).items()}
     return item_object(opened.app, each.row) | {"what": each.what} | sides

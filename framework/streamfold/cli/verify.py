@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.cli.application import application_option
+from streamfold.cli.differences import print_differences
 from streamfold.cli.engines import Store, as_json, state_option, store_options
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
@@ -22,7 +23,7 @@ from streamfold.cli.repaired import (
     repaired_items,
 )
 from streamfold.cli.verified_rows import verified_rows
-from streamfold.errors import SettingsError, shortened
+from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
 from streamfold.lifecycle.page import Difference, Pages
 from streamfold.lifecycle.verify import Verified, Verifier
@@ -31,8 +32,6 @@ from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
-SHOWN_MAX = 100
-TEXT_LETTERS_MAX = 300
 REPORTED = 1
 
 
@@ -170,12 +169,7 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
-    for each in found.different[:SHOWN_MAX]:
-        click.echo(f"Different: {item_text(each.item)}, handler {each.handler!r}")
-        click.echo(f"  stored    {_text(each.stored)}")
-        click.echo(f"  expected  {_text(each.expected)}")
-    if (left := len(found.different) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
+    print_differences(found.different, _head, _sides)
     print_failed(found.failed)
     click.echo(
         f"{found.items:,} items: {found.equal:,} parts equal, {len(found.different):,} different, "
@@ -185,8 +179,8 @@ def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None)
         print_repaired(opened.app, repaired, json_output=False)
 
 
-def _text(stored: str) -> str:
-    return shortened(stored, TEXT_LETTERS_MAX) or "nothing"
+def _head(each: Difference) -> str:
+    return f"Different: {item_text(each.item)}, handler {each.handler!r}"
 
 
 def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, repaired: RepairedItems | None) -> None:
@@ -197,7 +191,9 @@ def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, r
         "items": found.items,
         "equal": found.equal,
         "moving": found.moving,
-        "different": [item_object(app, each.item) | _sides(each) for each in found.different],
+        "different": [
+            item_object(app, each.item) | {"handler": each.handler, **_sides(each)} for each in found.different
+        ],
         "failed": [failed_object(app, failed) for failed in found.failed],
         "repaired": None if repaired is None else counts_of(app, repaired),
     }
@@ -205,4 +201,4 @@ def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, r
 
 
 def _sides(each: Difference) -> dict[str, str]:
-    return {"handler": each.handler, "stored": each.stored, "expected": each.expected}
+    return {"stored": each.stored, "expected": each.expected}
