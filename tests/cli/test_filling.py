@@ -248,4 +248,7 @@ def test_rows_are_compared_with_what_their_sources_add_up_to(old):
     assert ran.code == 1
     assert "Different: ALL / LINES" in ran.out
     assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
-    assert "leave the other options out" in old.run("verify", "--rows", "--full", *STATE).err
+    assert "leave --full and --sample out" in old.run("verify", "--rows", "--full", *STATE).err
+    ran = old.run("verify", "--rows", "--repair", *STATE)
+    assert (ran.code, "1 rows were led to what the state holds of their items, 0 left." in ran.out) == (1, True)
+    assert old.run("verify", "--rows", *STATE).code == 0

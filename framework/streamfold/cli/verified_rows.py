@@ -5,26 +5,57 @@ from typing import Any
 
 import click
 
-from streamfold.cli.differences import print_differences
+from streamfold.batch.knowledge import knowledge
+from streamfold.cli.differences import SHOWN_MAX, print_differences
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_text
-from streamfold.cli.opened import OpenedState
+from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
+from streamfold.lifecycle.explain import Explaining
+from streamfold.lifecycle.row_mending import RowMending, RowsMended
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
 from streamfold.routes.route import Route
 
 REPORTED = 1
 
 
-def verified_rows(opened: OpenedState, routes: Sequence[Route], *, json_output: bool) -> int:
-    """Compares the rows of these routes, prints what differs, and returns the exit code."""
-    verifier = RowsVerifier(opened.app, opened.engine, opened.run, routes, live=not opened.local)
+def verified_rows(
+    opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool, json_output: bool
+) -> int:
+    """Compares the rows of these routes, prints what differs, mends it if asked for, and returns the exit code."""
+    verifier = RowsVerifier(
+        opened.app,
+        opened.engine,
+        opened.run,
+        routes,
+        live=opened.local is None,
+        tolerance_seconds=tolerance_seconds,
+    )
     found = verifier.verify()
+    mended = _mended(opened, found) if repair else None
     if json_output:
-        click.echo(as_json(_report(opened, verifier, found)))
+        click.echo(as_json(_report(opened, verifier, found, mended)))
     else:
         _print(found)
+        _print_mended(mended)
     return REPORTED if found.different or found.failed else 0
+
+
+def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
+    by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
+    mended = RowMending(by, opened.run).mend([each.row for each in found.different])
+    followed_chains(opened)
+    return mended
+
+
+def _print_mended(mended: RowsMended | None) -> None:
+    if mended is None:
+        return
+    for each in mended.left[:SHOWN_MAX]:
+        click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
+    click.echo(
+        f"{len(mended.mended):,} rows were led to what the state holds of their items, {len(mended.left):,} left."
+    )
 
 
 def _print(found: VerifiedRows) -> None:
@@ -41,7 +72,9 @@ def _sides(each: RowDifference) -> dict[str, str]:
     return {word: "" if row is None else str(dict(row)) for word, row in sides.items()}
 
 
-def _report(opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows) -> dict[str, Any]:
+def _report(
+    opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows, mended: RowsMended | None
+) -> dict[str, Any]:
     app = opened.app
     return {
         "application": app.name,
@@ -50,6 +83,8 @@ def _report(opened: OpenedState, verifier: RowsVerifier, found: VerifiedRows) ->
         "moving": found.moving,
         "different": [_object(opened, each) for each in found.different],
         "failed": [failed_object(app, failed) for failed in found.failed],
+        "mended": None if mended is None else [item_object(app, row) for row in mended.mended],
+        "left": None if mended is None else [item_object(app, each.row) | {"why": each.why} for each in mended.left],
     }
 
 

@@ -63,7 +63,7 @@ class VerifyOptions(NamedTuple):
     "and 0 for a local state.",
 )
 @click.option("--rows", is_flag=True, help="Compare the rows themselves with what all sources add up to.")
-@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
+@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources; with --rows, the rows.")
 @click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
 def command(
@@ -89,7 +89,8 @@ def command(
 
     With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
     rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
-    is not called different. --rows reads all items. Nothing is written without --repair.
+    is not called different. --rows reads all items. Nothing is written without --repair. With it, --rows leads rows to
+    what the state holds of their items, which it reads whole: let --full --repair lead the items first.
 
     \b
     Outcomes:
@@ -115,14 +116,15 @@ def command(
         raise SettingsError("--full compares all items, and --sample some: give one of them.")
     if yes and not repair:
         raise SettingsError("--yes belongs to --repair: nothing is written without it.")
-    if rows and (repair or full or sample is not None or tolerance is not None):
-        raise SettingsError("--rows compares all rows and repairs none: leave the other options out.")
+    if rows and (full or sample is not None):
+        raise SettingsError("--rows compares all rows: leave --full and --sample out.")
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
-        if rows:
-            sys.exit(verified_rows(opened, chosen_routes(opened, handlers), json_output=json_output))
         if repair:
             confirmed(opened, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
+        if rows:
+            routes = chosen_routes(opened, handlers)
+            sys.exit(verified_rows(opened, routes, tolerance_seconds, repair=repair, json_output=json_output))
         options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
         sys.exit(_run(opened, handlers, options, repair=repair))
 
