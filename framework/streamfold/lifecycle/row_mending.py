@@ -39,7 +39,7 @@ from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, Moved, Pu
 SCANS_MAX = 3
 """Scans of the state; a row that changes during each of them is left to the next run."""
 BUSY = "Others changed it or its item at the same time: compare again."
-RowValues = Mapping[str, Any]
+StoredRow = Mapping[str, Any]
 
 
 class RowLeft(NamedTuple):
@@ -88,7 +88,7 @@ class RowMending:
                 self.found.left.append(RowLeft(row, str(error)))
         return still
 
-    def _mend(self, row: RowKey, stored: RowValues | None, held: Collection[Contributor]) -> None:
+    def _mend(self, row: RowKey, stored: StoredRow | None, held: Collection[Contributor]) -> None:
         routes = row_routes(self.by, row)
         whole = any((target := row_target(route, row)) is not None and target.whole for route in routes)
         if whole and not held and stored is not None:
@@ -99,7 +99,7 @@ class RowMending:
             self._restore_entries(row, held)
             self._add(row, stored or {}, held)
 
-    def _put(self, row: RowKey, stored: RowValues | None, only: Contributor) -> None:
+    def _put(self, row: RowKey, stored: StoredRow | None, only: Contributor) -> None:
         """Puts a whole row again, as its handler makes it of the item."""
         item = _item(only)
         guard, made = self._guard(only.route, item, only.key)
@@ -107,7 +107,7 @@ class RowMending:
         unowned = stored is not None and OWNER not in stored and CONTRIBUTORS not in stored
         self._send([guard, PutRow(row, put.attributes) if unowned else put])
 
-    def _remove(self, row: RowKey, stored: RowValues, routes: Iterable[Route]) -> None:
+    def _remove(self, row: RowKey, stored: StoredRow, routes: Iterable[Route]) -> None:
         """Removes a whole row that no item yields, behind a fence on the item that would own it."""
         for route in routes:
             target = row_target(route, row)
@@ -137,7 +137,7 @@ class RowMending:
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered)])
 
-    def _add(self, row: RowKey, stored: RowValues, held: Collection[Contributor]) -> None:
+    def _add(self, row: RowKey, stored: StoredRow, held: Collection[Contributor]) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
         sums, moved = _sums(held), self._moved(row, held)
         if wrong := [name for name in sums if not isinstance(stored.get(name, 0), int | Decimal)]:
@@ -161,7 +161,7 @@ class RowMending:
         for error in recompute(self.engine, {row: moved} if moved else {}, self.run).values():
             raise EngineError(str(error))
 
-    def _remove_empty(self, row: RowKey, stored: RowValues) -> None:
+    def _remove_empty(self, row: RowKey, stored: StoredRow) -> None:
         """Removes a row that nothing contributes to; one that never counted contributors counts none from now on."""
         if CONTRIBUTORS not in stored:
             self._send([AddRow(row, {}, 1)])
@@ -178,7 +178,7 @@ class RowMending:
         return tuple(found.values())
 
     def _strange(
-        self, row: RowKey, stored: RowValues, held: Collection[Contributor], sums: Mapping[str, Number]
+        self, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
     ) -> tuple[str, ...]:
         """The attributes that no item makes, and the cut-offs of those that are recomputed."""
         ordered = {name for each in held for name in each.part.ordered}
