@@ -204,4 +204,4 @@ def test_faults_of_eight_kinds_are_found_explained_and_mended_while_a_writer_goe
 
 @pytest.mark.nightly
 def test_two_hundred_faults_in_a_large_table_are_found_explained_and_mended():
-    Shop(20_000, 25, 3).check()
+    Shop(5_000, 25, 3).check()

@@ -4,6 +4,7 @@ The items of a row that a handler owns follow from its key. Those below an order
 row, stand in the row's entries. Others are found only where their contributions are: in all of the state.
 """
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import localcontext
@@ -28,6 +29,8 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
+NAMES_MAX = 20
+"""Rows whose names are looked for in a text before it is read."""
 HeldParts = dict[tuple[str, StateKey], Route]
 """Ledger items that may hold a contribution, by handler."""
 
@@ -142,11 +145,18 @@ def contributors_of(by: Explaining, rows: Collection[RowKey]) -> dict[RowKey, li
     routes = {row: row_routes(by, row) for row in rows}
     asked = list({route.name: route for own in routes.values() for route in own}.values())
     held: dict[RowKey, HeldParts] = {row: {} for row in rows}
+    names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
     for stored in by.engine.state_items():
         for route, key, text in _texts(by.app.name, asked, stored):
-            for row in stored_rows(text).keys() & held.keys():
-                held[row][route.name, key] = route
+            if any(name in text for name in names):  # most name none, and are not read
+                for row in stored_rows(text).keys() & held.keys():
+                    held[row][route.name, key] = route
     return {row: list(_contributors(by, row, own)) for row, own in held.items()}
+
+
+def _named(row: RowKey) -> str:
+    """What a text has in it that names a row; "" where only the whole text tells."""
+    return json.dumps(row[1], ensure_ascii=False)[1:-1] if isinstance(row[1], str) else ""
 
 
 def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
