@@ -7,12 +7,18 @@ import click
 
 from streamfold.cli.filling_options import filling_options, options_of
 from streamfold.cli.filling_run import carried_out
+from streamfold.cli.opening_run import histories_opened
 
 
 @click.command("backfill", short_help="Lead new handlers to the items that were there before them.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER]...")
+@click.option(
+    "--opening", is_flag=True, help="For audits: write a first row of each item that has no history, as it is now."
+)
 @filling_options
-def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...], **given: Any) -> None:
+def backfill(
+    handlers: tuple[str, ...], application: str, tables: tuple[str, ...], *, opening: bool, **given: Any
+) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
     Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Handlers that are
@@ -32,9 +38,11 @@ def backfill(handlers: tuple[str, ...], application: str, tables: tuple[str, ...
     \b
     Examples:
       streamfold backfill --state shop.db
+      streamfold backfill order_history --opening --state shop.db
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
-    sys.exit(carried_out(application, tables, options_of("backfill", handlers, given)))
+    options = options_of("backfill", handlers, given)
+    sys.exit((histories_opened if opening else carried_out)(application, tables, options))
 
 
 @click.command("rebuild", short_help="Lead handlers to all items again, after their code changed.")

@@ -83,12 +83,12 @@ def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOption
 
 def _estimated(planned: FillingPlan, options: FillingOptions) -> Estimate:
     opened, names, tables, _ = planned
-    sizes = [_size(opened, table) for table in tables]
+    sizes = [size_of(opened, table) for table in tables]
     dry = Pages(opened.app, opened.engine, opened.run, names, always=options.what == "rebuild", dry_run=True)
     return estimate(dry, tables, sizes, Random(0), options.page_items)  # noqa: S311 - a sample
 
 
-def _size(opened: OpenedState, table: Table) -> TableSize:
+def size_of(opened: OpenedState, table: Table) -> TableSize:
     """The size of a table: of a local state counted, of DynamoDB as it says, some hours old."""
     if opened.local is not None:
         sizes = [len(json.dumps(item, default=str)) for item in opened.engine.items(table)]
