@@ -37,8 +37,8 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
         if not derivation(route).reconciles:
             raise SettingsError(
                 f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
-                "changed before cannot be read from the items as they are. Expected a handler of another kind; an audit "
-                "may get first rows, streamfold backfill --opening."
+                "changed before cannot be read from the items as they are. Expected a handler of another kind. An "
+                "audit may get first rows: streamfold backfill --opening."
             )
         found.append(route)
     return found
