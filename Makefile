@@ -131,7 +131,8 @@ clean: ## take away all that was made here, the environments included
 	@find framework handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # SAM calls these for its functions (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files. Only what
-# runs on any processor is taken, because the function's is another than this machine's.
+# runs on any processor is taken, because the function's is another than this machine's. Byte code goes along, which a
+# function cannot write: it is of this machine's Python, and one of another version compiles for itself as before.
 build-Projector build-Spreader build-Verifier: DEPLOYED_LOCK := lambda.txt
 build-Searcher: DEPLOYED_LOCK := lambda-search.txt
 build-Projector build-Spreader build-Verifier build-Searcher: $(VENV)/.made
@@ -143,6 +144,7 @@ build-Projector build-Spreader build-Verifier build-Searcher: $(VENV)/.made
 		| tar --extract --directory="$(ARTIFACTS_DIR)"
 	@test -f "$(ARTIFACTS_DIR)/handlers/__init__.py" || { echo "handlers/__init__.py was not built" >&2; exit 1; }
 	@find "$(ARTIFACTS_DIR)" -name __pycache__ -type d -prune -exec rm -rf {} +
+	@$(IN_VENV) -m compileall -q -s "$(ARTIFACTS_DIR)" -p /var/task --invalidation-mode unchecked-hash "$(ARTIFACTS_DIR)"
 
 # The files of handlers/ that are deployed: those that git tracks, so that no .env file or draft goes along.
 deployed-handlers:

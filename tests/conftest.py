@@ -53,6 +53,7 @@ def _clean_log() -> Iterator[None]:
     yield
     vars(log).clear()
     vars(log).update(before)
+    log.setLevel(log.level)  # which forgets what was remembered of other levels
 
 
 @pytest.fixture

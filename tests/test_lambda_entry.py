@@ -27,7 +27,7 @@ from tests.helpers.tables import make_table
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{customer}", "TOTAL")
 STATE = Key("STATE#{order_id}", "STATE")
-QUIET = Settings(logger=False, metrics=False, state_table="state")
+QUIET = Settings(logger=False, metrics=False, state_table="state", lanes=1)  # moto is of one thread
 
 
 def total(item):
@@ -180,7 +180,7 @@ def test_nothing_is_started_when_the_time_is_nearly_over(app, client):
 def test_what_was_done_before_the_time_ran_out_stays_and_the_rest_is_reported(app, client):
     source = Source()
     batch = event(*(source.put(f"ORDER#{number}", customer=f"c{number}", total=3) for number in range(4)))
-    settings = Settings(logger=False, metrics=False, state_table="state", chunk_actions=2)
+    settings = replace(QUIET, chunk_actions=2)
     context = SimpleNamespace(get_remaining_time_in_millis=lambda: 12_000 if len(rows(client)) == 2 else 60_000)
     response = Function(app, settings, client)(batch, context)
     assert len(rows(client)) == 2
@@ -197,7 +197,7 @@ def test_a_timeout_that_leaves_no_time_to_begin_is_warned_of_once(app, client, c
 def test_one_connection_that_cannot_be_made_fails_the_records_of_its_transaction_only(app, client):
     with unreachable_at(client, call=3):
         batch = event(*(Source().put(f"ORDER#{number}", customer=f"c{number}", total=3) for number in range(40)))
-        response = Function(app, QUIET, client)(batch, Context(60_000))
+        response = Function(app, replace(QUIET, chunk_actions=25), client)(batch, Context(60_000))
     assert 0 < len(identifiers(response)) < 40
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
-from streamfold.derivations.feed.lanes import Lanes
+from streamfold.derivations.feed.lanes import FeedLanes
 from streamfold.errors import RecordError, SettingsError, StreamfoldError
 from streamfold.jobs.doorbell import Doorbell
 from streamfold.jobs.fan_outs import FanOuts
@@ -152,14 +152,14 @@ def test_an_event_that_is_none_of_a_queue_stops_the_invocation(bad):
 
 def test_a_lane_that_fails_comes_again_and_the_others_go_on(monkeypatch, caplog):
     app, engine, run = opened(9)
-    pages = Lanes.page
+    pages = FeedLanes.page
 
     def page(self, lane):
         if lane.number == 0:
             raise StreamfoldError("no")
         return pages(self, lane)
 
-    monkeypatch.setattr(Lanes, "page", page)
+    monkeypatch.setattr(FeedLanes, "page", page)
     with caplog.at_level(logging.ERROR, "streamfold"):
         assert failed(queue_function(app, engine)(event(*map(body, run.rung)), Clock())) == ["m0"]
     assert 0 < len(rows_of(engine)) < 9

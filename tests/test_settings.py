@@ -18,8 +18,25 @@ def test_an_empty_environment_gives_the_defaults():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    search = ["-", "-", "-", "-", "-", "5000000", "off"]
-    assert values == [*"------", "0", "25", "30", "12", "-", "-", *search, "-", "900", "off", "on", "on", "off", "-"]
+    search = ["-", "-", "-", "-", "-", "-", "5000000", "off"]
+    assert values == [
+        *"------",
+        "0",
+        "100",
+        "8",
+        "30",
+        "12",
+        "-",
+        "-",
+        *search,
+        "-",
+        "900",
+        "off",
+        "on",
+        "on",
+        "off",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -32,6 +49,7 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_OLDER_CODE", "on", "older_code", True),
         ("STREAMFOLD_EPOCH", "99", "epoch", 99),
         ("STREAMFOLD_CHUNK_ACTIONS", "100", "chunk_actions", 100),
+        ("STREAMFOLD_LANES", "32", "lanes", 32),
         ("STREAMFOLD_RETENTION_DAYS", "30", "retention_days", 30),
         ("STREAMFOLD_RETENTION_DAYS", "3650", "retention_days", 3650),
         ("STREAMFOLD_STOP_SECONDS", "11", "stop_seconds", 11),
@@ -135,6 +153,7 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_EPOCH", "²", "Setting STREAMFOLD_EPOCH='²' does not fit: expected a whole number from 0 to 99."),
         ("STREAMFOLD_CHUNK_ACTIONS", "1", "Setting STREAMFOLD_CHUNK_ACTIONS='1' does not fit: expected a whole"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "expected a whole number from 2 to 100."),
+        ("STREAMFOLD_LANES", "0", "expected a whole number from 1 to 32."),
         ("STREAMFOLD_RETENTION_DAYS", "29", "expected a whole number from 30 to 3650."),
         ("STREAMFOLD_RETENTION_DAYS", "3651", "expected a whole number from 30 to 3650."),
         ("STREAMFOLD_STOP_SECONDS", "901", "expected a whole number from 11 to 900."),

@@ -3,6 +3,13 @@
 ACTIONS_MAX = 100
 BYTES_MAX = 4 * 1024 * 1024
 """Actions and size of one transaction (API Reference, TransactWriteItems)."""
+STATEMENTS_MAX = 25
+"""Statements of one call (API Reference, BatchExecuteStatement)."""
+KEYS_MAX = 100
+"""Keys of one call (API Reference, BatchGetItem)."""
+
+LANES_MAX = 32
+"""Calls that one invocation makes side by side: DynamoDB's client keeps a connection for each."""
 
 CONNECT_SECONDS_MAX = 1
 READ_SECONDS_MAX = 4

@@ -5,12 +5,14 @@ After the deadline nothing is begun. Pauses between tries end before it.
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from streamfold.errors import NotStarted
+from streamfold.limits import ACTIONS_MAX
 from streamfold.settings import Settings
 
 SECONDS_A_DAY = 24 * 60 * 60
@@ -24,6 +26,10 @@ THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 PAUSE_SECONDS_LONGEST = 10
 """The longest pause of all, however many there were before."""
+ACTIONS_LEAST = 12
+"""Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
+ACTIONS_GROWN = 12
+"""Writes by which transactions grow again with each batch that meets no conflict."""
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
 
 
@@ -67,6 +73,91 @@ class Deadline:
             yield number
 
 
+LaneCall = Callable[[], Any]
+
+
+class Joined(NamedTuple):
+    """What came of a call that was begun."""
+
+    tag: Any  # what the call was begun with
+    answer: Any = None
+    error: BaseException | None = None
+
+
+class Flight:
+    """Calls that were begun and not joined. This one makes each call when its answer is asked for, in their order."""
+
+    def __init__(self) -> None:
+        self._begun: deque[tuple[Any, LaneCall]] = deque()
+
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
+        """Begins a call. No two calls in flight may write one of the ``places``: the caller sees to that."""
+        del places
+        self._begun.append((tag, call))
+
+    def join(self) -> Joined:
+        """What came of a call; waits until there is one that has ended."""
+        return made(*self._begun.popleft())
+
+
+def made(tag: Any, call: LaneCall) -> Joined:
+    """Makes a call."""
+    try:
+        return Joined(tag, call())
+    except Exception as error:  # noqa: BLE001 - whoever joins the call decides what it means
+        return Joined(tag, error=error)
+
+
+class Lanes:
+    """How many calls of the store are made side by side. By default one: a store may be of one thread alone."""
+
+    count: int = 1
+
+    def flight(self) -> Flight:
+        """Takes calls to be made side by side, and hands back what came of them to the thread that asks."""
+        return Flight()
+
+
+class SendingPace:
+    """What a process has learnt about its transactions, from batch to batch.
+
+    Transactions are as large as they may be. They are halved where they meet those of another process, and grow again.
+    """
+
+    def __init__(self) -> None:
+        self.careful = False  # this batch may have been delivered before: its first transaction goes alone
+        self._unsure = True  # so may the next one
+        self.conflicts = 0  # transactions that met another process since they were last told
+        self._most = ACTIONS_MAX
+        self._calm = True
+
+    def actions(self, most: int) -> int:
+        """Writes of one transaction, where a store or a setting allows so many."""
+        return min(most, self._most) if most <= ACTIONS_MAX else most
+
+    def met(self, actions: int) -> None:
+        """Notes that a transaction of so many writes met another process."""
+        self.conflicts += 1
+        self._calm = False
+        self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
+
+    def began(self) -> None:
+        """Notes the begin of a batch. Unless ``ended`` is told of it, the next one may be the same."""
+        self.careful, self._unsure = self._unsure, True
+
+    def ended(self, *, again: bool) -> None:
+        """Notes the end of a batch, and whether some of its records come again."""
+        self._unsure = again
+        if self._calm:
+            self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
+        self._calm = True
+
+    def told(self) -> tuple[int, int]:
+        """The writes of a transaction now, and how often others were met since this was last asked."""
+        conflicts, self.conflicts = self.conflicts, 0
+        return self._most, conflicts
+
+
 class ParkingPlace(Protocol):
     """Takes records that are given up."""
 
@@ -102,14 +193,16 @@ class Run(Deadline):
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
     bell: Bell | None = None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
     rung: list[Rung] = field(default_factory=list)  # lanes that wait for this process
+    lanes: Lanes = field(default_factory=Lanes)  # how many calls of the store are made side by side
+    pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
 
     def __post_init__(self) -> None:
         self.stop_seconds = self.settings.stop_seconds
 
     @property
     def chunk_actions(self) -> int:
-        """The most writes that are planned for one transaction."""
-        return self.actions or self.settings.chunk_actions
+        """The most writes that are planned for one transaction now."""
+        return self.pace.actions(self.actions or self.settings.chunk_actions)
 
     @property
     def expires_at(self) -> int:

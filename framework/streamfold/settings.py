@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError
-from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, STOP_SECONDS
+from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX, STOP_SECONDS
 
 PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
@@ -47,7 +47,10 @@ class Settings:
     epoch: int = _setting(
         0, "raised by one at a failover to another region, and when a table comes through another source or is another"
     )
-    chunk_actions: int = _setting(25, "writes in one transaction, 2 to 100")
+    chunk_actions: int = _setting(
+        ACTIONS_MAX, "the most writes in one transaction, 2 to 100; fewer for a while after a conflict"
+    )
+    lanes: int = _setting(8, f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}")
     retention_days: int = _setting(
         RETENTION_DAYS_MIN, "how long claims and tombstones are kept; longer than the longest redrive"
     )
@@ -264,6 +267,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "group": _text,
     "epoch": _whole(0, EPOCH_MAX),
     "chunk_actions": _whole(2, ACTIONS_MAX),
+    "lanes": _whole(1, LANES_MAX),
     "retention_days": _whole(RETENTION_DAYS_MIN, 3650),
     "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
     "park": _text,

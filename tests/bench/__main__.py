@@ -1,16 +1,36 @@
-"""``python -m tests.bench [NAME ...] [--large]``: runs the benchmarks, all or those named."""
+"""``python -m tests.bench [NAME ...] [--large]``: runs the benchmarks, all or those named.
+
+A run of all, or one with ``--page``, writes docs/performance.md.
+"""
 
 import argparse
 
-from tests.bench import backfill, exports, imports, instructions, memory, replay, routing, search, shards
+from tests.bench import (
+    backfill,
+    exports,
+    imports,
+    instructions,
+    memory,
+    performance,
+    replay,
+    routing,
+    scale,
+    search,
+    shards,
+    state,
+    strategies,
+)
 
 BENCHMARKS = {
+    "strategies": strategies.run,
     "imports": imports.run,
     "routing": routing.run,
     "replay": replay.run,
     "instructions": instructions.run,
     "memory": memory.run,
     "shards": shards.run,
+    "scale": scale.run,
+    "state": state.run,
     "search": search.run,
     "exports": exports.run,
     "backfill": backfill.run,
@@ -21,10 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--large", action="store_true", help="memory over 1,000,000 records instead of 100,000")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md though only some are named")
     options = parser.parse_args()
+    said: dict[str, list[str]] = {}
     for name in options.names or BENCHMARKS:
         for line in BENCHMARKS[name](large=options.large):
+            said.setdefault(name, []).append(line)
             print(f"{name}: {line}", flush=True)
+    if not options.names or options.page:
+        performance.PLACE.write_text(performance.page(said), "utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.run import Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, GuardedWrite, Reason, Refused
 from tests.bench.shop import records
@@ -93,8 +93,9 @@ def _told(shards: int | None) -> tuple[float, str]:
 
 def _work(app: App, store: Any, lane: Sequence[dict[str, Any]]) -> int:
     """Batch after batch, each delivered until nothing of it fails; how often one had to come again."""
-    again = 0
+    again, pace = 0, SendingPace()
     for start in range(0, len(lane), BATCH_RECORDS):
-        while process_event(app, list(lane[start : start + BATCH_RECORDS]), store, Run(Settings())).failures:
+        batch = list(lane[start : start + BATCH_RECORDS])
+        while process_event(app, batch, store, Run(Settings(), pace=pace)).failures:
             again += 1
     return again

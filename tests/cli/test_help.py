@@ -61,7 +61,7 @@ def test_settings_are_shown_with_value_origin_and_meaning(folder, monkeypatch):
         "name": "STREAMFOLD_CHUNK_ACTIONS",
         "value": "50",
         "origin": "STREAMFOLD_CHUNK_ACTIONS",
-        "meaning": "writes in one transaction, 2 to 100",
+        "meaning": "the most writes in one transaction, 2 to 100; fewer for a while after a conflict",
     }
     assert settings["STREAMFOLD_EPOCH"]["origin"] == "default"
     assert settings["STREAMFOLD_TABLE_<NAME>"]["value"] == "shop=orders-prod"

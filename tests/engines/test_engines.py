@@ -1,5 +1,7 @@
 """The engine contract on SQLite, in memory and in a file, on dictionaries, and on moto."""
 
+from contextlib import nullcontext
+
 import boto3
 import pytest
 from moto import mock_aws
@@ -65,7 +67,7 @@ def moto_store(request, moto_client):
         moto_client.delete_table(TableName=name)
 
 
-@pytest.fixture(params=["embedded", "embedded file", "memory", "dynamodb on moto"])
+@pytest.fixture(params=["embedded", "embedded file", "embedded file in a batch", "memory", "dynamodb on moto"])
 def store(request, tmp_path):
     if request.param == "dynamodb on moto":
         yield request.getfixturevalue("moto_store")
@@ -74,7 +76,8 @@ def store(request, tmp_path):
         yield Store(MemoryEngine(TABLES))
         return
     engine = EmbeddedEngine(TABLES, None if request.param == "embedded" else tmp_path / "state.db")
-    yield Store(engine)
+    with engine.batch() if request.param == "embedded file in a batch" else nullcontext():
+        yield Store(engine)
     engine.close()
 
 

@@ -1,7 +1,7 @@
 """Mutants of cascades, copies and archives."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -13,7 +13,7 @@ from streamfold.derivations.cascade.children import CascadeCursor
 from streamfold.derivations.cascade.kind import Cascade
 from streamfold.derivations.copy import copies
 from streamfold.derivations.copy.kind import Copy
-from streamfold.engines import applied, embedded, memory
+from streamfold.engines import applied, guarded_items
 from streamfold.engines.sources import source_refusal
 from streamfold.writes.guarded import AbsentSource, DeleteSource
 from tests.mutants.registry import mutant, on_engines
@@ -24,9 +24,7 @@ CHILDREN, ARCHIVE = "tests/derivations/cascade/test_children.py::", "tests/deriv
 @contextmanager
 def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
     """Local engines that decide otherwise about writes of source items."""
-    with ExitStack() as patches:
-        for engine in (embedded, memory):
-            patches.enter_context(patch.object(engine, "source_refusal", changed))
+    with patch.object(guarded_items, "source_refusal", changed):
         yield
 
 

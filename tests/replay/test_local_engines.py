@@ -1,6 +1,6 @@
-"""What a local replay asks of its store beyond the contract of all engines, on SQLite and on dictionaries."""
+"""What a local replay asks of its store beyond the contract of all engines: SQLite, a batch of it, and dictionaries."""
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -16,9 +16,21 @@ CLAIM = Claim(StateKey("claim", "1"))
 RECORDS_MAX = 10
 
 
-@pytest.fixture(params=[EmbeddedEngine, MemoryEngine])
+@contextmanager
+def in_a_batch(tables, **options):
+    with closing(EmbeddedEngine(tables, **options)) as engine, engine.batch():
+        yield engine
+
+
+def on_its_own(engine):
+    return lambda tables, **options: closing(engine(tables, **options))
+
+
+@pytest.fixture(
+    params=[on_its_own(EmbeddedEngine), in_a_batch, on_its_own(MemoryEngine)], ids=["SQLite", "batch", "dictionaries"]
+)
 def make(request):
-    return lambda **options: closing(request.param([SHOP, SILENT, NUMBERED], **options))
+    return lambda **options: request.param([SHOP, SILENT, NUMBERED], **options)
 
 
 @pytest.fixture

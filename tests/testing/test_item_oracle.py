@@ -7,7 +7,7 @@ from streamfold.derivations.archive.archives import Archives
 from streamfold.derivations.attributes import kind as attributes_kind
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.cascade.children import Children
-from streamfold.engines import applied, memory
+from streamfold.engines import applied, guarded_items, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.routes.route import Route
 from streamfold.testing import Diverged, HandlerFails, Scenario, Write, check, check_scenario
@@ -124,7 +124,7 @@ def test_children_of_a_parent_that_exists_are_missed(monkeypatch):
     def unchecked(write, found):
         return None if isinstance(write, AbsentSource) else source_refusal(write, found)
 
-    monkeypatch.setattr(memory, "source_refusal", unchecked)
+    monkeypatch.setattr(guarded_items, "source_refusal", unchecked)
     diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d was removed by a cascade, though no parent of it was gone")
 
 

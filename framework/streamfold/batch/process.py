@@ -74,6 +74,7 @@ def process_changes(
         known = check_application(app, engine, run, sources)
     except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
         return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
+    run.pace.began()
     with localcontext(EXACT):
         timed = Timed(engine, run)
         triage = Triage(app.name, timed, run)
@@ -87,6 +88,7 @@ def process_changes(
         outcome.failed[:0] = batch.failed
         finishing = Finishing(app, timed, engine, run, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)
+    run.pace.ended(again=bool(outcome.failed))
     return _reported(batch, outcome, triage)
 
 
@@ -104,7 +106,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
         unfinished.fail(found.failed)
         found.failed = [failed for failed in map(finishing.triage, found.failed) if failed is not None]
         outcome += found
-    forget_left(finishing.engine, unfinished)
+    forget_left(finishing.engine, finishing.run.lanes, unfinished)
     for kind in (kind for kind in kinds if not kind.contributes):
         if kind.finishes_last and finishing.run.postponed is not None and not last:
             finishing.run.postponed += waiting[kind]

@@ -7,6 +7,7 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
@@ -58,8 +59,8 @@ class Steps:
         return self._unfinished(unit.item, unit.steps, found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
-        steps = (self._step(route, fields, work) for route, fields in routed)
-        return tuple(step for step in steps if step is not None)
+        steps = [self._step(route, fields, work) for route, fields in routed]
+        return tuple([step for step in steps if step is not None])
 
     def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
         """The step to the newest new image that the handler accepts. Records whose images it refuses fail."""
@@ -107,7 +108,7 @@ class Steps:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
         try:
-            items = self.engine.read_state(keys)
+            items = read_state(self.engine, self.run.lanes, keys)
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
@@ -135,7 +136,7 @@ class Steps:
         named = NamedRows()
         for step in steps:
             named.add_stored(self.application.name, step.route, item, found)
-            named.join(self._named_by_images(step.route, item))
+            named.join(self._named_by_images(step, item))
             held = held_after(step, found)
             named.rows.difference_update(held)
             named.hold(self.application.name, step.route, item, held)
@@ -144,15 +145,19 @@ class Steps:
             named.rows.update(left_rows(found.parts[name].left))
         return named
 
-    def _named_by_images(self, route: Route, item: ItemKey) -> NamedRows:
+    def _named_by_images(self, step: Step, item: ItemKey) -> NamedRows:
         """The rows that the images of an item's changes name: found once, however often the item is planned again."""
+        route, work = step.route, self.work[item]
         known = self._named.get((route.name, item))
         if known is None:
             known = self._named[route.name, item] = NamedRows()
-            work = self.work[item]
-            fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
-            for image in images(work.changes):
-                known.add(self.application.name, route, item, self._try(route, image, fields) or {})
+            if len(work.changes) == 1 and step.before is not None:  # what both images contribute is known already
+                contributions = [step.before, step.after]
+            else:
+                fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
+                contributions = [self._try(route, image, fields) or {} for image in images(work.changes)]
+            for parts in contributions:
+                known.add(self.application.name, route, item, parts)
         return known
 
 

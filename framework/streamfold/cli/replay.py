@@ -40,12 +40,14 @@ from streamfold.cli.summary import (
 from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import derivation
 from streamfold.engines import Engine
+from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.checks import check_whole
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles, check_files
+from streamfold.replay.going_on import GoingOn
 from streamfold.replay.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -57,6 +59,10 @@ SETTLE_SECONDS = 2.0
 NO_STREAM = (
     "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
     "switch it on, and replay onto empty tables."
+)
+WENT_ON = (
+    "Went on behind the first {entries:,} records, which an earlier replay of the same files has applied. "
+    "--fresh begins anew."
 )
 GARBAGE_THRESHOLD = 200_000
 """Allocations between two collections; Python's default of 700 collects a hundred times within one batch."""
@@ -101,7 +107,12 @@ class OpenedReplay(NamedTuple):
     help=f"Keep the result in this file (embedded engine). Without it, the result stays in memory. Other commands read "
     f"{DEFAULT_STATE} unless told otherwise.",
 )
-@click.option("--fresh", is_flag=True, help="Delete the state file before the replay.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Delete the state file before the replay. Without it, a replay of the same files that was stopped goes on "
+    "behind its last whole batch.",
+)
 @store_options
 @click.option(
     "--batch-size",
@@ -259,8 +270,11 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
     place = options.park or settings.park
     run.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, run.warn, app.tables)
-    recorded = RecordedFiles(files)
-    with replay_lines(recorded, shown=not options.json_output and not options.dry_run) as lines:
+    kept = options.store.state is not None and not (options.dry_run or options.external or options.search_url)
+    recorded = RecordedFiles(files, digested=kept)
+    with replay_lines(
+        recorded, shown=not options.json_output and not options.dry_run, timed=not options.dry_run
+    ) as lines:
         opened = _open(app, settings, origins, lines, options)
         replay = Replay(
             app,
@@ -272,13 +286,23 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
             dry_run=_printed_plan(settings, options) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
-        summary = replay.process(lines)
+        summary = replay.process(lines, _going_on(app, settings, opened.engine, recorded) if kept else None)
+    if replay.going_on and replay.going_on.behind:
+        click.echo(WENT_ON.format(entries=replay.going_on.behind), err=True)
     not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
     return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
+
+
+def _going_on(app: App, settings: Settings, engine: Engine, recorded: RecordedFiles) -> GoingOn | None:
+    """Where a replay into a state goes on.
+
+    Not where it also writes elsewhere: what an interrupted batch wrote there would be ahead of the state.
+    """
+    return GoingOn(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
 
 
 def _warn(text: str) -> None:

@@ -10,21 +10,26 @@ from streamfold.commit.recompute import recompute
 from streamfold.commit.sending import by_table
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.run import Deadline
+from streamfold.limits import STATEMENTS_MAX
+from streamfold.run import Lanes, Run
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import PutRow
 
 
-def put_rows(engine: Engine, puts: Sequence[KeyedPut], progress: Progress) -> None:
+def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: Progress) -> None:
     """Writes rows whose key contains the change, each where none is."""
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
         rows.setdefault(put.row.key, put.row)
     not_taken = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
     failed: dict[RowKey, EngineError] = {}
-    for keys, unwritten in by_table([*rows], lambda keys: engine.insert_rows([rows[key] for key in keys])):
+
+    def insert(keys: Sequence[RowKey]) -> list[RowKey]:
+        return engine.insert_rows([rows[key] for key in keys])
+
+    for keys, unwritten in by_table([*rows], insert, lanes, STATEMENTS_MAX):
         if isinstance(unwritten, EngineError):
             failed |= dict.fromkeys(keys, unwritten)
             progress.note_fatal(unwritten)
@@ -37,10 +42,11 @@ def put_rows(engine: Engine, puts: Sequence[KeyedPut], progress: Progress) -> No
             progress.outcome.tally(put.route.name).written += 1
 
 
-def remove_empty(engine: Engine, progress: Progress) -> None:
+def remove_empty(engine: Engine, lanes: Lanes, progress: Progress) -> None:
     """Removes rows that nothing contributes to."""
     lowered = progress.unfinished.lowered
-    for keys, removed in by_table([key for key in lowered if lowered[key] < 0], engine.remove_empty):
+    empty = [key for key in lowered if lowered[key] < 0]
+    for keys, removed in by_table(empty, engine.remove_empty, lanes, STATEMENTS_MAX):
         if isinstance(removed, EngineError):
             progress.report(_failures(keys, removed, progress))
             continue
@@ -49,13 +55,13 @@ def remove_empty(engine: Engine, progress: Progress) -> None:
                 progress.outcome.tally(handler).removed += 1
 
 
-def recompute_rows(engine: Engine, deadline: Deadline, progress: Progress) -> None:
+def recompute_rows(engine: Engine, run: Run, progress: Progress) -> None:
     """Recomputes rows whose entries moved.
 
     It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
     """
     changed: set[RowKey] = set()
-    wrong = recompute(engine, progress.unfinished.moved, deadline, changed)
+    wrong = recompute(engine, progress.unfinished.moved, run, changed)
     for key in changed - progress.written:
         for handler in _handlers(key, progress):
             progress.outcome.tally(handler).written += 1

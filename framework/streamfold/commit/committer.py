@@ -16,14 +16,20 @@
 
 After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. Nothing is corrected by an opposite write: whatever an
 earlier attempt did or did not do, the guards decide.
+
+Transactions are in flight together where they share no item, and no changes of one item that one ``on`` handler sees.
+What an answer asks for is done in one thread.
 """
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from itertools import groupby
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
+from streamfold.commit.lanes import join_all
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.progress import Progress, Triages
@@ -33,20 +39,41 @@ from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.limits import ACTIONS_MAX
-from streamfold.run import TRIES_MAX, Run
+from streamfold.run import TRIES_MAX, Flight, Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Refused, StateKey
 from streamfold.writes.sizes import too_large
 
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 
+LOOKED_AT_MAX = 100
+"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
+NOWHERE: frozenset[object] = frozenset()
+
 
 class Attempt(NamedTuple):
-    """A chunk that waits to be sent."""
+    """A chunk that waits to be sent, or is in flight."""
 
     chunk: Chunk
     rounds: int = 0  # times that it was planned again
     conflicts: int = 0  # times that it was sent and met a conflict
+    throttled: bool = False  # the last of these was a throttled table
+
+
+class Places(NamedTuple):
+    """What a chunk shares with no other in flight."""
+
+    items: frozenset[object]  # that it writes
+    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Places":
+        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
+        return cls(frozenset(write.key for write in chunk.writes), orders)
+
+    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
+        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
+        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
 
 
 class Committer:
@@ -70,9 +97,14 @@ class Committer:
         self.engine = engine
         self.run = run
         self.progress = Progress(unfinished, triage)
-        self.replanner = Replanner(engine, self.progress, named, retired)
+        self.replanner = Replanner(engine, run.lanes, self.progress, named, retired)
         self.waiting: deque[Attempt] = deque()
+        self.flying: dict[int, Attempt] = {}  # in flight, by a number
+        self.taken: dict[int, Places] = {}  # the places of these
+        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
+        self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
+        self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
     def carry_out(self, plan: Plan) -> Outcome:
         """Sends every chunk, then the keyed puts; then removes empty rows, and recomputes rows.
@@ -80,18 +112,57 @@ class Committer:
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
         self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
-        while self.waiting or self.replanner.behind:
-            if not self.waiting:
-                behind, self.replanner.behind = self.replanner.behind, []
-                self.waiting.extend(Attempt(chunk) for chunk in self._chunks(behind, alone=True))
-            attempt = self._without_held(self.waiting.popleft())
-            if attempt.chunk.units:
-                self._send(attempt)
-        put_rows(self.engine, plan.puts, self.progress)
+        self._send_all()
+        put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(self.engine, self.progress)
+        remove_empty(self.engine, self.run.lanes, self.progress)
         recompute_rows(self.engine, self.run, self.progress)
         return self.progress.outcome
+
+    def _send_all(self) -> None:
+        flight = self.run.lanes.flight()
+        try:
+            self._send_through(flight)
+        except Exception:
+            join_all(flight, len(self.flying))
+            raise
+
+    def _send_through(self, flight: Flight) -> None:
+        number = 0
+        while self.waiting or self.flying or self.replanner.behind:
+            if not (self.waiting or self.flying):
+                behind, self.replanner.behind = self.replanner.behind, []
+                self.waiting.extend(Attempt(chunk) for chunk in self._chunks(behind, alone=True))
+            while (attempt := self._next_free()) is not None:
+                if attempt.chunk.units:
+                    number += 1
+                    self._begin(flight, number, attempt)
+            if self.flying:
+                joined = flight.join()
+                self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
+                self._join(joined.tag, joined.answer, joined.error)
+
+    def _next_free(self) -> Attempt | None:
+        """The first attempt that shares nothing with those in flight, and is the first of its items' changes."""
+        if len(self.flying) >= self.lanes:
+            return None
+        if not self.flying:
+            return self._without_held(self.waiting.popleft()) if self.waiting else None
+        flying = NOWHERE.union(*(part for places in self.taken.values() for part in places))
+        earlier: set[object] = set()
+        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
+            places = self._places(attempt.chunk)
+            if places.are_free(flying, earlier):
+                del self.waiting[index]
+                return self._without_held(attempt)
+            earlier |= places.orders
+        return None
+
+    def _places(self, chunk: Chunk) -> Places:
+        known = self._known.get(id(chunk))
+        if known is None or known[0] is not chunk:
+            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
+        return known[1]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
@@ -101,19 +172,40 @@ class Committer:
         self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 
-    def _send(self, attempt: Attempt) -> None:
-        try:
-            if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
+    def _begin(self, flight: Flight, number: int, attempt: Attempt) -> None:
+        if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
+            try:
                 self._replan_alone(attempt)
-                return
-            refused = self.engine.transact(attempt.chunk.writes, self.run.expires_at)
+            except EngineError as error:
+                self._fail(attempt, error)
+            return
+        self.flying[number] = attempt
+        if self.run.lanes.count > 1:
+            self.taken[number] = self._places(attempt.chunk)
+        flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
+
+    def _sent(self, attempt: Attempt) -> Refused | None:
+        """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
+        if attempt.conflicts:
+            self.run.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
+        return self.engine.transact(attempt.chunk.writes, self.run.expires_at)
+
+    def _join(self, number: int, refused: Refused | None, error: BaseException | None) -> None:
+        attempt = self.flying.pop(number)
+        self.taken.pop(number, None)
+        try:
+            if error is not None:
+                raise error
             if refused is None:
                 self._succeed(attempt)
             else:
                 self._refused(attempt, refused)
-        except EngineError as error:
-            if not (is_fatal(error) and self._split_by_table(attempt)):
-                self.progress.fail(attempt.chunk.units, error)
+        except EngineError as failed:
+            self._fail(attempt, failed)
+
+    def _fail(self, attempt: Attempt, error: EngineError) -> None:
+        if not (is_fatal(error) and self._split_by_table(attempt)):
+            self.progress.fail(attempt.chunk.units, error)
 
     def _succeed(self, attempt: Attempt) -> None:
         for unit in attempt.chunk.units:
@@ -132,18 +224,30 @@ class Committer:
             self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + 1)
             if not self.read_ahead:
                 self._read_rest()
+        elif passing and self.away is not None:
+            self.progress.fail(attempt.chunk.units, self.away)
         elif passing and attempt.conflicts < SENDS_MAX:
-            self.run.back_off(attempt.conflicts, throttled=is_throttled(refused))
-            self.waiting.appendleft(attempt._replace(conflicts=attempt.conflicts + 1))
+            self._send_again(attempt, throttled=is_throttled(refused))
         elif passing and is_throttled(refused):
             self._stop(attempt)
         else:
             self._split(attempt, refused)
 
+    def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
+        """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
+        again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
+        chunks: Sequence[Chunk] = [attempt.chunk]
+        if not throttled:
+            self.run.pace.met(len(attempt.chunk.writes))
+            if len(attempt.chunk.writes) > self.run.chunk_actions:
+                chunks = pack(attempt.chunk.units, self.run.chunk_actions)
+        self.waiting.extendleft(again._replace(chunk=chunk) for chunk in reversed(chunks))
+
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store stays throttled: whatever is sent next would wait and fail likewise."""
+        self.away = TableThrottled()
         units = [unit for each in (attempt, *self.waiting) for unit in each.chunk.units]
-        self.progress.fail(units + self.replanner.behind, TableThrottled())
+        self.progress.fail(units + self.replanner.behind, self.away)
         self.waiting.clear()
         self.replanner.behind.clear()
 

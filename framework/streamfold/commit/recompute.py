@@ -9,9 +9,10 @@ If every moved entry sorts beyond the row's cut-off, the row cannot change: entr
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from functools import partial
 from typing import Any, NamedTuple
 
+from streamfold.commit.lanes import in_lanes
 from streamfold.commit.refusals import not_shown
 from streamfold.commit.sending import may_pass, read_rows
 from streamfold.commit.unfinished import MovedByRow
@@ -22,11 +23,14 @@ from streamfold.ledger.entries import BEYOND, PLAIN_ENTRY, in_order, made, order
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX
 from streamfold.routes.orderings import FORMS, Ordering
-from streamfold.run import TRIES_MAX, Deadline
+from streamfold.run import TRIES_MAX, Lanes, Run
 from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
 PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
+
+UNCHANGED, WRITTEN, AGAIN = "unchanged", "written", "again"
+"""What comes of one try with a row."""
 
 RowValues = Mapping[str, Any]
 EntryRead = tuple[str, str]
@@ -42,14 +46,14 @@ class Shows(NamedTuple):
 
 
 def recompute(
-    engine: Engine, touched: MovedByRow, deadline: Deadline, written: set[RowKey] | None = None
+    engine: Engine, touched: MovedByRow, run: Run, written: set[RowKey] | None = None
 ) -> dict[RowKey, Exception]:
     """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
     left, written = touched, set() if written is None else written
     try:
-        for _ in deadline.tries(TRIES_MAX if touched else 0):
-            left = _round(engine, left, failed, written)
+        for _ in run.tries(TRIES_MAX if touched else 0):
+            left = _round(engine, run.lanes, left, failed, written)
             if not left:
                 break
     except EngineError as error:
@@ -58,26 +62,33 @@ def recompute(
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(engine: Engine, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]) -> MovedByRow:
+def _round(
+    engine: Engine, lanes: Lanes, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
+) -> MovedByRow:
     """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
 
     ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
     """
-    rows = read_rows(engine, touched, failed)
-    again: dict[RowKey, tuple[Moved, ...]] = {}
-    for number, (key, moved) in enumerate(touched.items()):
-        try:
-            if key in rows and not _recomputed(engine, key, rows[key], moved, written):
-                again[key] = moved
-        except TableThrottled:
-            return again | dict(islice(touched.items(), number, None))
-        except (EngineError, HandlerError) as error:
-            failed[key] = error
-    return again
+    rows = read_rows(engine, lanes, touched, failed)
+    calls = (
+        (key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows
+    )
+    settled = {key for key in touched if key not in rows}
+    for key, done in in_lanes(lanes, calls, stops=lambda error: isinstance(error, TableThrottled)):
+        if isinstance(done, TableThrottled):
+            continue
+        if isinstance(done, EngineError | HandlerError):
+            failed[key] = done
+        elif done is AGAIN:
+            continue
+        elif done is WRITTEN:
+            written.add(key)
+        settled.add(key)
+    return {key: moved for key, moved in touched.items() if key not in settled}
 
 
-def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved], written: set[RowKey]) -> bool:
-    """Whether the row now is what its entries make of it; False if another process moved entries meanwhile."""
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]) -> str:
+    """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
@@ -87,15 +98,14 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Mov
     differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
     gone = tuple(name for name in removed if name in row and name not in values)
     if not differing and not gone:
-        return True
+        return UNCHANGED
     refused = engine.transact([RecomputedRow(key, row[STAMP], differing, gone)], 0)
     if refused is None:
-        written.add(key)
-        return True
+        return WRITTEN
     reason = next(reason for reason in refused.reasons if reason is not None)
     if not may_pass(reason):
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
-    return False
+    return AGAIN
 
 
 def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:

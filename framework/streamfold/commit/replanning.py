@@ -18,10 +18,12 @@ from streamfold.commit.ledger_reads import filled
 from streamfold.commit.plan import Chunk, Unit, again, by_handler, without, without_row
 from streamfold.commit.progress import Progress
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
+from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
+from streamfold.run import Lanes
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -33,8 +35,11 @@ Named = Callable[[Unit, LedgerItem], NamedRows]
 class Replanner:
     """Plans units again. What cannot be planned again fails; what the state has already is done."""
 
-    def __init__(self, engine: Engine, progress: Progress, named: Named, retired: Collection[str]) -> None:
+    def __init__(
+        self, engine: Engine, lanes: Lanes, progress: Progress, named: Named, retired: Collection[str]
+    ) -> None:
         self.engine = engine
+        self.lanes = lanes
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
@@ -115,7 +120,7 @@ class Replanner:
         if not claims:
             return units
         try:
-            taken = self.engine.read_state([unit.guard.key for unit in claims])
+            taken = read_state(self.engine, self.lanes, [unit.guard.key for unit in claims])
         except EngineError as error:
             self.progress.fail(claims, error)
             return [unit for unit in units if unit.steps]
@@ -129,7 +134,8 @@ class Replanner:
         if not units:
             return []
         try:
-            items = self.engine.read_state([unit.guard.key for unit in units], consistent=consistent)
+            keys = [unit.guard.key for unit in units]
+            items = read_state(self.engine, self.lanes, keys, consistent=consistent)
         except EngineError as error:
             self.progress.fail(units, error)
             return []

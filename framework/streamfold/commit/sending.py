@@ -1,12 +1,15 @@
 """Sends one transaction of its own until the store takes or refuses it, and says what a refusal means."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
+from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled, is_fatal, told
-from streamfold.run import Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, GuardedWrite, Reason, Refused, RowKey
+from streamfold.limits import KEYS_MAX
+from streamfold.run import Lanes, Run
+from streamfold.writes.guarded import CONDITION, CONFLICT, THROTTLED, GuardedWrite, Reason, Refused, RowKey, StateKey
 
 SENDS_MAX = 4
 """Times that one transaction is sent beside others. The SDK retries no conflict (Developer Guide, transaction-apis)."""
@@ -56,28 +59,51 @@ def may_pass(reason: Reason) -> bool:
 
 
 def by_table(
-    rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], T]
+    rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], T], lanes: Lanes, size: int
 ) -> Iterator[tuple[Sequence[RowKey], T | EngineError]]:
-    """What a call answers for rows: for all together or, if it is wrong for good for one table, for each table."""
-    if not rows:
-        return
-    try:
-        yield rows, call(rows)
-    except EngineError as error:
-        tables = dict.fromkeys(row[0] for row in rows)
-        if not is_fatal(error) or len(tables) == 1:
-            yield rows, error
-            return
+    """What a call answers for rows, ``size`` of them in a lane. What is wrong for good for one table is asked by table.
+
+    Raises the errors of handlers.
+    """
+    calls = ((Several(some), partial(call, some)) for some in slices(lanes, rows, size))
+    for place, answer in in_lanes(lanes, calls):
+        some = cast("tuple[RowKey, ...]", place)
+        if isinstance(answer, HandlerError):
+            raise answer
+        tables = dict.fromkeys(row[0] for row in some)
+        if not isinstance(answer, EngineError) or not is_fatal(answer) or len(tables) == 1:
+            yield some, answer
+            continue
         for table in tables:
-            yield from by_table([row for row in rows if row[0] == table], call)
+            yield from by_table([row for row in some if row[0] == table], call, lanes, size)
 
 
-def read_rows(engine: Engine, keys: Iterable[RowKey], failed: dict[RowKey, Exception]) -> dict[RowKey, dict[str, Any]]:
+def read_rows(
+    engine: Engine, lanes: Lanes, keys: Iterable[RowKey], failed: dict[RowKey, Exception]
+) -> dict[RowKey, dict[str, Any]]:
     """The rows of keys. ``failed`` takes the keys whose table cannot be read."""
     rows: dict[RowKey, dict[str, Any]] = {}
-    for some, found in by_table([*keys], engine.read_rows):
+    for some, found in by_table([*keys], engine.read_rows, lanes, KEYS_MAX):
         if isinstance(found, EngineError):
             failed.update(dict.fromkeys(some, found))
         else:
             rows.update(found)
     return rows
+
+
+def read_state(
+    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+) -> dict[StateKey, dict[str, Any]]:
+    """State items, read side by side. Raises the first error of a read, when all have ended."""
+    found: dict[StateKey, dict[str, Any]] = {}
+    failed: EngineError | HandlerError | None = None
+    read = partial(engine.read_state, consistent=consistent)
+    calls = ((Several(some), partial(read, some)) for some in slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
+    for _, answer in in_lanes(lanes, calls, stops=lambda _: True):
+        if isinstance(answer, EngineError | HandlerError):
+            failed = failed or answer
+        else:
+            found.update(answer)
+    if failed is not None:
+        raise failed
+    return found

@@ -4,20 +4,23 @@ A process may die between the commit and the end of this work. The ledger keeps 
 done, and a record that comes again names the rows of its item, so that the next attempt finishes them.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit
 from streamfold.engines import Engine
-from streamfold.errors import EngineError
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.ledger.item import LedgerItem
+from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
+from streamfold.run import Lanes
 from streamfold.writes.guarded import AddRow, LedgerWrite, LeftBehind, Moved, RowKey, StateKey, all_moved
 
 if TYPE_CHECKING:
@@ -146,14 +149,18 @@ class Unfinished:
             self.left[item, left.handler] = left
 
 
-def forget_left(engine: Engine, unfinished: Unfinished) -> None:
+def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
     """Removes from the ledger what is finished now.
 
     If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
     """
-    if finished := unfinished.finished():
-        with suppress(EngineError):
-            engine.forget(finished)
+    finished = unfinished.finished()
+
+    def forget(keys: Sequence[StateKey]) -> None:
+        engine.forget({key: finished[key] for key in keys})
+
+    calls = ((Several(some), partial(forget, some)) for some in slices(lanes, [*finished], STATEMENTS_MAX))
+    deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
 
 
 def _causes(routes: Sequence[Route], changes: Sequence[Change]) -> Causes:

@@ -1,11 +1,12 @@
 """What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
 
 from decimal import DecimalException
+from types import GeneratorType
 from typing import Any
 
 from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.keys.key import KeyValues
-from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.keys.table import RESERVED_PREFIX, Table
 from streamfold.records.change import Change
 from streamfold.records.images import HIDDEN, Image
 from streamfold.records.rounding import inexact_text
@@ -18,6 +19,7 @@ MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier
 """What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
+NO_FIELDS: dict[str, Any] = {}
 IN_ONE_TRANSACTION = EFFECTS_MAX, "the most that one transaction can hold beside its guard"
 
 
@@ -36,8 +38,8 @@ def yielded(
     assert route.function is not None
     found = []
     try:
-        given = route.function(subject, *more, **route.asked(fields))
-        for effect in each_effect(route.name, given, expected):
+        given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
+        for effect in given if type(given) is GeneratorType else each_effect(route.name, given, expected):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)
                 raise HandlerError(
@@ -80,6 +82,8 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
 
 
 def target_of(route: Route, effect: Row | Put | Add | Delete) -> Target:
+    if effect.target is None and len(route.targets) == 1:
+        return route.targets[0]
     target = route.target(effect.target)
     if target is None:
         declared = ", ".join(repr(known.key) for known in route.targets)
@@ -99,19 +103,20 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     """The row's key and its attributes."""
     given, template = effect.values, target.key
     table = template.table
-    values = {name: value for name, value in given.items() if name not in template.types}
-    keyed = len(values) != len(given)
+    names, may_be_set = template.divided((*given,))
+    keyed = len(names) != len(given)
+    values = {name: given[name] for name in names} if keyed else given
     if effect.attributes:
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
-        values.update(effect.attributes)
-    own = table.attributes
-    for name in values:
-        if name in own or name.startswith(HIDDEN):
-            raise HandlerError(
-                f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
-                "are the framework's."
-            )
+        values = {**values, **effect.attributes}
+        may_be_set = may_be_set and not any(_is_ours(table, name) for name in effect.attributes)
+    if not may_be_set:
+        name = next(name for name in values if _is_ours(table, name))
+        raise HandlerError(
+            f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
+            "are the framework's."
+        )
     try:
         key = template.compose({**fields, **given} if keyed else fields)
     except KeyValueError as error:
@@ -128,6 +133,10 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     if keyed and target.whole and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values
+
+
+def _is_ours(table: Table, name: str) -> bool:
+    return name in table.attributes or name.startswith(HIDDEN)
 
 
 def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:

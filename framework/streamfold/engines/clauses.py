@@ -1,10 +1,20 @@
 """Clauses and conditions of a DynamoDB request, with every name and value under a short alias."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamfold.records.values import encode
 from streamfold.writes.guarded import NO_VALUES, LedgerPart
+
+ALIASES = tuple(f":{number}" for number in range(100))
+"""Aliases of values that are made once; few requests have more."""
+
+
+def aliased(values: Sequence[Any]) -> dict[str, Any]:
+    """Attribute values under the aliases that an ``Expression`` gives them one after another."""
+    if len(values) <= len(ALIASES):
+        return dict(zip(ALIASES, values, strict=False))
+    return {f":{number}": value for number, value in enumerate(values)}
 
 
 class Expression:

@@ -15,7 +15,6 @@ from streamfold.engines.statements import (
     BUSY,
     DUPLICATE,
     OTHERWISE,
-    STATEMENTS_MAX,
     UNSTORABLE,
     Answered,
     Statement,
@@ -28,6 +27,7 @@ from streamfold.engines.statements import (
     removal,
 )
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
+from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import (
@@ -232,7 +232,7 @@ class DynamoEngine(Reads):
         if revision:
             condition = {"ConditionExpression": "r = :seen", "ExpressionAttributeValues": {":seen": encode(revision)}}
         try:
-            self.client.put_item(TableName=self.requests.state_table, Item=item, **condition)
+            self._made(self.client.put_item, {"TableName": self.requests.state_table, "Item": item, **condition})
             return True
         except ClientError as error:
             refused = self._refused(error, 1)

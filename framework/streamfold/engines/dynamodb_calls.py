@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from threading import Lock
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.engines import StoredItem
+from streamfold.engines.bodies import Bodies
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Requests
 from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, told
@@ -46,7 +48,9 @@ class Calls:
         self.client = client
         self._regional = regional
         self._others: dict[str, Any] = {}
+        self._lock = Lock()
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
+        self._bodies = {id(client): self._bodies_of(client)}  # by client, which the engine keeps
         self.deadline = Deadline(pause=pause)
 
     def close(self) -> None:
@@ -58,9 +62,14 @@ class Calls:
         region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
         if region is None:
             return self.client
-        if region not in self._others:
-            self._others[region] = self._regional(region)
-        return self._others[region]
+        with self._lock:  # boto3's default session makes clients for one thread at a time
+            if region not in self._others:
+                other = self._others[region] = self._regional(region)
+                self._bodies[id(other)] = self._bodies_of(other)
+            return self._others[region]
+
+    def _bodies_of(self, client: Any) -> Bodies:
+        return Bodies(client, [real for _, real in self.requests.tables.values()])
 
     def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         try:
@@ -74,9 +83,13 @@ class Calls:
         """Makes a call. Raises ``NotStarted`` where there is no time for it."""
         self.deadline.begin()
         try:
-            return operation(**arguments)
+            return self._made(operation, arguments)
         except BotoCoreError as error:
             raise unreachable(error) from error
+
+    def _made(self, operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        bodies = self._bodies.get(id(getattr(operation, "__self__", None)))
+        return operation(**arguments) if bodies is None else bodies.call(operation, arguments)
 
     def _pages(self, client: Any, operation: str, **arguments: Any) -> Iterator[StoredItem]:
         try:

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
-from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.limits import CONNECT_SECONDS_MAX, LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -30,6 +30,7 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
+        max_pool_connections=LANES_MAX,
     )
     try:
         return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
@@ -59,7 +60,7 @@ def table_id(client: Any, name: str) -> str | None:
     test gives a client that cannot be.
     """
     try:
-        found: str | None = client.describe_table(TableName=name)["Table"].get("TableId")
+        found: str | None = client.describe_table(TableName=name).get("Table", {}).get("TableId")
     except (BotoCoreError, ClientError, AttributeError):
         return None
     return found

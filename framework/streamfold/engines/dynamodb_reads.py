@@ -16,12 +16,11 @@ from streamfold.engines.scans import place_text, start_of
 from streamfold.errors import EngineError, TableThrottled
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
+from streamfold.limits import KEYS_MAX
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import RowKey, StateKey
 
-BATCH_GET_KEYS_MAX = 100
-"""Keys of one call (API Reference, BatchGetItem)."""
 Call = Callable[..., Any]
 T = TypeVar("T")
 
@@ -58,7 +57,7 @@ class Reads(Calls):
     def _batch_get(
         self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
     ) -> Iterator[StoredItem]:
-        for some in cut(places, BATCH_GET_KEYS_MAX):
+        for some in cut(places, KEYS_MAX):
             yield from self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
     def _get_some(self, get: Call, requests: dict[str, Any]) -> list[StoredItem]:

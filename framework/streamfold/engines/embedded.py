@@ -4,68 +4,49 @@ It stands for the application's tables, their streams (of derived rows only) and
 stream records are written in one SQLite transaction, so that chains run in a local replay as they do on AWS.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.engines import OWN_VERSION, Counter, Declared, Finished, OwnRecord, Wanted, declared
-from streamfold.engines.applied import (
-    Attributes,
-    counted_up,
-    is_empty,
-    item_too_large,
-    refused_as_a_whole,
-    row_after,
-    state_after,
-    without_left,
-)
-from streamfold.engines.conditions import revision_holds
+from streamfold.engines import OWN_VERSION, Declared, OwnRecord, Wanted, declared
 from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.embedded_reads import StateReads
-from streamfold.engines.keys import key_attributes, key_too_long
+from streamfold.engines.guarded_items import FoundItems, GuardedItems
+from streamfold.engines.keys import key_attributes
 from streamfold.engines.own_records import change_of
-from streamfold.engines.sources import carried_out, source_refusal
+from streamfold.engines.progress import ReplayProgress
+from streamfold.engines.sources import carried_out
 from streamfold.engines.state_file import StateFile
-from streamfold.errors import HandlerError
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.sortable import sortable
-from streamfold.writes.guarded import (
-    VALIDATION,
-    AbsentSource,
-    CounterWrite,
-    DeleteRow,
-    DeleteState,
-    Guard,
-    GuardedWrite,
-    PutMirror,
-    PutPair,
-    PutRow,
-    Reason,
-    RecomputedRow,
-    Refused,
-    RowKey,
-    RowWrite,
-    SourceWrite,
-    StateKey,
-    StateWrite,
-    SwapState,
+from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
+
+PLACE = itemgetter(0, 1, 2)
+PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
+DELETE_ROW = "DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
+PUT_STATE = "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item"
+DELETE_STATE = "DELETE FROM state WHERE pk = ? AND sk = ?"
+PUT_SOURCE = (
+    "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
+    "version = excluded.version WHERE version < excluded.version"
 )
 
-COMPARED = Guard | SwapState | CounterWrite | PutMirror | DeleteState
-"""Writes of state items that depend on what is stored."""
 
-
-class EmbeddedEngine(StateReads):
+class EmbeddedEngine(StateReads, GuardedItems):
     """SQLite behind the engine protocol.
 
     tables: the application, ``EmbeddedEngine(app)``, or its tables.
     path: the file of the state; None for a state in memory.
     wanted: the rows whose changes the own stream keeps, by default those that a handler of the application reads.
     actions_max: the most writes in a transaction. DynamoDB's limit brings its limit of 4 MB too; a larger one does not.
+
+    Each call is one SQLite transaction, and so is all that is done in a ``batch``.
     """
 
     def __init__(
@@ -82,146 +63,127 @@ class EmbeddedEngine(StateReads):
         self.actions_max = actions_max
         super().__init__(StateFile(path))
         self._stream = DerivedStream(self._file)
+        self.progress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
     def close(self) -> None:
         self._file.close()
 
-    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        return refused_as_a_whole(writes, self.actions_max) or self._transact(writes, expires_at)
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Does what is called inside in one SQLite transaction: all of it is there afterwards, or nothing if it raises.
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        with self._file.transaction():  # a row that is refused has written nothing
-            return [row.key for row in rows if self._row(row.key) is None and self._try(row, 0)]
-
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
-        with self._file.transaction():  # a row that is refused has written nothing
-            return [pair.key for pair in pairs if self._try(pair, 0)]
-
-    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        removed = []
-        with self._file.transaction():
-            for key in rows:
-                row = self._row(key)
-                if is_empty(row):
-                    self._store(key, row, None)
-                    removed.append(key)
-        return removed
-
-    def forget(self, finished: Finished) -> None:
-        with self._file.transaction():
-            for key, texts in finished.items():
-                if (item := without_left(texts, self._state(key))) is not None:
-                    self._put_state(key, item)
-
-    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
-        wanted = {counter.key: counter for counter in counters}
-        with self._file.transaction():
-            counted = {key: counted_up(each, self._state(key), start, expires_at) for key, each in wanted.items()}
-            for key, item in counted.items():
-                self._put_state(key, item)
-        return counted
-
-    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        with self._file.transaction():
-            fits = revision_holds(revision, self._state(key))
-            if fits:
-                self._put_state(key, {**attributes, "r": revision + 1})
-        return fits
+        Nobody else can write meanwhile. Items are read once and written once, and what was read is kept for the next
+        batch unless another process has written between them.
+        """
+        try:
+            with self._file.transaction():
+                if self._file.changed_by_others():
+                    self._forget_all()
+                self._in_batch = True
+                yield
+                self._write_out()
+        except BaseException:
+            self._forget_all()
+            self._stream.forget()
+            raise
+        finally:
+            self._in_batch = False
 
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
-        with self._file.transaction():
-            self._file.executemany(
-                "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
-                "version = excluded.version WHERE version < excluded.version",
-                (
-                    (key[0], sortable(key[1]), sortable(key[2]), to_json(raw) if raw else None, version)
-                    for key, raw, version in images
-                ),
-            )
+        with self._work():
+            self._write_rows()
+            places = []
+            for key, raw, version in images:
+                self._rows.drop(key)
+                place = key[0], sortable(key[1]), sortable(key[2])
+                places.append((*place, to_json(raw) if raw else None, version))
+            places.sort(key=PLACE)  # neighbours in the file are written one after another
+            self._file.executemany(PUT_SOURCE, places)
 
     def pending(self, limit: int) -> list[OwnRecord]:
         return self._stream.pending(limit)
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        with self._file.transaction():
+        with self._work():
             self._stream.advance(sequence, done)
 
     def retry(self) -> None:
-        with self._file.transaction():
+        with self._work():
             self._stream.retry()
 
-    def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        with self._file.transaction():
-            reasons = tuple(self._try(write, expires_at) for write in writes)
-            if any(reasons):
-                self._file.execute("ROLLBACK")
-                return Refused(reasons)
-        return None
+    # What the guarded writes ask and do.
 
-    def _try(self, write: GuardedWrite, expires_at: int) -> Reason | None:
-        try:
-            return self._write(write, expires_at)
-        except HandlerError as error:
-            return Reason(VALIDATION, None, str(error))
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        if self._in_batch:
+            yield
+            return
+        with self.batch():
+            yield
+        self._forget_all()  # outside of batches, others may write at any time
 
-    def _write(self, write: GuardedWrite, expires_at: int) -> Reason | None:
-        if isinstance(write, StateWrite):
-            found = self._state(write.key) if isinstance(write, COMPARED) else None
-            item = state_after(write, found, expires_at)
-            return item if isinstance(item, Reason) else self._put_state(write.key, item)
-        if isinstance(write, SourceWrite):
-            return self._source(write)
-        before = self._row(write.key) if self._depends(write) else None
-        after = row_after(write, before, self.tables[write.key[0]], expires_at)
-        return after if isinstance(after, Reason) else self._store(write.key, before, after)
+    def _any(self, key: RowKey) -> Mapping[str, Any] | None:
+        return self._row(key)
 
-    def _source(self, write: SourceWrite) -> Reason | None:
-        refusal = source_refusal(write, self._row(write.key))
-        if refusal is not None or isinstance(write, AbsentSource):
-            return refusal
+    def _apply(self, done: FoundItems) -> None:
+        for key, after in done.items():
+            if isinstance(key, StateKey):
+                self._states.change(key, after)
+                continue
+            if self._is_wanted(key):
+                change = change_of(key[0], key_attributes(self.tables[key[0]], key), self._row(key), after)
+                if change is not None:
+                    self._stream.add(change)
+            self._rows.changed[key] = after
+
+    def _write_source(self, write: DeleteSource | UpdateSource) -> None:
+        self._write_rows()
         place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
         text, version = self._file.one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
         keys = key_attributes(self.tables[write.key[0]], write.key)
         change, after = carried_out(write, keys, self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
         self._file.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
+        self._rows.drop(write.key)
         if self._is_wanted(write.key):
             self._stream.add(change)
-        return None
 
-    def _depends(self, write: RowWrite | RecomputedRow) -> bool:
-        """Whether a write, or its stream record, depends on the stored row."""
-        whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
-        return not whole or self._is_wanted(write.key)
+    def _write_out(self) -> None:
+        self._write_rows()
+        self._write_states()
+        self._stream.write_out()
 
-    def _is_wanted(self, key: RowKey) -> bool:
-        return self.wanted is not None and self.wanted(key)
+    def _write_rows(self) -> None:
+        changed, self._rows.changed = self._rows.changed, {}
+        texts, gone = [], []
+        for key, item in changed.items():
+            place = key[0], sortable(key[1]), sortable(key[2])
+            text = to_json(item) if item else ""
+            self._rows.keep(key, item, len(text))
+            if item is None:
+                gone.append(place)
+            else:
+                texts.append((*place, text))
+        self._file.put_all(PUT_ROW, texts)
+        self._file.put_all(DELETE_ROW, gone)
 
-    def _store(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> Reason | None:
-        place = (key[0], sortable(key[1]), sortable(key[2]))
-        if after is None:
-            self._file.execute("DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?", place)
-        else:
-            text = to_json(after)
-            if (why := key_too_long(key) or item_too_large(key, after, len(text))) is not None:
-                return why
-            self._file.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, NULL)", (*place, text))
-        if self._is_wanted(key):
-            change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
-            if change is not None:
-                self._stream.add(change)
-        return None
-
-    def _put_state(self, key: StateKey, item: Mapping[str, Any] | None) -> Reason | None:
-        if item is None:
-            self._file.execute("DELETE FROM state WHERE pk = ? AND sk = ?", key)
-            return None
-        text = to_json(item)
-        if (why := key_too_long(key) or item_too_large(key, item, len(text))) is not None:
-            return why
-        self._file.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (*key, text))
-        return None
+    def _write_states(self, partition: str | None = None) -> None:
+        changed = self._states.take(partition)
+        texts, gone = [], []
+        for key, item in changed.items():
+            if item is None:
+                gone.append(key)
+                self._states.drop(key)
+                continue
+            text = to_json(item)
+            texts.append((*key, text))
+            if len(item) > 1:
+                self._states.keep(key, item, len(text))
+            else:  # an entry, which is read in the order of entries, and not by its key
+                self._states.drop(key)
+        self._file.put_all(PUT_STATE, texts)
+        self._file.put_all(DELETE_STATE, gone)

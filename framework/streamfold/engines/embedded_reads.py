@@ -1,11 +1,13 @@
 """What the embedded engine reads: state items, rows, entries, and the items of source tables."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
-from streamfold.engines.applied import Attributes
-from streamfold.engines.scans import hashes, place_after, start_after
+from streamfold.engines.kept_entries import PARTITION_ENTRIES_MAX
+from streamfold.engines.kept_items import UNKNOWN, KeptItem, KeptItems, KeptStates
+from streamfold.engines.scans import PlaceKey, hashes, place_after, start_after
 from streamfold.engines.sources import page_of
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
@@ -20,13 +22,32 @@ HIGHEST = "\U0010ffff"
 BEHIND = "(pk, sk) > (:pk, :sk) AND (:whole OR hash_of(pk) BETWEEN :first AND :last)"
 ROW_KEYS = f"SELECT pk, sk, item FROM items WHERE tbl = :tbl AND {BEHIND} AND item IS NOT NULL"  # noqa: S608 - constants
 STATE_KEYS = f"SELECT pk, sk, NULL FROM state WHERE {BEHIND}"  # noqa: S608 - constants
+ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
+STATE_ITEM = "SELECT item FROM state WHERE pk = ? AND sk = ?"
+SEVERAL = 16
+"""Items that one statement reads: two thirds of what is to be saved, and a statement is prepared for one number."""
+ROWS = (
+    f"SELECT i.tbl, i.pk, i.sk, i.item FROM (VALUES {', '.join(['(?, ?, ?)'] * SEVERAL)}) AS v CROSS JOIN items AS i "  # noqa: S608
+    "ON i.tbl = v.column1 AND i.pk = v.column2 AND i.sk = v.column3"
+)
+STATE_ITEMS = (
+    f"SELECT s.pk, s.sk, s.item FROM (VALUES {', '.join(['(?, ?)'] * SEVERAL)}) AS v CROSS JOIN state AS s "  # noqa: S608
+    "ON s.pk = v.column1 AND s.sk = v.column2"
+)
+"""A cross join: it looks the values up by the index, and does not search the table for them."""
 
 
 class StateReads:
-    """The reads of the engine protocol, from a state file."""
+    """The reads of the engine protocol, from a state file.
+
+    In a batch, each item is read once, and what the batch has changed is written before items are read in order.
+    """
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
+        self._in_batch = False
+        self._rows: KeptItems[RowKey] = KeptItems()
+        self._states = KeptStates()
 
     def read_state(
         self,
@@ -34,19 +55,38 @@ class StateReads:
         *,
         consistent: bool = False,  # noqa: ARG002 - it always is
     ) -> dict[StateKey, dict[str, Any]]:
-        found = ((key, self._state(key)) for key in keys)
-        return {key: item for key, item in found if item is not None}
+        wanted = list(keys)
+        self._expect(wanted)
+        found = ((key, self._state(key)) for key in wanted)
+        return {key: dict(item) for key, item in found if item is not None}
 
     def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        found = ((key, self._row(key)) for key in keys)
+        wanted = list(keys)
+        self._expect(wanted)
+        found = ((key, self._row(key)) for key in wanted)
         return {key: decode({"M": row}) for key, row in found if row is not None}
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        if not self._in_batch:
+            return self._read_entries(wanted)
+        entries = self._states.entries
+        if not entries.knows(wanted.partition):
+            self._write_states(wanted.partition)
+            entries.take(wanted.partition, self._read_entries(Entries(wanted.partition, PARTITION_ENTRIES_MAX + 1)))
+        kept = entries.read(wanted)
+        if kept is not None:
+            return kept
+        self._write_states(wanted.partition)
+        return self._read_entries(wanted)
+
+    def _read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         order = "DESC" if wanted.descending else "ASC"
         where = "pk = ? AND sk > ? AND sk < ?"
         query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
         rows = self._file.rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
-        return [(place, self._file.item(text)["s"]) for place, text in rows]
+        found = list(rows)
+        items = self._file.items([text for _, text in found])
+        return [(place, item["s"]) for (place, _), item in zip(found, items, strict=True)]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         row = self._row(item)
@@ -67,7 +107,7 @@ class StateReads:
         """The items of a table whose partition key begins with this text."""
         query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
         values = (table.name, prefix, prefix + HIGHEST)
-        return (self._file.item(text) for (text,) in self._file.rows(query, values))
+        return (self._file.item(text) for (text,) in self._asked(query, values))
 
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         """The source items of a table, or of one partition of it, without derived rows."""
@@ -79,7 +119,7 @@ class StateReads:
             "ORDER BY sk LIMIT ?"
         )
         bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
-        rows = self._file.rows(query, (table.name, sortable(partition), *bounds, limit + 1))
+        rows = self._asked(query, (table.name, sortable(partition), *bounds, limit + 1))
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
@@ -88,19 +128,19 @@ class StateReads:
         pk, sk = start_after(after)
         values = {"tbl": table.name, "pk": pk, "sk": sk, "whole": part.of == 1, "first": first, "last": end - 1}
         query = f"{STATE_KEYS} UNION ALL {ROW_KEYS}" if table.name == STATE.name else ROW_KEYS
-        rows = self._file.rows(f"{query} ORDER BY pk, sk LIMIT :most", {**values, "most": limit + 1})
+        rows = self._asked(f"{query} ORDER BY pk, sk LIMIT :most", {**values, "most": limit + 1})
         found = [(StateKey(pk, sk), text) for pk, sk, text in rows]
         keys = [self._scanned(table, key, text) for key, text in found[:limit]]
         return ScanPage(keys, place_after(found[limit - 1][0]) if len(found) > limit else None)
 
     def state_items(self) -> Iterator[StoredItem]:
-        rows = self._file.rows("SELECT pk, sk, item FROM state ORDER BY pk, sk")
+        rows = self._asked("SELECT pk, sk, item FROM state ORDER BY pk, sk")
         return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
 
     def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants
-        return (self._file.item(text) for (text,) in self._file.rows(query, (table.name, *values)))
+        return (self._file.item(text) for (text,) in self._asked(query, (table.name, *values)))
 
     def _scanned(self, table: Table, key: StateKey, text: str | None) -> ItemKey:
         """The key of a state item, or that in the text of a row: of a number, the place does not tell its spelling."""
@@ -114,12 +154,75 @@ class StateReads:
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
         return self._file.one(query, (table,)) is not None
 
-    def _row(self, key: RowKey) -> Attributes | None:
-        found = self._file.one(
-            "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?", (key[0], sortable(key[1]), sortable(key[2]))
-        )
-        return self._file.item(found[0]) if found and found[0] else None
+    def _row(self, key: RowKey) -> KeptItem:
+        if not self._in_batch:
+            return self._read_row(key)[0]
+        item = self._rows.get(key)
+        if item is UNKNOWN:
+            item, letters = self._read_row(key)
+            self._rows.keep(key, item, letters)
+        return item
 
-    def _state(self, key: StateKey) -> dict[str, Any] | None:
-        found = self._file.one("SELECT item FROM state WHERE pk = ? AND sk = ?", key)
-        return self._file.item(found[0]) if found else None
+    def _state(self, key: StateKey) -> KeptItem:
+        if not self._in_batch:
+            return self._read_state(key)[0]
+        item = self._states.get(key)
+        if item is UNKNOWN:
+            item, letters = self._read_state(key)
+            self._states.keep(key, item, letters)
+        return item
+
+    def _read_row(self, key: RowKey) -> tuple[KeptItem, int]:
+        found = self._file.one(ROW, (key[0], sortable(key[1]), sortable(key[2])))
+        return self._item(found[0] if found else None)
+
+    def _read_state(self, key: StateKey) -> tuple[KeptItem, int]:
+        found = self._file.one(STATE_ITEM, key)
+        return self._item(found[0] if found else None)
+
+    def _expect(self, keys: Collection[PlaceKey]) -> None:
+        """Reads items together that are asked for next, as far as they are not known; the last few, one by one."""
+        if not self._in_batch:
+            return
+        rows, states = self._rows, self._states
+        for some in _several(key for key in keys if isinstance(key, StateKey) and states.get(key) is UNKNOWN):
+            found = {(pk, sk): text for pk, sk, text in self._file.rows(STATE_ITEMS, list(chain.from_iterable(some)))}
+            for key in some:
+                states.keep(key, *self._item(found.get(key)))
+        for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
+            places = [(key[0], sortable(key[1]), sortable(key[2])) for key in some]
+            read = self._file.rows(ROWS, list(chain.from_iterable(places)))
+            texts = {(table, pk, sk): text for table, pk, sk, text in read}
+            for key, place in zip(some, places, strict=True):
+                rows.keep(key, *self._item(texts.get(place)))
+
+    def _item(self, text: str | None) -> tuple[KeptItem, int]:
+        """The item of a stored text, and the length of the text."""
+        return (self._file.item(text), len(text)) if text else (None, 0)
+
+    def _asked(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
+        """The rows of a query, over what was written so far too."""
+        if self._rows.changed:
+            self._write_rows()
+        if self._states.changed:
+            self._write_states()
+        return self._file.rows(query, values)
+
+    def _forget_all(self) -> None:
+        self._rows.clear()
+        self._states.clear()
+
+    def _write_rows(self) -> None:
+        """Writes the rows that the batch has changed."""
+        raise NotImplementedError
+
+    def _write_states(self, partition: str | None = None) -> None:
+        """Writes the state items that the batch has changed, of a partition or all."""
+        raise NotImplementedError
+
+
+def _several(keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Groups of ``SEVERAL`` different keys; those that make no whole group are left out."""
+    different = iter(dict.fromkeys(keys))
+    while len(some := tuple(islice(different, SEVERAL))) == SEVERAL:
+        yield some

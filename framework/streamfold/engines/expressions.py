@@ -5,9 +5,10 @@ from typing import Any
 
 from streamfold.engines import Counter
 from streamfold.engines.applied import pair_attributes
-from streamfold.engines.clauses import Expression, clauses, counts_live, has_revision, still_expected
+from streamfold.engines.clauses import Expression, aliased, clauses, counts_live, has_revision, still_expected
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
+from streamfold.records.numbers import number_text
 from streamfold.records.values import encode
 from streamfold.writes.guarded import (
     AbsentSource,
@@ -40,6 +41,12 @@ COMPARED_MAX = 150
 ServiceQuotas), and each attribute but the first takes two operators.
 """
 
+SHAPES_MAX = 2000
+"""Shapes of writes whose expressions are kept: an application has a few for each handler."""
+VALUES = "ExpressionAttributeValues"
+
+WriteShape = tuple[Any, ...]
+
 
 class Requests:
     """Turns writes into actions for the real tables behind logical names."""
@@ -47,6 +54,7 @@ class Requests:
     def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
         self.tables = tables
         self.state_table = state_table
+        self._shapes: dict[WriteShape, dict[str, Any]] = {}  # the expressions of writes, by what these are made of
 
     def action(self, write: GuardedWrite, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write."""
@@ -158,6 +166,34 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(*conditions, tells=False)
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
+        parts = tuple((part.handler, part.left is not None, bool(part.expected)) for part in write.parts)
+        numbers = write.revision and 1, write.live_expected and 1, bool(write.live)
+        shape = "ledger", parts, numbers, write.expires, write.fence
+        cast = self._shapes.get(shape) or self._learn(shape, self._ledger_cast(write))
+        values: list[dict[str, Any]] = []
+        if write.revision is None:
+            for part in write.parts:
+                values += {"S": part.version}, _text(part.expected)
+        if write.live_expected is not None:
+            values.append({"N": str(write.live_expected)})
+        if write.revision:
+            values.append({"N": str(write.revision)})
+        for part in write.parts:
+            values += {"S": part.version}, _text(part.contribution)
+            if part.left is not None:
+                values.append(_text(part.left))
+            if write.fence:
+                values.append({"BOOL": True})
+        if write.expires:
+            values.append({"N": str(expires_at)})
+        values.append({"N": "1"})
+        if write.live:
+            values.append({"N": str(write.live)})
+        return self._of_key(write.key) | cast | {VALUES: aliased(values)}
+
+    @staticmethod
+    def _ledger_cast(write: LedgerWrite) -> dict[str, Any]:
+        """The expressions of a ledger write and the names in them: they are the same for all writes of one shape."""
         use = Expression()
         sets: dict[str, Any] = {}
         removes: list[str] = []
@@ -173,7 +209,7 @@ class Requests:
             if write.revision is None:
                 conditions.append(still_expected(use, part))
         if write.expires:
-            sets["ttl"] = expires_at
+            sets["ttl"] = 0
         else:
             removes.append("ttl")
         if write.live_expected is not None:
@@ -183,7 +219,15 @@ class Requests:
         update = {
             "UpdateExpression": clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
         }
-        return self._of_key(write.key) | update | use.condition(*conditions)
+        return update | use.condition(*conditions)
+
+    def _learn(self, shape: WriteShape, cast: dict[str, Any]) -> dict[str, Any]:
+        """Keeps the expressions of a shape, without the values that they were made of."""
+        cast.pop(VALUES, None)
+        if len(self._shapes) >= SHAPES_MAX:
+            self._shapes.clear()
+        self._shapes[shape] = cast
+        return cast
 
     def _counter(self, write: CounterWrite, expires_at: int) -> dict[str, Any]:
         use = Expression()
@@ -197,6 +241,23 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(same)
 
     def _add(self, write: AddRow) -> dict[str, Any]:
+        shape = (
+            ("add", tuple(write.amounts), tuple(write.values), write.removed),
+            (bool(write.contributors), bool(write.stamp), write.unversioned, write.least is not None),
+        )
+        cast = self._shapes.get(shape) or self._learn(shape, self._add_cast(write))
+        values = [{"S": write.stamp}] if write.stamp else []
+        if write.values:
+            values += map(encode, write.values.values())
+        values += [{"N": number_text(amount)} for amount in write.amounts.values()]
+        if write.contributors:
+            values.append({"N": str(write.contributors)})
+        if write.least is not None:
+            values.append({"N": str(write.least)})
+        return self._of_key(write.key) | cast | ({VALUES: aliased(values)} if values else {})
+
+    @staticmethod
+    def _add_cast(write: AddRow) -> dict[str, Any]:
         use = Expression()
         amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
         sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
@@ -205,7 +266,7 @@ class Requests:
         conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
         if write.least is not None:
             conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
-        return self._of_key(write.key) | update | use.condition(*conditions)
+        return update | use.condition(*conditions)
 
     def _pair(self, write: PutPair) -> dict[str, Any]:
         use = Expression()
@@ -243,6 +304,10 @@ class Requests:
             conditions.append(f"(attribute_not_exists({owner}) OR {owner} = {use.value(write.owner)})")
         attributes = own | (tombstone if write.attributes is None else {**write.attributes})
         return self._of_item(write.key, attributes) | use.condition(*conditions)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"S": text} if text.isascii() else encode(text)
 
 
 def state_attributes(key: StateKey) -> dict[str, Any]:

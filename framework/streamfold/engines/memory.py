@@ -5,61 +5,29 @@ contract tests. It is faster, because nothing is written as text and read back.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-from streamfold.engines import (
-    OWN_VERSION,
-    Counter,
-    Declared,
-    Finished,
-    OwnRecord,
-    StoredItem,
-    Wanted,
-    declared,
-)
-from streamfold.engines.applied import (
-    Attributes,
-    counted_up,
-    is_empty,
-    item_too_large,
-    letters,
-    refused_as_a_whole,
-    row_after,
-    state_after,
-    without_left,
-)
-from streamfold.engines.conditions import revision_holds
-from streamfold.engines.keys import key_attributes, key_too_long
+from streamfold.engines import OWN_VERSION, Declared, OwnRecord, StoredItem, Wanted, declared
+from streamfold.engines.applied import Attributes
+from streamfold.engines.guarded_items import FoundItems, GuardedItems
+from streamfold.engines.keys import key_attributes
 from streamfold.engines.memory_reads import NONE, MemoryReads
 from streamfold.engines.own_records import OwnRecords, change_of
-from streamfold.engines.scans import PlaceKey
-from streamfold.engines.sources import carried_out, source_refusal
-from streamfold.errors import HandlerError
+from streamfold.engines.sources import carried_out
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import (
-    VALIDATION,
-    DeleteSource,
-    GuardedWrite,
-    PutPair,
-    PutRow,
-    Reason,
-    RecomputedRow,
-    Refused,
-    RowKey,
-    RowWrite,
-    SourceWrite,
-    StateKey,
-    StateWrite,
-    UpdateSource,
-)
+from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
 
-FoundItems = dict[PlaceKey, dict[str, Any] | None]
+if TYPE_CHECKING:
+    from streamfold.engines.scans import PlaceKey
+
+ALONE = nullcontext()
 
 
-class MemoryEngine(MemoryReads):
+class MemoryEngine(MemoryReads, GuardedItems):
     """Dictionaries of rows (as DynamoDB attribute values) and of state items (as plain values).
 
     ``tables``, ``wanted`` and ``actions_max`` are those of ``EmbeddedEngine``. Stored values are never changed in
@@ -82,39 +50,6 @@ class MemoryEngine(MemoryReads):
     def close(self) -> None:
         """Nothing is held open."""
 
-    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        return refused_as_a_whole(writes, self.actions_max) or self._transact(writes, expires_at)
-
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
-
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
-        return [pair.key for pair in pairs if self._transact([pair], 0)]
-
-    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        removed = [key for key in dict.fromkeys(rows) if is_empty(self.rows.get(key))]
-        self._apply(dict.fromkeys(removed))
-        return removed
-
-    def forget(self, finished: Finished) -> None:
-        for key, texts in finished.items():
-            if (item := without_left(texts, self.state.get(key))) is not None:
-                self._apply({key: item})
-
-    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
-        wanted = {counter.key: counter for counter in counters}
-        counted: FoundItems = {
-            key: counted_up(each, self.state.get(key), start, expires_at) for key, each in wanted.items()
-        }
-        self._apply(counted)
-        return self.read_state(wanted)
-
-    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        fits = revision_holds(revision, self.state.get(key))
-        if fits:
-            self._apply({key: {**attributes, "r": revision + 1}})
-        return fits
-
     def put_sources(self, images: Iterable[tuple[ItemKey, StoredItem | None, str]]) -> None:
         """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         for key, image, version in images:
@@ -134,36 +69,19 @@ class MemoryEngine(MemoryReads):
     def retry(self) -> None:
         self._stream.retry()
 
-    def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        done: FoundItems = {}
-        reasons = tuple(self._try(write, expires_at, done) for write in writes)
-        if any(reasons):
-            return Refused(reasons)
-        self._apply(done)
-        for write in writes:
-            if isinstance(write, DeleteSource | UpdateSource):
-                self._write_source(write)
-        return None
+    # What the guarded writes ask and do.
 
-    def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
-        """Adds the item after a write to ``done``, or returns why the write is refused."""
-        if isinstance(write, SourceWrite):
-            return source_refusal(write, self._sources.get(write.key, NONE)[1] or self.rows.get(write.key))
-        try:
-            after = self._after(write, expires_at)
-        except HandlerError as error:
-            return Reason(VALIDATION, None, str(error))
-        if isinstance(after, Reason):
-            return after
-        if after is not None and (why := key_too_long(write.key) or item_too_large(write.key, after, letters(after))):
-            return why
-        done[write.key] = after
-        return None
+    def _work(self) -> AbstractContextManager[None]:
+        return ALONE
 
-    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
-        if isinstance(write, StateWrite):
-            return state_after(write, self.state.get(write.key), expires_at)
-        return row_after(write, self.rows.get(write.key), self.tables[write.key[0]], expires_at)
+    def _row(self, key: RowKey) -> Attributes | None:
+        return self.rows.get(key)
+
+    def _state(self, key: StateKey) -> dict[str, Any] | None:
+        return self.state.get(key)
+
+    def _any(self, key: RowKey) -> Mapping[str, Any] | None:
+        return self._sources.get(key, NONE)[1] or self.rows.get(key)
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         version, found = self._sources.get(write.key, NONE)

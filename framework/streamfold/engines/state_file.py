@@ -15,13 +15,22 @@ APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS
-    items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk)) WITHOUT ROWID;
+    items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk));
+CREATE TABLE IF NOT EXISTS state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk));
 CREATE TABLE IF NOT EXISTS stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT);
+CREATE TABLE IF NOT EXISTS progress (replay TEXT, number INTEGER, text TEXT, PRIMARY KEY (replay, number));
 CREATE TABLE IF NOT EXISTS cursor (sequence INTEGER);
 INSERT INTO cursor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM cursor);
 """
 """If several processes open a new file at once, one makes the tables, and the others wait and find them."""
+PAGE_BYTES = 2048
+"""A page is written whole. New items go to the end of their table, but their keys to all pages of its index: half of
+SQLite's usual page is two thirds of the bytes written, and a tenth more CPU (docs/decisions/0048)."""
+CACHE_KIB = 32_000
+"""Pages in memory. A batch whose pages do not fit writes some of them twice."""
+LOG_BYTES_MAX = 256 * 1024 * 1024
+"""The write-ahead log, after which its pages go to the file: the longer it is, the more often a page went to it twice.
+The folder of the state needs the room."""
 LOCK_SECONDS_MAX = 10
 SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05
@@ -47,6 +56,7 @@ class StateFile:
         self.execute, self.executemany = connection.execute, connection.executemany
         self.close = connection.close
         self._connection = connection
+        self._version = 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -63,6 +73,17 @@ class StateFile:
                 with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
                     self.execute("ROLLBACK")
 
+    def changed_by_others(self) -> bool:
+        """Whether another connection has committed since this was asked (SQLite, "PRAGMA data_version")."""
+        version = self.execute("PRAGMA data_version").fetchone()[0]
+        before, self._version = self._version, version
+        return bool(version != before)
+
+    def put_all(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
+        """Executes a statement for each, in the order of their keys: neighbours in the file one after another."""
+        if values:
+            self.executemany(statement, sorted(values))
+
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
         try:
             yield from self.execute(query, values)
@@ -75,6 +96,16 @@ class StateFile:
             return self.execute(query, values).fetchone()
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
+
+    def items(self, texts: Sequence[Any]) -> list[dict[str, Any]]:
+        """The items of stored texts, which are parsed together. Raises ``EngineError`` if the file was damaged."""
+        try:
+            items = json.loads(f"[{','.join(texts)}]")
+        except (TypeError, ValueError, RecursionError):
+            items = []
+        if len(items) == len(texts) and all(type(item) is dict for item in items):
+            return list(items)
+        return [self.item(text) for text in texts]  # which tells what is wrong
 
     def item(self, text: Any) -> dict[str, Any]:
         """The item of a stored text. Raises ``EngineError`` if the file was damaged."""
@@ -90,7 +121,10 @@ class StateFile:
 def connect(path: str | Path | None) -> sqlite3.Connection:
     """Opens a state, new or known. Raises ``SettingsError`` for a file that is no state."""
     try:
-        connection = sqlite3.connect(path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None)
+        # An engine is of one thread; what is left of one is closed in whichever thread collects garbage.
+        connection = sqlite3.connect(
+            path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None, check_same_thread=False
+        )
         try:
             _prepare(connection, path)
         except BaseException:
@@ -126,9 +160,12 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     identity, tables = connection.execute(both).fetchone()
     if identity != APPLICATION_ID and tables:
         raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; a known one keeps its own
     if path:
         _write_ahead(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES_MAX // PAGE_BYTES}")
     connection.create_function("hash_of", 1, hash_of, deterministic=True)
     if not tables:
         connection.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")

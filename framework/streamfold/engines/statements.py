@@ -9,8 +9,6 @@ from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, VERSION
 from streamfold.records.values import encode
 from streamfold.writes.guarded import CONDITION, CONFLICT, PutPair, PutRow, RowKey, StateKey
 
-STATEMENTS_MAX = 25
-"""Statements of one call (API Reference, BatchExecuteStatement)."""
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
 UNSTORABLE = ("ValidationError", "ValidationException", "ItemCollectionSizeLimitExceeded")

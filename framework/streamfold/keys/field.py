@@ -158,6 +158,8 @@ def _write_text(value: object) -> str:
 
 def _text(name: str, delimiter: str) -> Field:
     def write(value: object) -> str:
+        if type(value) is str and value and value.isascii() and delimiter not in value:
+            return value
         if delimiter in (text := _write_text(value)):
             raise Unreadable(f"it holds the delimiter {delimiter!r}; only a last field written {{{name}:rest}} may")
         return text

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import Field
 from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix
-from streamfold.keys.table import MAIN, Table
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table
 from streamfold.keys.template_language import contains, overlaps
 
 PARTITION_BYTES_MAX = 2048
@@ -15,6 +15,10 @@ SORT_BYTES_MAX = 1024
 """Size of key values: DynamoDB Developer Guide, ServiceQuotas."""
 
 KeyValues = tuple[KeyValue, KeyValue | None]
+
+
+NAMES_KEPT_MAX = 1000
+"""Sets of names that are remembered for a template: a handler gives few."""
 
 
 class NearMiss(NamedTuple):
@@ -37,7 +41,18 @@ class Key:
     Raises ``DeclarationError``, with the place in the template, when the template is malformed.
     """
 
-    __slots__ = ("_hash", "_twice", "_wants_check", "declared_at", "fields", "partition", "sort", "table", "types")
+    __slots__ = (
+        "_divided",
+        "_hash",
+        "_twice",
+        "_wants_check",
+        "declared_at",
+        "fields",
+        "partition",
+        "sort",
+        "table",
+        "types",
+    )
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
@@ -56,6 +71,7 @@ class Key:
                     f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}."
                 )
         self.fields = tuple(self.types)
+        self._divided: dict[tuple[str, ...], tuple[tuple[str, ...], bool]] = {}
         self._twice = tuple(
             name for name in self.fields if all(_holds(part, name) for part in self.parts[:2]) and sort is not None
         )
@@ -116,6 +132,19 @@ class Key:
             raise KeyValueError(f"{self!r} could not read back the key that {shown(dict(values))} makes.")
         return partition, sort
 
+    def divided(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+        """Which of the names that a handler gives a row are attributes, not fields of its key; and whether these are
+        the application's to set.
+        """
+        known = self._divided.get(names)  # a handler gives the same names again and again
+        if known is None:
+            attributes = tuple(name for name in names if name not in self.types)
+            own = self.table.attributes
+            known = attributes, not any(name in own or name.startswith(RESERVED_PREFIX) for name in attributes)
+            if len(self._divided) < NAMES_KEPT_MAX:
+                self._divided[names] = known
+        return known
+
     def match_values(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, Any] | None:
         """The fields of these key values, or None."""
         found = self.partition.match(partition)
@@ -153,6 +182,9 @@ class Key:
         """Whether some key values fit both templates, be it in two tables."""
         if len(self.parts) != len(other.parts):
             return False
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            if mine.is_apart(theirs):
+                return False
         if not (self.fields and other.fields):
             return _has(self, other) if self.fields else _has(other, self)
         return all(
@@ -162,11 +194,13 @@ class Key:
 
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
-        if self.table.name == other.table.name and not other.fields:
+        if self.table.name != other.table.name or any(map(KeyPart.is_apart, self.parts, other.parts)):
+            return False
+        if not other.fields:
             return _has(self, other)
         if self._twice and not other._twice:  # noqa: SLF001 - of another key
             return False  # the other's parts may differ where this one's must agree
-        return self.table.name == other.table.name and all(
+        return all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
         )

@@ -18,7 +18,9 @@ FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 class KeyPart:
     """One part (partition or sort) of a template, compiled."""
 
-    __slots__ = ("atoms", "attribute_type", "bytes_max", "convert", "fields", "pattern", "pieces", "text")
+    __slots__ = (
+        "atoms", "attribute_type", "begins", "bytes_max", "convert", "fields", "pattern", "pieces", "text", "writers",
+    )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
@@ -26,10 +28,18 @@ class KeyPart:
         self.pieces = _pieces(text, delimiter)
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
+        self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
         self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
         atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
         self.atoms = tuple(chain.from_iterable(atoms))
+        self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
+
+    def is_apart(self, other: "KeyPart") -> bool:
+        """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
+        if not (self.fields or other.fields):
+            return self.text != other.text
+        return not (self.begins.startswith(other.begins) or other.begins.startswith(self.begins))
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""
@@ -66,8 +76,8 @@ class KeyPart:
             return whole
         text = ""
         try:
-            for piece in self.pieces:
-                text += piece if isinstance(piece, str) else piece.write(values[piece.name])
+            for writer in self.writers:
+                text += writer if type(writer) is str else writer[1](values[writer[0]])  # type: ignore[operator]
         except (KeyError, Unreadable):
             for field in self.fields:
                 self.write(field, values)  # says which one it was

@@ -5,6 +5,7 @@ counts, names of handlers and templates, sequence numbers, error types, places i
 they tell of an item: never keys or other contents of items, at any level.
 """
 
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -15,13 +16,14 @@ from streamfold.batch.process import process_changes, read_changes
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
+from streamfold.engines.threads import Threads
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.observing import log, observer
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from streamfold.run import Learned, Rung
 
 Response = dict[str, list[dict[str, str]]]
+GARBAGE_THRESHOLD = 50_000
+"""New containers after which Python looks for cycles; 700 by default. A batch keeps many for a moment, and hardly any
+cycles: looking through all of them again and again costs more than a tenth of its time."""
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
@@ -54,6 +59,8 @@ class Function:
         self.parking = _parking(settings)
         self.opened: dict[str, Any] = {}
         self.learned: Learned = WeakKeyDictionary()
+        self.lanes = Threads(settings.lanes)
+        self.pace = SendingPace()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
         _check_parking(app, settings)
@@ -61,6 +68,8 @@ class Function:
         for text in undeclared_tables(settings, app.tables):
             self.warn(text)
         keep_quiet()
+        if (least := gc.get_threshold()[0]) and least < GARBAGE_THRESHOLD:
+            gc.set_threshold(GARBAGE_THRESHOLD)
 
     def __call__(self, event: Any, context: Any) -> Response:
         try:
@@ -82,7 +91,7 @@ class Function:
             raise
         self.ring(run)
         report.failures[:0] = malformed
-        self.observe(report, len(changes) + len(malformed))
+        self.observe(report, len(changes) + len(malformed), self.pace)
         identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
         return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
 
@@ -90,6 +99,7 @@ class Function:
         """The run of one invocation."""
         run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
         run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
+        run.pace = self.pace
         if context is not None:
             run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
         return run
@@ -98,6 +108,8 @@ class Function:
         """The engine, which waits no longer than this run."""
         engine = self.engine or self._engine()
         engine.deadline = run
+        if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
+            run.lanes = self.lanes
         return engine
 
     def ring(self, run: Run, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from streamfold.batch.report import Report
 from streamfold.derivations import KINDS
 from streamfold.errors import SettingsError
+from streamfold.run import SendingPace
 from streamfold.settings import Settings
 
 NAMESPACE = "streamfold"
@@ -17,7 +18,7 @@ SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if 
 log = logging.getLogger("streamfold")
 
 
-def observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
+def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
     """Logs and measures a report with what is switched on."""
     if settings.logger:
         powertools_logger(service)
@@ -25,7 +26,8 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
     if settings.tracer:
         _powertools_tracer(service)
 
-    def observe(report: Report, records: int) -> None:
+    def observe(report: Report, records: int, pace: SendingPace) -> None:
+        actions, conflicts = pace.told()
         counts = {
             "records": records,
             "failed": len({failure.sequence for failure in report.failures}),
@@ -33,6 +35,8 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int], None]:
             "parked": sum(report.parked.values()),
             **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
             "unrouted": sum(report.unrouted.values()),
+            "transaction_conflicts": conflicts,
+            "transaction_actions": min(actions, settings.chunk_actions),
         }
         log.info("batch processed", extra=counts)
         log_failures(report, "record failed and comes again")

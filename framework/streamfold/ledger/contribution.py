@@ -62,7 +62,13 @@ def stored_text(rows: Contribution) -> str:
 
 def _stored_row(key: RowKey, part: RowPart) -> str:
     names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
-    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
+    if len(part.amounts) == 1:
+        ((name, amount),) = part.amounts.items()
+        amounts = f'{quoted(name)}:"{number_text(amount)}"'
+    else:
+        amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
+    if not (part.digest or part.ordered or part.names):
+        return f"[{names},{{{amounts}}}]"
     digest = f',"{part.digest}"' if part.digest or part.ordered or part.names else ""
     entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
     plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
@@ -164,12 +170,19 @@ def _differs(previous: RowPart, part: RowPart) -> bool:
 
 def has_entries(*contributions: Contribution) -> bool:
     """Whether one of the contributions has entries."""
-    return any(part.ordered for rows in contributions for part in rows.values())
+    for rows in contributions:
+        for part in rows.values():
+            if part.ordered:
+                return True
+    return False
 
 
 def sets_plain(rows: Iterable[RowWrite]) -> bool:
     """Whether plain attributes are set on a row that is added to."""
-    return any(isinstance(row, AddRow) and row.values for row in rows)
+    for row in rows:  # noqa: SIM110 - asked for every step
+        if isinstance(row, AddRow) and row.values:
+            return True
+    return False
 
 
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:

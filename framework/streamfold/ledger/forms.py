@@ -95,7 +95,10 @@ class Forms:
 
     def of(self, target: Key) -> FormsByHandler:
         """The forms of a target, which the caller may change."""
-        return self.by_target.setdefault(target, {})
+        found = self.by_target.get(target)
+        if found is None:
+            found = self.by_target[target] = {}
+        return found
 
     def learn(self, handler: str, seen: SeenForms) -> None:
         """Remembers the forms that a handler yielded, once all of its effects were accepted."""

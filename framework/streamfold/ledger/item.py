@@ -97,7 +97,9 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, handler: str, rows: Sequence[RowWrite]) -> "Tally":
-        removed = len([row for row in rows if isinstance(row, DeleteRow)])
+        removed = 0
+        for row in rows:
+            removed += type(row) is DeleteRow
         return cls(handler, len(rows) - removed, removed)
 
 
@@ -136,6 +138,12 @@ def optimistic(
     for step in steps:
         assert step.before is not None
         before = kept_text(stored_text(step.before))
+        if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
+            tallies.append(Tally(step.route.name, 0, 0))
+            parts.append(LedgerPart(step.route.name, step.version, before, before))
+            stored_before += bool(before)
+            stored_after += bool(before)
+            continue
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
         rows = difference(application, step.route, item, step.before, step.after, added)
         left = left_text(step.before, step.after, rows)

@@ -10,7 +10,7 @@ from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import row_values
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.read.queries import Asked, Queries
+from streamfold.read.queries import Queries, Query
 from streamfold.read.tables import PlainRow
 from streamfold.records.images import Image, hidden
 from streamfold.records.values import encode
@@ -87,7 +87,7 @@ class Merging:
         if self.options.pull_above is None:
             return
         pulls = pull_partition(self.route.name, self.partition)
-        found = self.queries.rows(Asked(self.table, pulls, most=self.pulls_most + 1))
+        found = self.queries.rows(Query(self.table, pulls, most=self.pulls_most + 1))
         shown_ones = {row[str(self.table.sort)]: row for row in found if row.get(CONTRIBUTORS) != 0}
         self.partial = len(found) > self.pulls_most
         self.pulls = dict([*shown_ones.items()][: self.pulls_most])
@@ -129,7 +129,7 @@ class _Pushed:
 
     def page(self, limit: int) -> _Page:
         of, sort = self.merging, str(self.merging.table.sort)
-        found = of.queries.rows(Asked(of.table, of.partition, of.first, self.before, limit))
+        found = of.queries.rows(Query(of.table, of.partition, of.first, self.before, limit))
         rows = [(row[sort], without_own(row)) for row in found if self._is_shown(row)]
         self.before = found[-1][sort] if found else self.before
         return _Page(rows, self.before if found else "", len(found) < limit)
@@ -169,7 +169,7 @@ class _Pulled:
         first = place_from(post, of.options.order, of.oldest)
         if self.end <= first:  # the last post to pull is too old: no range is asked for that ends before it begins
             return _Page([], "", ended=True)
-        found = of.queries.rows(Asked(post.table, self.author, first, self.end, limit))
+        found = of.queries.rows(Query(post.table, self.author, first, self.end, limit))
         rows, through = [], ""
         for item in found:
             self.end = item[str(post.table.sort)]

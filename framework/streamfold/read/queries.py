@@ -13,7 +13,7 @@ QUERIES_AT_ONCE = 8
 """Queries that are under way at a time; boto3 keeps ten connections (botocore.config, max_pool_connections)."""
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """Some items of a partition, those with the greatest sort keys first."""
 
     table: Table
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 class Queries(Protocol):
     """Where the items of a feed are read."""
 
-    def rows(self, asked: Asked) -> list[PlainRow]:
+    def rows(self, asked: Query) -> list[PlainRow]:
         """The items that were asked for, as plain values."""
         ...
 
@@ -41,7 +41,7 @@ class BotoQueries:
     def __init__(self, places: dict[str, TablePlace]) -> None:
         self.places = places
 
-    def rows(self, asked: Asked) -> list[PlainRow]:
+    def rows(self, asked: Query) -> list[PlainRow]:
         place = self.places[asked.table.name]
         is_client = isinstance(place, tuple)
         client, name = place if isinstance(place, tuple) else (place.meta.client, place.name)
@@ -88,7 +88,7 @@ class EngineQueries:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rows(self, asked: Asked) -> list[PlainRow]:
+    def rows(self, asked: Query) -> list[PlainRow]:
         sort = str(asked.table.sort)
         found = (decode({"M": dict(item)}) for item in self.engine.items(asked.table, asked.partition))
         wanted = [

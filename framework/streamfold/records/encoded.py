@@ -13,6 +13,24 @@ ITEM_BYTES_MAX = 400 * 1024
 """Size of an item with its attribute names (Developer Guide, ServiceQuotas)."""
 
 
+class Encoder(json.JSONEncoder):
+    """A JSON encoder that is made once: that of the standard library makes its C part anew for each value.
+
+    It does not look for values that hold themselves, which no item does.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(check_circular=False, **options)
+        make: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # None: there is no C part
+        text = json.encoder.encode_basestring_ascii if self.ensure_ascii else json.encoder.encode_basestring
+        colon, comma = self.key_separator, self.item_separator
+        fixed = (self.default, text, self.indent, colon, comma, self.sort_keys, self.skipkeys, self.allow_nan)
+        self._encoded = make(None, *fixed) if make else None
+
+    def encode(self, value: Any) -> str:
+        return "".join(self._encoded(value, 0)) if self._encoded else super().encode(value)
+
+
 def to_json(item: Mapping[str, Any]) -> str:
     """One line of DynamoDB JSON; bytes become base64 text."""
     return COMPACT.encode(item)
@@ -23,9 +41,9 @@ def to_sorted_json(item: Mapping[str, Any]) -> str:
     return UNESCAPED.encode(item)
 
 
-COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=base64_text)
-CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=base64_text)
-UNESCAPED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=base64_text)
+COMPACT = Encoder(separators=(",", ":"), ensure_ascii=False, default=base64_text)
+CANONICAL = Encoder(separators=(",", ":"), sort_keys=True, default=base64_text)
+UNESCAPED = Encoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=base64_text)
 """Canonical too, for texts that are stored by the thousand: an escape is three times a Cyrillic or Greek letter."""
 
 

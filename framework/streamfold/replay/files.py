@@ -6,6 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from io import BufferedReader, BytesIO
 from itertools import chain
 from pathlib import Path
@@ -70,27 +71,51 @@ def check_files(paths: Sequence[str]) -> None:
             )
 
 
-class RecordedFiles:
-    """Reads the records of recorded files: ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far."""
+class Digested:
+    """Lines of a stream, of which a digest is kept."""
 
-    def __init__(self, paths: Sequence[str], form: FileForm = RECORDS) -> None:
+    def __init__(self, stream: IO[bytes], digest: Any) -> None:
+        self._readline = stream.readline
+        self._update = digest.update
+
+    def readline(self, size: int = -1) -> bytes:
+        line = self._readline(size)
+        self._update(line)
+        return line
+
+
+class RecordedFiles:
+    """Reads the records of recorded files: ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far.
+
+    With ``digested``, ``digest`` tells two files apart by what was read of them so far.
+    """
+
+    def __init__(self, paths: Sequence[str], form: FileForm = RECORDS, *, digested: bool = False) -> None:
         self.paths = paths
         self.form = form
+        self._digested = digested
+        self._digest = blake2b(digest_size=16)
         self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
         self._before_bytes = 0
         self._raw: IO[bytes] | None = None
 
     def __iter__(self) -> Iterator[tuple[Line, RawRecord] | BadLine]:
         """Every record of the files in order, with its line; a ``BadLine`` for a line without records."""
+        self._before_bytes, self._digest = 0, blake2b(digest_size=16)
         for path in self.paths:
             name = "standard input" if path == STANDARD_INPUT else path
             try:
                 with _open(path) as stream:
                     self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
-                    yield from _read(name, stream, self.form)
+                    lines = cast("IO[bytes]", Digested(stream, self._digest)) if self._digested else stream
+                    yield from _read(name, lines, self.form)
                     self._before_bytes, self._raw = self.position_bytes, None
             except OSError as error:
                 yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
+
+    def digest(self) -> str:
+        """Of all lines that were read."""
+        return self._digest.copy().hexdigest()
 
     @property
     def position_bytes(self) -> int:

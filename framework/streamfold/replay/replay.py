@@ -1,6 +1,7 @@
 """Replays recorded records on a store: the loop behind ``streamfold replay``, without its options and its output."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.files import BadLine, Line
+from streamfold.replay.going_on import GoingOn
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -83,11 +85,16 @@ class Replay:
         self.keep_going = keep_going
         self.dry_run = dry_run
         self.put_sources = put_sources
+        self.going_on: GoingOn | None = None
         self.summary = Summary()
         self._derived: dict[ItemKey, bool] = {}
 
-    def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Summary:
-        """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied."""
+    def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], going_on: GoingOn | None = None) -> Summary:
+        """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
+
+        going_on: each batch is one transaction of a state, which keeps how far the replay came.
+        """
+        self.going_on = going_on
         batch: list[tuple[Line, Change]] = []
         self.run.source_items = self.put_sources is not None
         self.run.postponed = [] if self.run.source_items else None
@@ -95,14 +102,17 @@ class Replay:
             self.engine.retry()
         if not self.dry_run and ring_open(self.app, self.engine, self.run):
             self._chain()  # what an earlier replay left
-        for entry in self._changes(lines):
+        for entry in self._changes(self.going_on.entries(lines) if self.going_on else lines):
             batch.append(entry)
             if len(batch) >= self.batch_records:
                 self._process(batch)
                 batch = []
         if batch:
             self._process(batch)
-        self._finish()
+        with self._transaction():
+            self._finish()
+            if self.going_on and not self.summary.stopped:
+                self.going_on.end()
         return self.summary
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
@@ -135,8 +145,17 @@ class Replay:
         except RecordError as error:
             return BadLine(line, str(error))
 
+    def _transaction(self) -> AbstractContextManager[None]:
+        """Of the state that the replay is kept in: a batch is there as a whole, and so is how far the replay came."""
+        return self.going_on.engine.batch() if self.going_on else nullcontext()
+
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
+        with self._transaction():
+            self._process_batch(batch)
+
+    def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
+        postponed = len(self.run.postponed or ())
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.run)
             self.summary.transactions += len(plan.chunks)
@@ -148,8 +167,17 @@ class Replay:
                 self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.run, self.origins.sources)
             _stop_if_unreachable(report)
+            if self.going_on:
+                self.going_on.note(changes, report, self._postponed(postponed))
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
+        postponed = len(self.run.postponed or ())
         self._chain()
+        if self.going_on and self._postponed(postponed):
+            self.going_on.stay()
+
+    def _postponed(self, first: int) -> list[Change]:
+        """The changes with work that was postponed, from the ``first`` one on."""
+        return [change for each in (self.run.postponed or [])[first:] for change in each.changes]
 
     def _finish(self) -> None:
         """Carries out postponed work, and the work that follows from it, until nothing is left to do.

@@ -69,7 +69,11 @@ class Row(GivenEffect):
         wins: Moment | None = None,
         **values: Any,
     ) -> None:
-        super().__init__(target, attributes=attributes, **values)
+        if target is None and attributes is None:  # as nearly always
+            self.target = self.attributes = None
+            self.values = values
+        else:
+            super().__init__(target, attributes=attributes, **values)
         self.wins = wins
 
     def _content(self) -> tuple[Any, ...]:

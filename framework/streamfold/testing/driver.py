@@ -22,7 +22,7 @@ from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.aside import Aside
 from streamfold.testing.bells import answer_all, answer_bells
@@ -30,6 +30,7 @@ from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers, tells_of_conflict
+from streamfold.testing.in_flight import ChosenLanes
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
@@ -107,6 +108,7 @@ class Driver:
             OPENED: Documents(proof, self.engine.bulk),
         }
         self.learned: Learned = WeakKeyDictionary()
+        self.pace = SendingPace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.deliveries = 0
@@ -148,7 +150,10 @@ class Driver:
         try:
             self._invariants.check()
         except InvariantBroken as broken:
-            self._broken = self._broken or broken
+            self._break(broken)
+
+    def _break(self, broken: InvariantBroken) -> None:
+        self._broken = self._broken or broken
 
     def _invoke(self, lane: WriterLane) -> None:
         lane.invocations += 1
@@ -218,6 +223,7 @@ class Driver:
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
             self.learned.clear()
+            self.pace = SendingPace()
             return None
         if self.writers:
             self._note_acknowledged(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
@@ -241,6 +247,8 @@ class Driver:
             learned=self.learned,
             parking=self._aside,
             source_items=self.writers is not None,
+            lanes=ChosenLanes(lambda: self.choices, self._break),
+            pace=self.pace,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamfold.derivations.feed import lanes, pairs, spreading
 from streamfold.derivations.feed.audience import Audiences
-from streamfold.derivations.feed.lanes import Lanes
+from streamfold.derivations.feed.lanes import FeedLanes
 from streamfold.derivations.feed.mirrors import Mirrors
 from streamfold.derivations.feed.spreading import Spreading
 from streamfold.engines import Entries, applied
@@ -68,7 +68,7 @@ def other_side_before_mirror():
 
 @contextmanager
 def own_image_on_later_pages():
-    reads = Lanes._edges
+    reads = FeedLanes._edges
 
     def edges(self, lane):
         mirrors = self.mirrors
@@ -80,7 +80,7 @@ def own_image_on_later_pages():
         with patch.object(mirrors, "read", read):
             return reads(self, lane)
 
-    with patch.object(Lanes, "_edges", edges):
+    with patch.object(FeedLanes, "_edges", edges):
         yield
 
 

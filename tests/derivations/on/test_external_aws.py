@@ -52,7 +52,8 @@ class Mails:
             **{name: int(value) if name in ("ttl", "until", "r") else value for name, value in written.items()},
             **attributes,
         }
-        self.engine._put_state(key, changed)
+        with self.engine._work():
+            self.engine._apply({key: changed})
 
 
 @pytest.fixture

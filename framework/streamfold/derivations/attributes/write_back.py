@@ -8,8 +8,9 @@ without the attributes or with old ones.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 
+from streamfold.commit.lanes import in_lanes
 from streamfold.commit.outcome import Failed
 from streamfold.commit.sending import may_pass, read_rows
 from streamfold.commit.unfinished import Cause
@@ -21,7 +22,7 @@ from streamfold.errors import Contended, EngineError, HandlerError, RecordError,
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.run import TRIES_MAX, Lanes, Run
 from streamfold.writes.guarded import RowKey, UpdateSource
 
 
@@ -101,9 +102,7 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def write_back(
-    engine: Engine, application: Application, bearers: Bearers, deadline: Deadline
-) -> dict[ItemKey, Exception]:
+def write_back(engine: Engine, application: Application, bearers: Bearers, run: Run) -> dict[ItemKey, Exception]:
     """Brings items up to date with their stored attributes; returns those for which that failed."""
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
@@ -112,8 +111,8 @@ def write_back(
     try:
         for number in range(TRIES_MAX if left else 0):
             if refused:
-                deadline.back_off(number - 1)
-            left, refused = _round(engine, own, left, failed)
+                run.back_off(number - 1)
+            left, refused = _round(engine, run.lanes, own, left, failed)
             if not left:
                 break
     except EngineError as error:
@@ -122,26 +121,37 @@ def write_back(
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(engine: Engine, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
+def _round(
+    engine: Engine, lanes: Lanes, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]
+) -> tuple[Bearers, bool]:
     """Writes once; returns the items to look at again, and whether a write was refused."""
-    items = read_rows(engine, bearers, failed)
+    items = read_rows(engine, lanes, bearers, failed)
     bearers = {item: bearer for item, bearer in bearers.items() if item not in failed}
-    rows = engine.read_rows(stored.row(item[1:]) for item, bearer in bearers.items() for stored in bearer.stored)
-    again: dict[ItemKey, Bearer] = {}
+    places = [stored.row(item[1:]) for item, bearer in bearers.items() for stored in bearer.stored]
+    unread: dict[RowKey, Exception] = {}
+    rows = read_rows(engine, lanes, places, unread)
+    for error in unread.values():
+        raise error
+    again = dict(bearers)
+    updates: list[tuple[ItemKey, partial[bool]]] = []
+    for item, bearer in bearers.items():
+        shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
+        found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
+        if found.update is not None:
+            updates.append((item, partial(_refused, engine, found.update)))
+            continue
+        del again[item]
+        if found.refused is not None:
+            failed[item] = found.refused
     any_refused = False
-    for number, (item, bearer) in enumerate(bearers.items()):
-        try:
-            shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
-            found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
-            if found.update is not None:
-                any_refused |= _refused(engine, found.update)
-                again[item] = bearer
-            elif found.refused is not None:
-                failed[item] = found.refused
-        except TableThrottled:
-            return again | dict(islice(bearers.items(), number, None)), True
-        except (EngineError, HandlerError) as error:
-            failed[item] = error
+    for item, refused in in_lanes(lanes, updates, stops=lambda error: isinstance(error, TableThrottled)):
+        if isinstance(refused, TableThrottled):
+            any_refused = True
+        elif isinstance(refused, EngineError | HandlerError):
+            failed[item] = refused
+            del again[item]
+        else:
+            any_refused |= refused
     return again, any_refused
 
 

@@ -4,9 +4,11 @@ The guard is the version that the copy holds: an older version never overwrites 
 tombstone. A copy is not part of a transaction, so its table may be in another region.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from streamfold.commit.lanes import in_lanes
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import send
@@ -28,7 +30,9 @@ from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import LEGACY_REPLICATION_PREFIX, hidden
 from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.route import Route
-from streamfold.writes.guarded import GuardedPut
+from streamfold.writes.guarded import GuardedPut, Refused
+
+Send = Callable[[], Refused | None]
 
 
 def copy_of(route: Route, change: Change) -> GuardedPut | None:
@@ -86,7 +90,7 @@ class Copied(NamedTuple):
 
 
 class Copies:
-    """Writes the copies of a batch, one by one. A copy that fails does not affect the others.
+    """Writes the copies of a batch, each alone. A copy that fails does not affect the others.
 
     If a table does not answer, or refuses for good, its other copies fail at once: each would wait and fail too.
     """
@@ -98,36 +102,41 @@ class Copies:
         self.outcome = Outcome()
 
     def write(self, copies: Iterable[Copied]) -> Outcome:
-        """Writes these copies."""
+        """Writes these copies, side by side where there are lanes for it."""
         away: dict[str, EngineError] = {}
-        for copy in copies:
-            table = copy.row.key[0]
-            error = away.get(table) or self._error(copy)
-            if is_of_table(error):
-                away[table] = error
-            if error is not None:
-                failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
-                self.outcome.failed += [failed for failed in failures if failed is not None]
+        calls = self._calls(copies, away)
+        for copy, answer in in_lanes(self.run.lanes, calls, at=lambda copy: copy.row.key):
+            try:
+                self._take(copy, answer)
+            except (EngineError, HandlerError) as error:
+                if is_of_table(error):
+                    away[copy.row.key[0]] = error
+                self._fail(copy, error)
         return self.outcome
 
-    def _error(self, copy: Copied) -> Exception | None:
-        """Writes a copy, or returns why that failed."""
-        try:
-            self._write(copy)
-        except (Contended, HandlerError, NotStarted, TableThrottled) as error:
-            return error
-        except EngineError as error:  # another region may be away while all else goes on
-            return EngineUnavailable(f"Table {copy.row.key[0]!r} did not take the copy: {reason(error)}")
-        return None
+    def _calls(self, copies: Iterable[Copied], away: Mapping[str, EngineError]) -> Iterator[tuple[Copied, Send]]:
+        for copy in copies:
+            if error := away.get(copy.row.key[0]):
+                self._fail(copy, error)
+            else:
+                yield copy, partial(send, self.engine, [copy.row], self.run)
 
-    def _write(self, copy: Copied) -> None:
-        refused = send(self.engine, [copy.row], self.run)
+    def _fail(self, copy: Copied, error: Exception) -> None:
+        failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
+        self.outcome.failed += [failed for failed in failures if failed is not None]
+
+    def _take(self, copy: Copied, refused: Refused | EngineError | HandlerError | None) -> None:
+        """Counts what came of a copy. Raises why that failed."""
+        if isinstance(refused, Contended | HandlerError | NotStarted | TableThrottled):
+            raise refused
+        if isinstance(refused, EngineError):  # another region may be away while all else goes on
+            raise EngineUnavailable(f"Table {copy.row.key[0]!r} did not take the copy: {reason(refused)}")
         tallies = self.outcome.tally(copy.route.name)
         if refused is None:
             tallies.written += copy.row.attributes is not None
             tallies.removed += copy.row.attributes is None
             return
-        (reason,) = refused.reasons
-        if reason is not None and not is_stale(copy.row, reason):
-            raise not_its_row(copy.route, copy.row, reason)
+        (why,) = refused.reasons
+        if why is not None and not is_stale(copy.row, why):
+            raise not_its_row(copy.route, copy.row, why)
         tallies.unchanged += 1

@@ -11,7 +11,7 @@ from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, gone
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair
-from streamfold.derivations.feed.spreading import Spreading, Told
+from streamfold.derivations.feed.spreading import Heard, Spreading
 from streamfold.errors import ManifestError, RecordError, SettingsError, is_fatal
 from streamfold.keys.key import Key
 from streamfold.ledger.item import BEFORE_ALL
@@ -31,7 +31,7 @@ EDGE = "edge"
 """The role of an item that says who follows whom."""
 
 
-class Feed(Derivation):
+class Feeds(Derivation):
     """Posts in the feeds of those who follow their authors."""
 
     name = "feed"
@@ -97,7 +97,7 @@ class Feed(Derivation):
         outcome = Outcome()
         fatal: Exception | None = None
         for told in deferred:
-            assert isinstance(told, Told)
+            assert isinstance(told, Heard)
             try:
                 finishing.run.begin()
                 self._spread(told, finishing, outcome)
@@ -111,10 +111,10 @@ class Feed(Derivation):
         return outcome
 
     def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
-        from streamfold.derivations.feed.lanes import Lanes
+        from streamfold.derivations.feed.lanes import FeedLanes
 
         origins = Origins(finishing.application.source_tables, finishing.run.settings, finishing.run.warn)
-        return Lanes(route, job, finishing, origins.change)
+        return FeedLanes(route, job, finishing, origins.change)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
@@ -132,12 +132,12 @@ class Feed(Derivation):
         now = Mirror(asked, work.item, source or {}, not image_of(source))
         kept = known.raw if side == EDGES and options_of(work.route).keeps else None
         mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
-        told = Told(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
+        told = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
         self._spread(told, finishing, outcome)
         return outcome
 
     @staticmethod
-    def _spread(told: Told, finishing: Finishing, outcome: Outcome) -> None:
+    def _spread(told: Heard, finishing: Finishing, outcome: Outcome) -> None:
         mirrors = Mirrors(finishing.application.name, told.route, finishing.engine, finishing.run.settings)
         spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(told.route.name))
 
@@ -154,7 +154,7 @@ class Feed(Derivation):
         return expected(route, history)
 
 
-def _newest(work: Work, planning: Planning) -> list[Told]:
+def _newest(work: Work, planning: Planning) -> list[Heard]:
     """What the newest change says whose image can be read; the records of others are reported."""
     side = POSTS if work.role == SOURCE else EDGES
     for change in reversed(work.changes):
@@ -166,7 +166,7 @@ def _newest(work: Work, planning: Planning) -> list[Told]:
     return []
 
 
-def _told(work: Work, side: str, change: Change) -> Told:
+def _told(work: Work, side: str, change: Change) -> Heard:
     sided = Sided(side, work.item, work.fields)
     image, before = change.new, change.old if change.has_old else None
     if image:
@@ -179,7 +179,7 @@ def _told(work: Work, side: str, change: Change) -> Told:
         at = change.at.timestamp()
     except RecordError:
         at = 0.0
-    return Told(work.route, sided, mirror, tuple(work.changes), at, before)
+    return Heard(work.route, sided, mirror, tuple(work.changes), at, before)
 
 
 def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mirror:
@@ -193,7 +193,7 @@ def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mi
 
 
 def _failed(
-    told: Told, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
+    told: Heard, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
 ) -> None:
     if cause is not None:
         error.__cause__ = cause
@@ -202,4 +202,4 @@ def _failed(
     outcome.failed += [failed for failed in failures if failed is not None]
 
 
-FEED = Feed()
+FEED = Feeds()

@@ -25,7 +25,7 @@ LIVE = "live"
 """The word under which lanes count edges that are there."""
 
 
-class Lanes:
+class FeedLanes:
     """Works on the lanes of one fan-out of a feed."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing, change: MakeChange) -> None:

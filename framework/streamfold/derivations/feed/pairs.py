@@ -38,7 +38,7 @@ class Pair(NamedTuple):
     edge: Mirror
 
 
-Fails = Callable[[Pair, Exception], None]
+PairFails = Callable[[Pair, Exception], None]
 
 
 def is_shown(route: Route, pair: Pair) -> bool:
@@ -115,7 +115,7 @@ class Pairs:
         self.run = run
         self.names: dict[str, None] = {}  # attributes of rows, as far as they were seen
 
-    def visit(self, pairs: Sequence[Pair], fails: Fails, *, fresh: bool, copied: int | None = None) -> int:
+    def visit(self, pairs: Sequence[Pair], fails: PairFails, *, fresh: bool, copied: int | None = None) -> int:
         """Leads the rows of pairs to what these are now, or newer; returns how many were written.
 
         fresh: rows are expected not to be there. copied: how many of the first pairs make a row where none is; None:

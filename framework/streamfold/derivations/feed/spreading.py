@@ -14,7 +14,7 @@ from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audi
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
 from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.order import place_from
-from streamfold.derivations.feed.pairs import Fails, Pair, Pairs, names_before
+from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, record_of, start
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Unprocessable
@@ -30,7 +30,7 @@ SAMPLED = 5
 """Edges for which it is told which attributes a post's rows had before."""
 
 
-class Told(NamedTuple):
+class Heard(NamedTuple):
     """What the newest change of a batch says of a post or of an edge."""
 
     route: Route
@@ -65,7 +65,7 @@ class Spreading:
         self.audiences = Audiences(mirrors, engine, run)
         self.fan_outs = FanOuts(mirrors.application, engine, run)
 
-    def spread(self, told: Told, fails: Fails) -> None:
+    def spread(self, told: Heard, fails: PairFails) -> None:
         """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
 
         Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
@@ -94,7 +94,7 @@ class Spreading:
                 "every feed until then. Expected the time of the post."
             )
 
-    def _post(self, told: Told, fails: Fails) -> None:
+    def _post(self, told: Heard, fails: PairFails) -> None:
         audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
         if audience.revision:
             self._go_on(told, audience)
@@ -108,7 +108,7 @@ class Spreading:
         taken = (edge for edge in edges if told.all_pairs or takes(told.mirror, edge, keeps=self.options.keeps))
         self._visit(told, [Pair(told.mirror, edge) for edge in taken], fails, None)
 
-    def _edge(self, told: Told, now: float, fails: Fails) -> None:
+    def _edge(self, told: Heard, now: float, fails: PairFails) -> None:
         edge = told.mirror
         audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
         self.tallies.written += self.audiences.tell([edge], audience)
@@ -127,7 +127,7 @@ class Spreading:
         copied = sum(str(post.item[2]) >= first for post in taken)
         self._visit(told, [Pair(post, edge) for post in taken], fails, copied)
 
-    def _copied_from(self, told: Told, partition: str, after: str, now: float) -> str:
+    def _copied_from(self, told: Heard, partition: str, after: str, now: float) -> str:
         """The place of the oldest post that a follow copies; "" where all are.
 
         Posts that came after the follow do not count, nor those that are gone: nothing else is to fall behind them.
@@ -144,7 +144,7 @@ class Spreading:
                 break
         return ""
 
-    def _visit(self, told: Told, pairs: list[Pair], fails: Fails, copied: int | None) -> None:
+    def _visit(self, told: Heard, pairs: list[Pair], fails: PairFails, copied: int | None) -> None:
         for name in self._names(told, pairs):
             self.pairs.names[name] = None
         written = self.pairs.visit(pairs, fails, fresh=told.is_new, copied=copied)
@@ -152,7 +152,7 @@ class Spreading:
         self.tallies.written += 0 if told.mirror.gone else written
         self.tallies.unchanged += not written
 
-    def _names(self, told: Told, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    def _names(self, told: Heard, pairs: Sequence[Pair]) -> tuple[str, ...]:
         """Attributes that rows may have from before the change, as far as its record tells."""
         if not told.before:
             return ()
@@ -161,7 +161,7 @@ class Spreading:
         sampled = [Pair(before, pair.edge) if is_post else Pair(pair.post, before) for pair in pairs[:SAMPLED]]
         return names_before(self.route, sampled)
 
-    def _go_on(self, told: Told, audience: Audience) -> None:
+    def _go_on(self, told: Heard, audience: Audience) -> None:
         """Goes on with a change of the audience's mode that was begun, and has a pulled audience counted."""
         fields = told.sided.fields
         if audience.mode == "returning":
@@ -174,7 +174,7 @@ class Spreading:
 
     def _open(
         self,
-        told: Told,
+        told: Heard,
         what: str,
         *,
         version: str | None = None,

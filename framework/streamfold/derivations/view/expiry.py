@@ -26,7 +26,10 @@ def postponed(target: "Target", name: str, value: Ordered) -> Ordered:
 
 def outlived(route: "Route", change: Change, after: "Contribution") -> bool:
     """Whether an item that does not expire itself contributes to a shared row that does."""
-    names = {target.key.table.name: target.key.table.ttl for target in route.targets if target.key.table.ttl}
+    names = None
+    for target in route.targets:
+        if (ttl := target.key.table.ttl) and any(part.ordered for part in after.values()):
+            names = {**(names or {}), target.key.table.name: ttl}
     own = change.table.ttl
     if not names or (own is not None and own in change.new):
         return False

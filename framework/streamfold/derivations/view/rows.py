@@ -11,15 +11,18 @@ from streamfold.errors import HandlerError, shown, told
 from streamfold.keys.key import Key
 from streamfold.ledger.contribution import RowPart
 from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
-from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
+from streamfold.ledger.forms import RETIRED, SUM, Forms, follows, form_of, in_words, known, shares
 from streamfold.records.encoded import digest
 from streamfold.records.numbers import Number, number_text
 from streamfold.records.values import encode
-from streamfold.routes.aggregates import Aggregate, Average
+from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Moment, Ordered
 from streamfold.routes.orderings import PLAIN, Ordering
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey
+
+COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
+"""The forms of the commonest values, which their types tell."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,8 @@ def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
     """Notes what all attributes of a row are made of."""
     seen_before = making.forms.of(target.key).get(making.route.name, {})
     for name, value in values.items():
+        if not making.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
+            continue  # as nearly always
         for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
             if making.seen or seen_before.get(attribute) != form_of(value):
                 note(making, target, attribute, value)

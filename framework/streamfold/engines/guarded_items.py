@@ -1,0 +1,185 @@
+"""Guarded writes on items that a store of this machine finds and keeps itself: what dictionaries and SQLite share."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from streamfold.engines import Counter, Finished, Wanted
+from streamfold.engines.applied import (
+    Attributes,
+    counted_up,
+    is_empty,
+    item_too_large,
+    letters,
+    refused_as_a_whole,
+    row_after,
+    state_after,
+    without_left,
+)
+from streamfold.engines.conditions import revision_holds
+from streamfold.engines.keys import key_too_long
+from streamfold.engines.scans import PlaceKey
+from streamfold.engines.sources import source_refusal
+from streamfold.errors import HandlerError
+from streamfold.keys.table import Table
+from streamfold.writes.guarded import (
+    VALIDATION,
+    AbsentSource,
+    Claim,
+    CounterWrite,
+    DeleteRow,
+    DeleteSource,
+    DeleteState,
+    GuardedWrite,
+    LedgerWrite,
+    PutMirror,
+    PutPair,
+    PutRow,
+    PutState,
+    Reason,
+    RecomputedRow,
+    Refused,
+    RowKey,
+    RowWrite,
+    StateKey,
+    StateWrite,
+    SwapState,
+    UpdateSource,
+)
+
+OF_STATE = (LedgerWrite, PutState, DeleteState, Claim, SwapState, CounterWrite, PutMirror)
+OF_SOURCES = (AbsentSource, DeleteSource, UpdateSource)
+LOOKING = (LedgerWrite, Claim, SwapState, CounterWrite, PutMirror, DeleteState)
+"""Writes of state items that depend on the stored one. A tuple is asked faster than a union."""
+FoundItems = dict[PlaceKey, dict[str, Any] | None]
+"""Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
+
+
+class GuardedItems:
+    """The writes of the engine protocol. Each looks at the items first, and changes nothing if it is refused.
+
+    A store says how it finds items (``_row``, ``_state``, ``_any``) and how it keeps them (``_apply``,
+    ``_write_source``, ``_work``). Items that it gave out are never changed in place.
+    """
+
+    tables: Mapping[str, Table]
+    wanted: Wanted | None
+    actions_max: int
+
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
+        refused = refused_as_a_whole(writes, self.actions_max)
+        if refused is not None:
+            return refused
+        with self._work():
+            return self._transact(writes, expires_at)
+
+    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        with self._work():
+            return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        with self._work():
+            return [pair.key for pair in pairs if self._transact([pair], 0)]
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        with self._work():
+            removed = [key for key in dict.fromkeys(rows) if is_empty(self._row(key))]
+            self._apply(dict.fromkeys(removed))
+        return removed
+
+    def forget(self, finished: Finished) -> None:
+        with self._work():
+            for key, texts in finished.items():
+                if (item := without_left(texts, self._state(key))) is not None:
+                    self._apply({key: item})
+
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        wanted = {counter.key: counter for counter in counters}
+        with self._work():
+            counted = {key: counted_up(each, self._state(key), start, expires_at) for key, each in wanted.items()}
+            for key, item in counted.items():
+                self._apply({key: item})
+        return {key: dict(item) for key, item in counted.items()}
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        with self._work():
+            fits = revision_holds(revision, self._state(key))
+            if fits:
+                self._apply({key: {**attributes, "r": revision + 1}})
+        return fits
+
+    # What a store says of its items.
+
+    def _work(self) -> AbstractContextManager[None]:
+        """Surrounds the reads and writes of one call, which are done as a whole."""
+        raise NotImplementedError
+
+    def _row(self, key: RowKey) -> Attributes | None:
+        """The row of a key, as attribute values."""
+        raise NotImplementedError
+
+    def _state(self, key: StateKey) -> dict[str, Any] | None:
+        raise NotImplementedError
+
+    def _any(self, key: RowKey) -> Mapping[str, Any] | None:
+        """The source item of a key, or its row."""
+        raise NotImplementedError
+
+    def _is_there(self, key: RowKey) -> bool:
+        return self._any(key) is not None
+
+    def _expect(self, keys: Collection[PlaceKey]) -> None:
+        """Tells which items are looked at next, so that they can be read together."""
+
+    def _apply(self, done: FoundItems) -> None:
+        """Keeps items (None: removes them), and a record of each row that changed and is wanted."""
+        raise NotImplementedError
+
+    def _write_source(self, write: DeleteSource | UpdateSource) -> None:
+        raise NotImplementedError
+
+    # What a write makes of them.
+
+    def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
+        done: FoundItems = {}
+        self._expect([write.key for write in writes if self._depends(write)])
+        reasons = [self._try(write, expires_at, done) for write in writes]
+        if any(reasons):
+            return Refused(tuple(reasons))
+        self._apply(done)
+        for write in writes:
+            if isinstance(write, DeleteSource | UpdateSource):
+                self._write_source(write)
+        return None
+
+    def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
+        """Adds the item after a write to ``done``, or returns why the write is refused."""
+        if isinstance(write, OF_SOURCES):
+            return source_refusal(write, self._any(write.key))
+        try:
+            after = self._after(write, expires_at)
+        except HandlerError as error:
+            return Reason(VALIDATION, None, str(error))
+        if isinstance(after, Reason):
+            return after
+        if after is not None and (why := key_too_long(write.key) or item_too_large(write.key, after, letters(after))):
+            return why
+        done[write.key] = after
+        return None
+
+    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
+        if isinstance(write, OF_STATE):
+            found = self._state(write.key) if self._depends(write) else None
+            return state_after(write, found, expires_at)
+        before = self._row(write.key) if self._depends(write) else None
+        return row_after(write, before, self.tables[write.key[0]], expires_at)
+
+    def _depends(self, write: GuardedWrite) -> bool:
+        """Whether a write, or its stream record, depends on the stored item."""
+        if isinstance(write, OF_STATE):
+            return isinstance(write, LOOKING)
+        whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
+        return not whole or self._is_wanted(write.key)
+
+    def _is_wanted(self, key: RowKey) -> bool:
+        return self.wanted is not None and self.wanted(key)

@@ -1,0 +1,56 @@
+"""Calls of a store side by side, each in a thread: for a store whose client may be used by several, as boto3's may."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import setcontext
+from queue import SimpleQueue
+from typing import Any
+
+from streamfold.records.numbers import EXACT
+from streamfold.run import Flight, Joined, LaneCall, Lanes, made
+
+
+class Threads(Lanes):
+    """Lanes that are threads. They are started when they are first needed, and kept for the next batch."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool: ThreadPoolExecutor | None = None
+
+    def flight(self) -> Flight:
+        return _ThreadFlight(self) if self.count > 1 else Flight()
+
+    def submit(self, call: LaneCall) -> None:
+        """Makes a call in one of the threads."""
+        if self._pool is None:
+            # Numbers are exact in a thread of their own too.
+            self._pool = ThreadPoolExecutor(self.count, "streamfold", lambda: setcontext(EXACT.copy()))
+        self._pool.submit(call)
+
+    def close(self) -> None:
+        """Waits for what is being called, and ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+class _ThreadFlight(Flight):
+    def __init__(self, threads: Threads) -> None:
+        super().__init__()
+        self._threads = threads
+        self._ended: SimpleQueue[Joined] = SimpleQueue()
+
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
+        del places
+        self._threads.submit(lambda: self._ended.put(_made_surely(tag, call)))
+
+    def join(self) -> Joined:
+        return self._ended.get()
+
+
+def _made_surely(tag: Any, call: LaneCall) -> Joined:
+    """Makes a call. Whatever it raises is told: the thread that joins it would wait for ever."""
+    try:
+        return made(tag, call)
+    except BaseException as error:  # noqa: BLE001 - raised by the thread that joins it
+        return Joined(tag, error=error)

@@ -1,0 +1,64 @@
+"""Mutants of lanes: what may be in flight together."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+from streamfold.commit import committer
+from streamfold.commit.committer import Places
+from streamfold.run import SendingPace
+from tests.mutants.registry import mutant
+
+LANES = "tests/commit/test_lanes.py::"
+
+
+@mutant(
+    "two lanes share a row",
+    tests=LANES + "test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one",
+)
+def _() -> Iterator[None]:
+    def whatever(self: Places, flying: object, earlier: object) -> bool:
+        return True
+
+    with patch.object(Places, "are_free", whatever):
+        yield
+
+
+@mutant(
+    "an item's changes are in two lanes",
+    "claim",
+    tests=LANES + "test_the_changes_of_an_item_go_one_after_another_and_wait_for_one_that_failed",
+)
+def _() -> Iterator[None]:
+    made = Places.of
+
+    def without_order(chunk: committer.Chunk) -> Places:
+        return made(chunk)._replace(orders=frozenset())
+
+    with patch.object(Places, "of", without_order):
+        yield
+
+
+@mutant(
+    "a batch that came before is sent in all lanes at once",
+    None,
+    tests=LANES + "test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone",
+)
+def _() -> Iterator[None]:
+    began = SendingPace.began
+
+    def careless(self: SendingPace) -> None:
+        began(self)
+        self.careful = False
+
+    with patch.object(SendingPace, "began", careless):
+        yield
+
+
+@mutant(
+    "a conflict makes no transaction smaller",
+    None,
+    tests=LANES + "test_transactions_are_halved_where_they_meet_another_process_and_grow_again",
+)
+def _() -> Iterator[None]:
+    with patch.object(SendingPace, "met", lambda self, actions: None):
+        yield
