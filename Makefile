@@ -39,7 +39,7 @@ test long nightly mutants spark: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0
 template build: export AWS_DEFAULT_REGION = us-east-1
 
-.PHONY: help replay quick test long check format nightly mutants bench events spark template build runtime wheel lock clean build-Projector build-Spreader build-Searcher deployed-handlers
+.PHONY: help replay quick test long check format nightly mutants bench events spark template build runtime wheel lock clean build-Projector build-Spreader build-Verifier build-Searcher deployed-handlers
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -133,9 +133,9 @@ clean: ## take away all that was made here, the environments included
 # SAM calls these for its functions (BuildMethod: makefile) and says in ARTIFACTS_DIR where it wants the files. Only what
 # runs on any processor is taken, because the function's is another than this machine's. Byte code goes along, which a
 # function cannot write: it is of this machine's Python, and one of another version compiles for itself as before.
-build-Projector build-Spreader: DEPLOYED_LOCK := lambda.txt
+build-Projector build-Spreader build-Verifier: DEPLOYED_LOCK := lambda.txt
 build-Searcher: DEPLOYED_LOCK := lambda-search.txt
-build-Projector build-Spreader build-Searcher: $(VENV)/.made
+build-Projector build-Spreader build-Verifier build-Searcher: $(VENV)/.made
 	@$(IN_VENV) $(FROM_LOCK) .requirements/$(DEPLOYED_LOCK) --target "$(ARTIFACTS_DIR)" --upgrade --no-compile \
 		--only-binary=:all: --platform any
 	@rm -rf "$(ARTIFACTS_DIR)/bin" "$(ARTIFACTS_DIR)/streamfold" "$(ARTIFACTS_DIR)/handlers"

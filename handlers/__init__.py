@@ -1,7 +1,7 @@
 """The application: registering a handler module is its name in one line.
 
 ``streamfold replay events/*.jsonl`` runs it locally, ``lambda_handler`` is what AWS Lambda calls.
-``jobs_handler`` works on long fan-outs of feeds.
+``jobs_handler`` works on long fan-outs of feeds, and ``verify_handler`` is what a schedule calls.
 """
 
 from handlers import bank, documents, gaming, iot, music, search, sessions, shop, social
@@ -10,3 +10,4 @@ from streamfold import App
 app = App("shop", routers=[bank, documents, gaming, iot, music, search, sessions, shop, social])
 lambda_handler = app.lambda_handler
 jobs_handler = app.jobs_handler
+verify_handler = app.verify_handler

@@ -89,6 +89,17 @@ class App(Application):
 
         return handle_queue(self, event, context)
 
+    def verify_handler(self, event: Any, context: Any) -> dict[str, int]:
+        """The entry of a scheduled function that compares a sample of the items with the state, and writes nothing.
+
+        ``event`` may give ``sample``, items (2,000), and ``tolerance``, seconds (60). Returns the counts ``verified``,
+        ``different``, ``moving``, ``verify_failed`` and ``undecided``, which are logged and measured too. Raises
+        ``ManifestError`` when the application does not fit the state, ``EngineError`` when a table cannot be read.
+        """
+        from streamfold.lambda_entry.verify import handle_verify
+
+        return handle_verify(self, event, context)
+
     def __repr__(self) -> str:
         return f"App({self.name!r}, {len(self.routes)} handlers)"
 

@@ -14,6 +14,7 @@ from streamfold import Count as Counted
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.filling import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
@@ -154,7 +155,7 @@ def _beside(endpoint: str, items: int) -> str:
     job = new_job(jobs, "backfill", ["total"], tables, SEGMENTS, by="bench")
     pages = Pages(app, engine, Run(Settings()), ["total"])
     writer.start()
-    progress = Filling(jobs, job, pages, tables, page_items=PAGE, tell=lambda _: writer.page()).run()
+    progress = Filling(jobs, job, pages, tables, page_items=PAGE, beside=Beside(lambda _: writer.page())).run()
     writer.stop()
     rows = engine.read_rows(("main", f"TOTAL#g{n}", "TOTAL") for n in range(GROUPS))
     wrong = sum(

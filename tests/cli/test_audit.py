@@ -88,7 +88,9 @@ def test_rows_that_are_missing_at_the_end_are_found_beside_the_items_themselves(
     assert verified(state, "--all")[0] == [("ORDER#3|METADATA", "unsigned")]
     found, told = verified(state, "--all", "--source")
     assert found == [("ORDER#2|METADATA", "behind"), ("ORDER#3|METADATA", "unsigned")]
-    assert told["not_found"][0] == "rows that are missing at its beginning, or behind one that has expired"
+    assert told["not_found"][0] == (
+        "rows that are missing at its beginning, or behind one that has expired or that opens a history"
+    )
     assert verified(state, "ORDER#2", "METADATA", "--source")[0] == [("ORDER#2|METADATA", "behind")]
     assert verified(state, "LINE#1", "a", "--source")[0] == []
 

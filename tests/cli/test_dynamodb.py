@@ -9,6 +9,8 @@ from streamfold.errors import EngineError
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import CONFLICT, VALIDATION, Reason, Refused
+from tests.cli.conftest import SHOP
+from tests.helpers.source import Source
 from tests.helpers.tables import make_table
 
 ITEM, OTHER = ("main", "ORDER#1", "METADATA"), ("main", "ORDER#2", "METADATA")
@@ -95,3 +97,32 @@ def test_image_that_the_table_does_not_take_is_told_with_the_item_and_the_reason
     monkeypatch.setattr(sources.engine, "send", lambda _: Refused((None, Reason(VALIDATION, None, "no key PK"))))
     with pytest.raises(EngineError, match="ORDER#1 / METADATA was refused with ValidationError: no key PK"):
         sources.put(1)
+
+
+PARTIAL = SHOP.replace(
+    "\n\napp =",
+    """
+
+@router.view(ITEM, into=Key("ALL", "TOTAL"))
+def everything(item):
+    yield Row(items=Count())
+
+
+app =""",
+)
+
+
+def test_a_replay_is_refused_while_a_handler_is_partial_unless_it_is_forced(on_aws):
+    source = Source(table="shop")
+    records = [source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in (1, 2)]
+    on_aws.deliver(records[0])
+    on_aws.folder.app(PARTIAL)
+    on_aws.deliver(records[1])
+    file = on_aws.folder.records(*records)
+    refused = on_aws.run("replay", file, "--yes")
+    assert (refused.code, "'everything' is partial since" in refused.err) == (2, True), refused.err
+    assert on_aws.row("ALL")["items"] == {"N": "1"}
+    forced = on_aws.run("replay", file, "--yes", "--force")
+    assert forced.code == 0, forced.err
+    assert on_aws.row("ALL")["items"] == {"N": "2"}
+    assert "--force belongs to --engine dynamodb" in on_aws.folder.run("replay", file, "--force").err

@@ -9,6 +9,7 @@ from sqlite3 import connect
 
 import pytest
 
+from streamfold.lifecycle.filling import Filling
 from streamfold.records.values import encode
 from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
@@ -76,9 +77,74 @@ def test_an_item_on_which_the_handler_raises_is_told_and_its_key_is_kept(folder)
     folder.app(MORE)
     ran = folder.run("backfill", "all_lines", *STATE, "--failed", "failed.jsonl")
     assert ran.code == 1
-    assert "failed: ORDER#1 / ITEM#2, all_lines: LookupError: no price 13" in ran.err
-    assert json.loads((folder.path / "failed.jsonl").read_text()) == ["main", "ORDER#1", "ITEM#2"]
+    assert "Failed: item ORDER#1 / ITEM#2, handler 'all_lines': LookupError: no price 13" in ran.err
+    assert json.loads((folder.path / "failed.jsonl").read_text())["key"]["SK"] == {"S": "ITEM#2"}
     assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "1"}
+
+
+@pytest.mark.parametrize("command", ["backfill", "rebuild"])
+def test_repair_takes_the_keys_of_items_that_failed(folder, command):
+    lines(folder, [1, 13])
+    folder.app(MORE)
+    assert folder.run(command, "all_lines", *STATE, "--failed", "failed.jsonl").code == 1
+    folder.app(MORE.replace("== 13", "== 14"))
+    ran = folder.run("repair", "--keys", "failed.jsonl", "--handler", "all_lines", *STATE)
+    assert (ran.code, ran.out) == (0, "1 items: 1 parts written, 0 equal, 0 failed; 1 rows changed.\n")
+    assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "14"}
+
+
+def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder, monkeypatch):
+    lines(folder, [13, 1, 2, 13])
+    folder.app(MORE)
+    page, calls = Filling._reconciled, []
+
+    def dies(self, keys):
+        calls.append(keys)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return page(self, keys)
+
+    monkeypatch.setattr(Filling, "_reconciled", dies)
+    options = ("all_lines", *STATE, "--failed", "failed.jsonl", "--page", 2)
+    assert folder.run("backfill", *options).code == 130
+    assert len((folder.path / "failed.jsonl").read_text().splitlines()) == 1
+    assert "goes on where it was" in folder.run("backfill", *options).err
+    failed = [json.loads(line)["key"]["SK"]["S"] for line in (folder.path / "failed.jsonl").read_text().splitlines()]
+    assert failed == ["ITEM#1", "ITEM#4"]
+
+
+def test_a_handler_that_is_switched_off_is_left_out_and_refused_by_name(old, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_HANDLERS_OFF", "all_lines")
+    ran = old.run("backfill", *STATE)
+    assert (ran.code, "'all_lines' is switched off (STREAMFOLD_HANDLERS_OFF): it is left out." in ran.err) == (0, True)
+    assert "ALL / LINES" not in old.rows(*STATE)
+    assert "is switched off" in old.run("rebuild", "all_lines", *STATE).err
+    monkeypatch.setenv("STREAMFOLD_HANDLERS_OFF", "all_lines,order_total")
+    assert "There is no handler for backfill" in old.run("backfill", *STATE).err
+
+
+def test_handlers_of_other_groups_are_left_out(folder, monkeypatch):
+    lines(folder, [1])
+    folder.app(MORE.replace("into=ALL)", 'into=ALL, group="other")'))
+    monkeypatch.setenv("STREAMFOLD_GROUP", "main")
+    assert "'all_lines' is of group 'other', and STREAMFOLD_GROUP is 'main'" in folder.run("backfill", *STATE).err
+    assert "ALL / LINES" not in folder.rows(*STATE)
+
+
+def test_a_file_of_keys_in_no_folder_is_refused_before_anything_is_done(old):
+    ran = old.run("backfill", "all_lines", *STATE, "--failed", "nowhere/failed.jsonl")
+    assert (ran.code, "There is no folder nowhere" in ran.err) == (2, True)
+    assert "ALL / LINES" not in old.rows(*STATE)
+
+
+def test_backfill_on_aws_asks_and_tells_where_it_writes(on_aws, source, monkeypatch):
+    on_aws.deliver(source.put("ORDER#1", "ITEM#a", price=2))
+    monkeypatch.setenv("STREAMFOLD_GATE_SECONDS", "0")
+    refused = on_aws.run("backfill", "--segments", 2)
+    assert (refused.code, "give --yes to write to AWS" in refused.err) == (2, True)
+    ran = on_aws.run("backfill", "--segments", 2, "--yes")
+    assert (ran.code, "This writes to AWS, account" in ran.err) == (0, True), ran.err
+    assert "0 parts written, 1 were right" in ran.out
 
 
 def test_counts_are_printed_as_json(old):
@@ -108,6 +174,15 @@ def test_changed_code_is_led_to_all_items(folder):
 def test_what_cannot_be_is_refused(old, arguments, text):
     ran = old.run("backfill", *([] if "--state" in arguments else STATE), *arguments)
     assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("options", [("--max-lag", 60), ("--function", "projector")])
+def test_a_lag_is_of_a_function_that_is_named(old, options):
+    assert "belong together" in old.run("backfill", *STATE, *options).err
+
+
+def test_no_function_lags_behind_a_local_state(old):
+    assert "works on a local state" in old.run("backfill", *STATE, "--max-lag", 60, "--function", "projector").err
 
 
 def export(folder, *items, images="Item", damage=b"", table="shop"):
@@ -173,4 +248,7 @@ def test_rows_are_compared_with_what_their_sources_add_up_to(old):
     assert ran.code == 1
     assert "Different: ALL / LINES" in ran.out
     assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
-    assert "leave the other options out" in old.run("verify", "--rows", "--full", *STATE).err
+    assert "leave --full and --sample out" in old.run("verify", "--rows", "--full", *STATE).err
+    ran = old.run("verify", "--rows", "--repair", *STATE)
+    assert (ran.code, "1 rows were led to what the state holds of their items, 0 left." in ran.out) == (1, True)
+    assert old.run("verify", "--rows", *STATE).code == 0

@@ -1,10 +1,14 @@
 """``streamfold repair``: items are led to their sources again, on a local state and on DynamoDB."""
 
 import json
+from contextlib import closing
+from sqlite3 import connect
 
 import pytest
 
 from tests.cli.conftest import SHOP
+from tests.cli.test_filling import export
+from tests.helpers.records import item
 
 STATE = ("--state", "state.db")
 DOUBLED = SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])')
@@ -157,7 +161,10 @@ def test_keys_that_no_handler_reads_are_counted(changed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Error: Say which items: either --key PARTITION [SORT], --keys FILE or --from-verify REPORT.\n"),
+        (
+            (),
+            "Error: Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export",
+        ),
         (("--key", "ORDER#1", "ITEM#a", "--keys", "keys"), "Error: Say which items: either"),
         (("ITEM#a",), "Error: 'ITEM#a' stands alone: a key is given with --key PARTITION [SORT].\n"),
         (
@@ -249,3 +256,29 @@ def test_a_command_never_writes_the_manifest_and_refuses_a_handler_that_no_funct
     assert "Handler 'everything' was not named by any function yet: it is left out.\n" in every.err
     assert on_aws.manifest() == before
     assert on_aws.row("ALL") is None
+
+
+def test_the_keys_of_an_incremental_export_are_led_to_their_sources(changed):
+    place = export(changed, item("ORDER#1", "ITEM#a"), item("ORDER#9", "ITEM#a"), item("OTHER", "X"), images="Keys")
+    ran = changed.run("repair", "--export", place, *STATE, "--json")
+    found = report(ran)
+    assert (ran.code, found["unread"], found["items"], found["failed"]) == (0, 1, 2, [])
+    assert changed.totals() == {"ORDER#1": 2, "ORDER#2": 2, "ORDER#3": 3}
+
+
+def test_what_a_gap_lost_is_made_good_by_its_export(folder, records):
+    """Items were removed while the function was off, and no record came."""
+    folder.run("replay", folder.records(*records), *STATE)
+    with closing(connect(folder.path / "state.db")) as state, state:
+        state.execute("UPDATE items SET item = NULL WHERE pk IN ('ORDER#1', 'ORDER#2') AND version IS NOT NULL")
+    assert folder.totals() == {"ORDER#1": 1, "ORDER#2": 2, "ORDER#3": 3}
+    place = export(folder, *(item(f"ORDER#{number}", "ITEM#a") for number in (1, 2)), images="Keys")
+    assert folder.run("repair", "--export", place, *STATE).code == 0
+    assert folder.totals() == {"ORDER#3": 3}
+    assert folder.run("verify", "--full", *STATE).code == 0
+
+
+def test_an_export_is_of_one_table_and_stands_alone(changed):
+    assert "expected the manifest-files.json" in changed.run("repair", "--export", "other.json", *STATE).err
+    both = changed.run("repair", "--export", "x/manifest-files.json", "--key", "ORDER#1", *STATE)
+    assert "Say which items" in both.err

@@ -25,12 +25,12 @@ def report(ran):
     return json.loads(ran.out)
 
 
-def test_items_and_bytes_are_shown_by_kind(state):
+def test_items_and_bytes_are_shown_by_purpose(state):
     ran = state.run("state", "stats", *STATE)
 
     headings, *lines, _, total = ran.out.splitlines()
     assert ran.code == 0
-    assert headings.split() == ["kind", "items", "bytes", "expiring", "what"]
+    assert headings.split() == ["purpose", "items", "bytes", "expiring", "what"]
     assert {line.split()[0]: line.split()[1] for line in lines} == {"ledger": "2", "kinds": "1", "manifest": "1"}
     assert total.startswith("4 items, ")
 
@@ -38,10 +38,10 @@ def test_items_and_bytes_are_shown_by_kind(state):
 def test_json_has_the_same_numbers(state):
     found = report(state.run("state", "stats", *STATE, "--json"))
 
-    assert found["kinds"]["ledger"]["items"] == 2
-    assert found["kinds"]["ledger"]["expiring"] == 0
+    assert found["purposes"]["ledger"]["items"] == 2
+    assert found["purposes"]["ledger"]["expiring"] == 0
     assert found["items"] == 4
-    assert found["bytes"] == sum(kind["bytes"] for kind in found["kinds"].values())
+    assert found["bytes"] == sum(each["bytes"] for each in found["purposes"].values())
 
 
 def test_what_holds_nothing_gets_a_time_to_live_once(state):
@@ -50,7 +50,7 @@ def test_what_holds_nothing_gets_a_time_to_live_once(state):
 
     assert dry.out == "Dry run: 1 ledger items hold nothing and never expire. Nothing was written.\n"
     assert (ran.code, ran.out) == (0, "1 of 1 ledger items that hold nothing got a time to live.\n")
-    assert report(state.run("state", "stats", *STATE, "--json"))["kinds"]["ledger"]["expiring"] == 1
+    assert report(state.run("state", "stats", *STATE, "--json"))["purposes"]["ledger"]["expiring"] == 1
     assert report(state.run("state", "gc", *STATE, "--json")) == {
         "dry_run": False,
         "found": 0,
@@ -98,4 +98,4 @@ def test_a_state_on_dynamodb_is_marked_once_it_was_said_where(on_aws, source):
     assert (asked.code, ran.code) == (2, 0)
     assert "give --yes to write to AWS." in asked.err
     assert "ttl" in on_aws.client.get_item(TableName="shop-state", Key=key)["Item"]
-    assert report(on_aws.run("state", "stats", "--json"))["kinds"]["ledger"]["expiring"] == 1
+    assert report(on_aws.run("state", "stats", "--json"))["purposes"]["ledger"]["expiring"] == 1

@@ -7,9 +7,21 @@ import sys
 
 import pytest
 
-from streamfold.cli.workers import Workers
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.cli.engines import Store
+from streamfold.cli.filling_options import FillingOptions
+from streamfold.cli.work_lines import add_page, error_text, failed_line, page_line
+from streamfold.cli.workers import Workers, worker_command
+from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
+from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.beside import Beside, FillingProgress
+from streamfold.lifecycle.job_parts import job_parts
+from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
 
 STATE = ("--state", "state.db")
@@ -21,6 +33,16 @@ def full(folder):
     records = [record(None, item("ORDER#1", f"ITEM#{n}", price=n), n) for n in range(1, 5)]
     assert folder.run("replay", folder.records(*records), *STATE).code == 0
     return folder
+
+
+def views():
+    router = Router()
+
+    @router.view(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("ORDER#{order_id}", "TOTAL"))
+    def order_total(item):
+        yield Row(total=Sum(item["price"]))
+
+    return router
 
 
 def begun(folder, *more):
@@ -58,12 +80,68 @@ def test_a_process_takes_parts_from_its_input_and_tells_its_pages(full):
     assert [line["part"] for line in lines if "part" in line] == [0, 1]  # perhaps not done: the input ended
 
 
+@pytest.fixture
+def failing(full):
+    """A job of which an item fails."""
+    told = begun(full, "--segments", "1")
+    full.app(
+        SHOP.replace('yield Row(total=Sum(item["price"])', 'yield Row(total=Sum(item["price"] // (item["price"] != 3))')
+    )
+    return told["job"]
+
+
+def test_items_that_fail_are_kept_by_the_process_that_meets_them(full, failing):
+    ran = full.run("work", failing, "--part", "0", "--failed", "failed.jsonl", *STATE)
+    assert (ran.code, "1 failed" in ran.out) == (1, True), ran.err
+    full.app(SHOP)
+    assert "1 items: " in full.run("repair", "--keys", "failed.jsonl", *STATE).out
+
+
+def test_items_that_fail_are_told_before_the_page_is_done(full, failing, monkeypatch):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Jobs, "advance", dies)
+    monkeypatch.setattr("streamfold.cli.work._Worker._given", lambda _: iter([0]))
+    ran = full.run("work", failing, "--from-input", *STATE)
+    (line,) = map(json.loads, ran.out.splitlines())
+    assert (ran.code, line["read"], [each["key"]["SK"] for each in line["failed"]]) == (130, 0, [{"S": "ITEM#3"}])
+
+
+def test_what_processes_tell_is_counted_and_kept():
+    kept = []
+    app = App("shop", routers=[views()])
+    engine = MemoryEngine(app.tables.values())
+    job = Jobs(app.name, engine).create("backfill", ("order_total",), "main", 2, by="test")
+    parts = job_parts(app, engine, Run(Settings()), job, beside=Beside(keep=kept.extend))
+    failed = ItemFailed(("main", "ORDER#1", "ITEM#1"), "order_total", ValueError("no"))
+    add_page(app, parts, json.loads(failed_line(app, [failed])))
+    add_page(app, parts, json.loads(page_line(app, FillingProgress(read=3, waits="it lags"))))
+    assert [(each.item, error_text(each.error)) for each in kept] == [(failed.item, "ValueError: no")]
+    assert (parts.progress.read, parts.progress.failed, parts.progress.waits) == (3, 1, "it lags")
+
+
+@pytest.mark.parametrize("lag", [None, 90.0])
+def test_processes_are_told_which_lag_to_heed(lag):
+    store = Store("dynamodb", "", None)
+    given = dict.fromkeys(FillingOptions.__dataclass_fields__) | {"store": store, "application": "shop:app"}
+    options = FillingOptions(**given | {"tables": ("main=shop",), "max_lag": lag, "function": "f"})
+    command = worker_command("job", options, 2)
+    assert ("--max-lag" in command) == (lag is not None)
+    assert lag is None or command[command.index("--max-lag") :][:4] == ["--max-lag", "90.0", "--function", "f"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["work", "nobody"], "Job nobody is not known"),
         (["backfill", "--processes", "2"], "a local state is one file, which one process writes"),
         (["backfill", "--runner", "somebody"], "elsewhere"),
+        (["backfill", "--runner", "elsewhere", "--failed", "f"], "give --failed and --max-lag to each streamfold work"),
+        (["backfill", "--runner", "spark"], "expected --export MANIFEST and --engine dynamodb"),
+        (["work", "nobody", "--max-lag", "9"], "belong together"),
+        (["work", "nobody", "--max-lag", "9", "--function", "f"], "no function works on a local state"),
+        (["work", "nobody", "--failed", "no/f"], "There is no folder no"),
     ],
 )
 def test_what_cannot_be_is_refused(full, arguments, text):

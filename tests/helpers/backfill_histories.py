@@ -1,15 +1,20 @@
 """A deployment in the middle, and pages beside the stream: old and new code at once, crashes, two overlapping runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import ClassVar
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle.bounds import LATE_SECONDS
 from streamfold.lifecycle.page import Pages
+from streamfold.records.envelope import KINESIS, Seen
+from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import encode
+from streamfold.records.version import Version
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.invocations import Died
@@ -25,6 +30,10 @@ NAME = Key("NAME#{name}", "NAME")
 ITEMS = [f"ITEM#{number}" for number in range(4)]
 IMAGES = [{"group": group, "amount": amount, "name": group} for group in "xy" for amount in (1, 2)]
 CALLS = ("transact", "read_state", "read_sources", "read_source", "insert_rows", "remove_empty", "forget", "swap_state")
+LATE_STEPS = 8
+LATE = (((0, 0),), ((0, LATE_STEPS),), ((0, 0), (0, LATE_STEPS)))
+LATE_OF_STAYING = (LATE[0], ((0, 0), (2 * LATE_STEPS, 4 * LATE_STEPS)))
+"""How many steps after a change its record comes, and a copy of it; at least and at most."""
 RUNS = 2
 """Runs over all items, where one is not enough."""
 
@@ -64,6 +73,9 @@ ADDED = frozenset(route.name for route in NEW.routes) - {"total"}
 
 class History:
     """One deployment: records go to old or new code, then to new code alone, beside pages over all items."""
+
+    sources: ClassVar[Mapping[str, Seen]] = {}  # what records tell of the table
+    delivered: ClassVar[bool | None] = None
 
     def __init__(self, seed: int, *, gate: bool = True, sweep: bool = True) -> None:
         self.random, self.sweep = Random(seed), sweep
@@ -133,16 +145,20 @@ class History:
         name = self.random.choice(names)
         place = next(place for place, (other, _) in enumerate(self.waiting) if other == name)
         record = self.waiting.pop(place)
+        if not self._processed(record[1]):
+            self.waiting.insert(place, record)
+
+    def _processed(self, record) -> bool:
+        """Whether old or new code took a record."""
         is_old = self.steps < self.deployed and self.random.random() < 0.6
         app, settings = (OLD, Settings(older_code=True)) if is_old else (NEW, Settings())
         self.depth += 1
         try:
-            failed = bool(process_changes(app, [record[1]], self.engine, self._run(settings)).failures)
+            return not process_changes(app, [record], self.engine, self._run(settings), self.sources).failures
         except (Died, EngineUnavailable):
-            failed = True
-        self.depth -= 1
-        if failed:
-            self.waiting.insert(place, record)
+            return False
+        finally:
+            self.depth -= 1
 
     def _run(self, settings: Settings) -> Run:
         return Run(settings, pause=lambda _: None)
@@ -154,7 +170,8 @@ class History:
             while waiting:
                 page, self.depth = waiting[:2], self.depth + 1
                 try:
-                    report = Pages(NEW, self.engine, self._run(Settings()), ADDED).reconcile(map(_key, page))
+                    run = self._run(Settings())
+                    report = Pages(NEW, self.engine, run, ADDED, delivered=self.delivered).reconcile(map(_key, page))
                     failed = [each.item[1] for each in report.failed]
                 except (Died, EngineUnavailable):
                     failed = page
@@ -180,6 +197,82 @@ class History:
         return None if shown == expected else (shown, expected)
 
 
+class KinesisHistory(History):
+    """The same through Kinesis: records come in another order, and more than once.
+
+    What comes later than the margin after another record of its item does so only for items that stay, each change of
+    which is another one: a removed item, or a part that agrees, tells a page of nothing that it could guard.
+
+    A step takes as many seconds as ``LATE_STEPS`` of them are the margin.
+    """
+
+    sources: ClassVar[Mapping[str, Seen]] = {"main": Seen(KINESIS)}
+    delivered: ClassVar[bool | None] = True
+
+    def __init__(self, seed: int, *, late_gate: bool = True, gate: bool = True) -> None:
+        super().__init__(seed, gate=gate)
+        self.stays = self.random.random() < 0.5
+        self.late_gate = late_gate
+        self.names, self.left = ITEMS[: self.random.randint(1, 2)], self.random.randint(2, 6)
+        self.deployed = self.random.randint(8, 15)
+        self.begins = self.deployed if gate else self.random.randint(1, self.deployed)
+        self.begins += LATE_STEPS if late_gate else 0
+
+    def run(self) -> "History":
+        while self.steps < self.begins or (self.late_gate and self._is_due()):
+            self.step()
+        self.begins = 0
+        return super().run()
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.left and self.random.random() < 0.5:
+            self._change()
+        elif any(due <= self.steps for due, *_ in self.waiting):
+            self._deliver()
+
+    def _is_due(self) -> bool:
+        """Whether a record waits that came before the gate: none is held up for as long as an invocation may take."""
+        return any(due <= self.deployed + LATE_STEPS for due, *_ in self.waiting)
+
+    def _change(self) -> None:
+        self.left -= 1
+        name = self.random.choice(self.names)
+        before = self.items.get(name)
+        removed = before and not self.stays and self.random.random() < 0.35
+        self.sequence += 1
+        amount = self.sequence if self.stays else self.random.choice((1, 2))
+        after = None if removed else {**self.random.choice(IMAGES), "amount": amount}
+        if before == after:
+            return
+        self.items[name] = after
+        images = [image and item(name, "METADATA", **image) for image in (before, after)]
+        self.engine.put_sources([(_key(name), encode(images[1])["M"] if after else None, f"{self.sequence:09}")])
+        dues = self.random.choice(LATE_OF_STAYING if self.stays else LATE)
+        for least, most in dues:
+            self.waiting.append((self.steps + self.random.randint(least, most), name, self._record(images)))
+
+    def _record(self, images):
+        found = change(*images, self.sequence)
+        moment = int(self._now() * MICROSECONDS) + self.sequence
+        found.version_text = str(Version.of(0, LABEL, moment))
+        return found
+
+    def _now(self) -> float:
+        return 10**9 + self.steps * LATE_SECONDS / LATE_STEPS
+
+    def _deliver(self) -> None:
+        """The first record that is due, of any item."""
+        due = [record for record in self.waiting if record[0] <= self.steps] or self.waiting
+        first = min(due, key=lambda each: each[0])
+        self.waiting.remove(first)
+        if not self._processed(first[2]):
+            self.waiting.append(first)
+
+    def _run(self, settings: Settings) -> Run:
+        return Run(settings, clock=self._now, pause=lambda _: None)
+
+
 def _encoded(rows, app):
     return {key: encode(row)["M"] for key, row in rows.items()}.items()
 
@@ -188,8 +281,8 @@ def _key(name: str):
     return ("main", name, "METADATA")
 
 
-def check(histories: int, first: int = 0) -> None:
+def check(histories: int, first: int = 0, kind: type[History] = History) -> None:
     """Runs so many histories, each with its own seed."""
     for seed in range(first, first + histories):
-        wrong = History(seed).run().wrong()
+        wrong = kind(seed).run().wrong()
         assert wrong is None, f"seed {seed}: {wrong}"

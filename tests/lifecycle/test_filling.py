@@ -7,16 +7,19 @@ from random import Random
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.manifest import PARTIAL, note_filled, read_manifest
+from streamfold.batch.manifest import PARTIAL, Manifest, note_filled, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine, ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
+from streamfold.jobs.lag import StreamLag
+from streamfold.lifecycle.beside import Beside
+from streamfold.lifecycle.checks import check_gate, check_named, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import TableSize, estimate
 from streamfold.lifecycle.filling import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.encoded import item_bytes
+from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
@@ -245,8 +248,6 @@ def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     def gate(now, *, offline=False):
         check_gate(read_manifest("shop", engine), routes, Settings(), now, offline=offline)
 
-    with pytest.raises(SettingsError, match="not named by any function yet"):
-        gate(NOW)
     process_changes(new, [], engine, run_of())
     with pytest.raises(SettingsError, match="Begin in 901 seconds"):
         gate(NOW)
@@ -255,6 +256,44 @@ def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
     note_filled(new, engine, run_of(), ["count"])
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
+
+
+def test_a_handler_that_no_function_has_named_is_refused_where_a_stream_delivers(app):
+    routes = wanted_routes(app, ["count"])
+    with pytest.raises(SettingsError, match="not named by any function yet"):
+        check_named(Manifest(), routes, offline=False)
+    check_named(Manifest(), routes, offline=True)
+
+
+def test_the_gate_is_longer_where_changes_come_through_kinesis(app, engine):
+    process_changes(app, [], engine, run_of(), {"main": Seen(KINESIS)})
+    found, routes = read_manifest("shop", engine), wanted_routes(app, ["count"])
+    with pytest.raises(SettingsError, match="Begin in 300 seconds"):
+        check_gate(found, routes, Settings(), NOW + 901, offline=False)
+    check_gate(found, routes, Settings(), NOW + 1_200, offline=False)
+
+
+def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):
+    items(engine, 30)
+    ages, waits, told = iter([100.0, 90.0, 5.0, 61.0, None]), [], []
+    run = run_of(clock=lambda: NOW + 10 * len(waits), pause=waits.append)
+    lag = StreamLag("projector", 60, lambda: next(ages, 0.0), run.clock)
+    begun = filling(app, engine, run=run, beside=Beside(tell=lambda progress: told.append(progress.waits), lag=lag))
+    begun.run()
+    assert told[0] == "function projector is 100 seconds behind its stream, --max-lag 60"
+    assert "function projector is 90 seconds" in told[3]
+    assert (len(waits), told[-1]) == (6, "")  # an age is read again after 30 seconds
+    assert row(engine, "COUNT#x", "COUNT")["items"] == 30
+
+
+def test_no_wait_is_longer_than_a_day(app, engine):
+    items(engine, 3)
+    waits = []
+    run = run_of(clock=lambda: NOW + 3600 * len(waits), pause=waits.append)
+    begun = filling(app, engine, run=run, beside=Beside(lag=lambda: "the stream is behind"))
+    with pytest.raises(EngineUnavailable, match="waited for 24 hours, and would still: the stream is behind"):
+        begun.run()
+    assert (len(waits), begun.progress.read) == (24, 0)
 
 
 @pytest.mark.parametrize(

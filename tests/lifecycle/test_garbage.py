@@ -4,9 +4,12 @@ import pytest
 
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.lifecycle.garbage import OTHERS, StateGarbage, state_sizes
+from streamfold.ledger.state_keys import audience_key, index_key, jobs_partition, segments_partition
+from streamfold.lifecycle.garbage import OTHERS, PURPOSES, StateGarbage, state_sizes
 from streamfold.records.encoded import item_bytes
 from streamfold.writes.guarded import StateKey
+from tests.helpers.doorbells import opened
+from tests.helpers.feed_histories import small
 from tests.helpers.records import change, item
 from tests.lifecycle.test_pages import app_of, row, run_of
 
@@ -112,3 +115,30 @@ def test_sizes_are_told_by_kind_with_those_of_other_applications_apart(app, engi
     assert sizes["unknown"].expiring == 1
     assert read == [5]
     assert sum(size.size_bytes for size in sizes.values()) == 500 + sum(map(item_bytes, engine.state_items()))
+
+
+def test_every_item_of_a_state_has_a_purpose(app, engine):
+    keys = (
+        jobs_partition("shop"),
+        segments_partition("shop", "1"),
+        index_key("shop", "a").pk,
+        "dirty#shop#a",
+        "search#a",
+        audience_key("shop", "timeline", "b").pk,
+    )
+    for number, pk in enumerate(keys):
+        assert engine.swap_state(StateKey(pk, str(number)), {"s": ""}, 0)
+    assert engine.swap_state(StateKey(jobs_partition("other"), "1"), {"s": ""}, 0)
+    found = {purpose: size.items for purpose, size in state_sizes(app, engine, lambda _: None).items()}
+    assert found == {"job": 2, "index": 1, "dirty": 1, "search": 1, "audience": 1, OTHERS: 1}
+    assert found.keys() <= {*PURPOSES, OTHERS}
+
+
+def test_what_feeds_keep_has_a_purpose_and_is_left_alone():
+    with small():
+        app, engine, _ = opened(9)
+    before = list(engine.state_items())
+    assert collected(app, engine).found == 0
+    assert list(engine.state_items()) == before
+    purposes = state_sizes(app, engine, lambda _: None).keys()
+    assert {"posts", "edges", "fan"} <= purposes <= PURPOSES.keys()

@@ -8,12 +8,15 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.item import BEFORE_ALL
+from streamfold.lifecycle import page
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
+from streamfold.records.envelope import KINESIS, Seen
+from streamfold.records.version import Version
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.backfill_histories import History, check
+from tests.helpers.backfill_histories import History, KinesisHistory, check
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")
@@ -169,6 +172,20 @@ def test_many_deployments_with_pages_beside_the_stream_end_right():
     check(20_000, 10_000)
 
 
+def test_deployments_through_kinesis_end_right():
+    check(15, kind=KinesisHistory)
+
+
+@pytest.mark.ci
+def test_hundreds_of_deployments_through_kinesis_end_right():
+    check(400, 1_000, KinesisHistory)
+
+
+@pytest.mark.nightly
+def test_many_deployments_through_kinesis_end_right():
+    check(20_000, 10_000, KinesisHistory)
+
+
 def source_first(pages, wanted, report):
     """Reads sources before ledger items."""
     stored = pages.timed.read_sources([each.item for each in wanted])
@@ -202,6 +219,29 @@ def test_a_page_that_is_made_wrong_is_noticed(name, monkeypatch):
     if place:
         monkeypatch.setattr(Pages, place, wrong)
     assert any(History(seed, **options).run().wrong() for seed in range(HISTORIES_OF_MUTANTS))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("bounded", [True, False], ids=["a gate without the margin", "parts at 0"])
+def test_a_page_that_heeds_kinesis_too_little_is_noticed(bounded, monkeypatch):
+    if not bounded:
+        monkeypatch.setattr(page, "lower_bound", lambda *_: BEFORE_ALL)
+    histories = (KinesisHistory(seed, late_gate=not bounded) for seed in range(100, 100 + HISTORIES_OF_MUTANTS))
+    assert any(history.run().wrong() for history in histories)
+
+
+def test_a_part_of_what_comes_through_kinesis_gets_the_time_before_its_reads(app, engine):
+    run = run_of()
+    run.clock = lambda: 1_772_355_600.0
+    changes = put(engine, 1)
+    process_changes(app, [], engine, run, {"main": Seen(KINESIS)})
+    Pages(app, engine, run, {"total"}, delivered=True).reconcile(keys(1))
+    (ledger,) = (each for key, each in engine.state.items() if key.pk.startswith("ledger#"))
+    expected = str(Version.of(0, "kinesis", (1_772_355_600 - 300) * 1_000_000))
+    assert ledger["total.v"] == expected
+    changes[0].version_text = str(Version.of(0, "kinesis", (1_772_355_600 - 301) * 1_000_000))
+    report = process_changes(app, changes, engine, run)
+    assert (report.known, report.failures) == (1, [])
 
 
 def verified(app, engine, *numbers, pause=lambda _: None):

@@ -13,8 +13,10 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
 from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEngine
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import NAMESPACE
+from streamfold.lambda_entry.observing import NAMESPACE
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
+from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
+from streamfold.lifecycle.verify import READS_MAX
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.run import SECONDS_A_DAY
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
@@ -565,6 +567,45 @@ def test_the_schedule_rings_for_what_stands_still_and_an_alarm_tells_what_stays_
 @pytest.mark.parametrize("name", ["SpreaderAge", "SpreaderErrors", "DoorbellFailuresThere"])
 def test_alarms_of_the_queue_are_sent_where_the_others_are(template, name):
     assert properties(template, name)["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
+
+
+# The function that compares items with the state each day.
+
+
+def test_scheduled_function_is_found_built_and_has_the_time_that_its_waits_take(template):
+    verifier = properties(template, "Verifier")
+    module, _, name = verifier["Handler"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) == app.verify_handler
+    assert re.search(r"^build-Projector .*build-Verifier .*:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    (event,) = verifier["Events"].values()
+    asked = AskedSample.of(json.loads(event["Properties"]["Input"]))
+    assert verifier["Timeout"] >= 2 * READS_MAX * asked.tolerance_seconds + SPARE_SECONDS
+
+
+def test_scheduled_function_may_read_both_tables_and_write_none(template):
+    statements = statements_of(template, "Verifier")
+    assert set(statements) == {"ReadItems", "WriteLog"}
+    assert statements["ReadItems"]["Action"] == ["dynamodb:Scan", "dynamodb:BatchGetItem"]
+    assert statements["ReadItems"]["Resource"] == [{"Fn::GetAtt": [name, "Arn"]} for name in ("Table", "StateTable")]
+    assert statements["WriteLog"]["Resource"] == {"Fn::GetAtt": ["VerifierLog", "Arn"]}
+    assert properties(template, "Verifier")["Role"] == {"Fn::GetAtt": ["VerifierRole", "Arn"]}
+
+
+def test_scheduled_function_knows_both_tables_and_runs_handlers_of_all_groups(template):
+    variables = properties(template, "Verifier")["Environment"]["Variables"]
+    projector = properties(template, "Projector")["Environment"]["Variables"]
+    shared = {"STREAMFOLD_TABLE_MAIN", "STREAMFOLD_STATE_TABLE", "POWERTOOLS_LOG_LEVEL"}
+    assert variables == {name: projector[name] for name in shared}
+
+
+def test_alarms_tell_of_differences_and_of_a_comparison_that_stops(template):
+    differences, errors = properties(template, "VerifierDifferences"), properties(template, "VerifierErrors")
+    assert (differences["Namespace"], differences["MetricName"]) == (NAMESPACE, "different")
+    assert differences["Dimensions"] == [{"Name": "service", "Value": app.name}]
+    assert (differences["Threshold"], differences["ComparisonOperator"]) == (0, "GreaterThanThreshold")
+    assert errors["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "Verifier"}}]
+    for alarm in (differences, errors):
+        assert alarm["AlarmActions"] == {"Fn::If": ["Tells", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
 
 
 # What docs/sources.md puts on top of it, for a table whose changes go to Kinesis.

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
     "explain": "streamfold.cli.explain",
+    "diff": "streamfold.cli.diff",
     "retire": "streamfold.cli.retire",
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.settings",

@@ -68,6 +68,7 @@ def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "counted": found.counted,
         "agrees": found.agrees,
         "whole": found.whole,
+        "missing_entries": found.lacking,
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 
@@ -159,6 +160,8 @@ def _verdict(found: RowExplained) -> str:
     wrong = [f"{name} is {_value(row)}, expected {_value(sum_)}" for name, (row, sum_) in found.differing.items()]
     if found.counted != len(found.contributors):
         wrong.insert(0, f"it counts {found.counted:,} contributions, expected {len(found.contributors):,}")
+    if found.lacking:
+        wrong.append(f"{found.lacking:,} entries below it are missing")
     return f"The row is not what its items contribute: {'; '.join(wrong)}."
 
 

@@ -13,7 +13,10 @@ from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import ROWS, FanOuts
+from streamfold.lifecycle.beside import FillingProgress, Tell
 from streamfold.run import Run
+
+FAILED_SHOWN = 20
 
 
 def follow_fan_outs(app: App, engine: Engine, run: Run) -> Report:
@@ -29,6 +32,19 @@ def follow_fan_outs(app: App, engine: Engine, run: Run) -> Report:
     if rung:
         Doorbell(app.name, run.settings.jobs, run.warn).ring(rung)
     return Report()
+
+
+def with_fan_outs(app: App, engine: Engine, run: Run, tell: Tell, left: list[Failure]) -> Tell:
+    """After each page of a run, has the fan-outs worked on that it opened; those that fail stay open.
+
+    left: takes the first of what failed.
+    """
+
+    def told(progress: FillingProgress) -> None:
+        tell(progress)
+        left.extend(follow_fan_outs(app, engine, run).failures[: FAILED_SHOWN - len(left)])
+
+    return told
 
 
 def fan_out_lines(app: App, engine: Engine, run: Run, *, json_output: bool) -> Iterator[str]:

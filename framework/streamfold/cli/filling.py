@@ -1,87 +1,28 @@
 """``streamfold backfill`` and ``streamfold rebuild``: handlers are led to all items, beside the live stream."""
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, state_option, store_options
-from streamfold.cli.filling_run import HERE, RUNNERS, FillingOptions, carried_out
-from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
-from streamfold.lifecycle.filling import PAGE_ITEMS
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def filling_options(command: F) -> F:
-    """The options of a run over all items."""
-    for option in (
-        click.option("--json", "json_output", is_flag=True, help="Print one JSON object with the counts."),
-        click.option("--yes", is_flag=True, help="Do not ask before writing."),
-        click.option("--dry-run", is_flag=True, help="Print the estimate, and write nothing."),
-        click.option(
-            "--load", is_flag=True, help="Put the items of the export into the local state before; with --export."
-        ),
-        click.option(
-            "--export", metavar="MANIFEST", help="Take keys from an export: its manifest-files.json, a file or s3://."
-        ),
-        click.option("--failed", metavar="FILE", help="Write the keys of failed items to FILE, one JSON list a line."),
-        click.option("--offline", is_flag=True, help="No stream delivers to the handlers now: do not wait for one."),
-        click.option(
-            "--processes",
-            type=click.IntRange(1, 64),
-            help="Processes of this machine, each with its share of the rates. Default: one for every 50,000 items, 4 "
-            "at most; a local state has one.",
-        ),
-        click.option(
-            "--runner",
-            type=click.Choice(RUNNERS),
-            default=HERE,
-            show_default=True,
-            help="Who does the parts of the run: processes of this machine, or Spark, which brings the items of an "
-            "export together by row. With elsewhere, only its job is made, for streamfold work or a state machine.",
-        ),
-        click.option(
-            "--spark-master",
-            metavar="URL",
-            help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
-        ),
-        click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
-        click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),
-        click.option("--write-units", type=click.IntRange(0), default=0, help="Write units a second; 0: no limit."),
-        click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit."),
-        click.option(
-            "--page",
-            "page_items",
-            type=click.IntRange(1, 100_000),
-            default=PAGE_ITEMS,
-            show_default=True,
-            help="Items at once; more of them share more writes of their rows.",
-        ),
-        click.option(
-            "--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16."
-        ),
-    ):
-        command = option(command)
-    return store_options(state_option(application_option(command)))
-
-
-def _options(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> FillingOptions:
-    store = Store(given.pop("engine"), given.pop("state"), given.pop("endpoint_url"))
-    return FillingOptions(what=what, handlers=handlers, store=store, **given)
+from streamfold.cli.filling_options import filling_options, options_of
+from streamfold.cli.filling_run import carried_out
+from streamfold.cli.opening_run import histories_opened
 
 
 @click.command("backfill", short_help="Lead new handlers to the items that were there before them.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER]...")
+@click.option(
+    "--opening", is_flag=True, help="For audits: write a first row of each item that has no history, as it is now."
+)
 @filling_options
-def backfill(handlers: tuple[str, ...], **given: Any) -> None:
+def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
-    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Each page reads
-    the ledger, then the items, and writes what differs on what was read. So the stream goes on meanwhile, a second run
-    changes nothing, and a run that was stopped goes on where it was with the same command.
+    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Handlers that are
+    switched off or of another group are left out. Each page reads the ledger, then the items, and writes what differs
+    on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that was stopped goes on
+    where it was with the same command.
 
     A handler can be filled 15 minutes after a function first named it (STREAMFOLD_GATE_SECONDS): until then, older
     code may still take records without it.
@@ -95,9 +36,11 @@ def backfill(handlers: tuple[str, ...], **given: Any) -> None:
     \b
     Examples:
       streamfold backfill --state shop.db
+      streamfold backfill order_history --opening --state shop.db
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
-    sys.exit(_command(_options("backfill", handlers, given)))
+    options = options_of("backfill", handlers, given)
+    sys.exit((histories_opened if opening else carried_out)(options))
 
 
 @click.command("rebuild", short_help="Lead handlers to all items again, after their code changed.")
@@ -120,14 +63,4 @@ def rebuild(handlers: tuple[str, ...], **given: Any) -> None:
     Example:
       streamfold rebuild daily_sales --engine dynamodb --table main=orders-prod
     """
-    sys.exit(_command(_options("rebuild", handlers, given)))
-
-
-def _command(options: FillingOptions) -> int:
-    app, settings = application_and_settings(options.application, options.tables)
-    if options.store.engine == "embedded":
-        return carried_out(app, settings, options)
-    from streamfold.cli.clients import explained
-
-    with explained():
-        return carried_out(app, settings, options)
+    sys.exit(carried_out(options_of("rebuild", handlers, given)))

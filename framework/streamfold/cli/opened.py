@@ -23,7 +23,9 @@ from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
+from streamfold.keys.table import Table
 from streamfold.lifecycle.checks import check_named, wanted_routes
+from streamfold.lifecycle.exports import Export, open_export
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
@@ -59,19 +61,23 @@ def opened_state(application: str, tables: tuple[str, ...], store: Store) -> Ite
         yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))
 
 
-def chosen_routes(opened: OpenedState, names: Sequence[str]) -> list[Route]:
+def chosen_routes(opened: OpenedState, names: Sequence[str], *, offline: bool = False) -> list[Route]:
     """The handlers that are named; without names, all whose truth is in their items and whose records are processed.
+
+    ``offline``: no stream delivers to the handlers, so that they need not be named by a function.
 
     Raises ``SettingsError`` for one that is unknown, retired, switched off, or was named by no function.
     """
     routes = wanted_routes(opened.app, dict.fromkeys(names))
+    offline = offline or opened.local is not None
     if names:
-        check_named(opened.manifest, routes, offline=opened.local is not None)
+        check_named(opened.manifest, routes, offline=offline)
         for route in routes:
             if why := _not_run(opened, route):
                 raise SettingsError(f"Handler {route.name!r} {why}: its rows are not kept up to date.")
         return routes
-    left_out = {route.name: why for route in routes if (why := _not_run(opened, route) or _not_known(opened, route))}
+    found = {route.name: _not_run(opened, route) or _not_known(opened, route, offline=offline) for route in routes}
+    left_out = {name: why for name, why in found.items() if why}
     for name, why in left_out.items():
         _say(f"Handler {name!r} {why}: it is left out.")
     return [route for route in routes if route.name not in left_out]
@@ -88,6 +94,14 @@ def confirmed(opened: OpenedState, *, yes: bool) -> None:
     settings = opened.run.settings
     tables = real_tables(opened.app, settings)
     confirm_writes(opened.engine.client, tables.values(), state_table(opened.app, settings), yes=yes)
+
+
+def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:
+    """The export of the one table whose items are led. Raises ``SettingsError`` where there are several tables."""
+    if len(tables) != 1:
+        names = ", ".join(table.name for table in tables) or "none"
+        raise SettingsError(f"--export is of one table, and the handlers read {names}: name the handlers of one table.")
+    return open_export(place, tables[0], opened.run.settings.real_name(tables[0].name))
 
 
 def followed_chains(opened: OpenedState) -> Sequence[Failure]:
@@ -114,9 +128,9 @@ def _not_run(opened: OpenedState, route: Route) -> str:
     return ""
 
 
-def _not_known(opened: OpenedState, route: Route) -> str:
+def _not_known(opened: OpenedState, route: Route, *, offline: bool) -> str:
     entry = opened.manifest.handlers.get(route.name)
-    if entry is None and opened.local is None:
+    if entry is None and not offline:
         return "was not named by any function yet"
     return "is retired in this state" if entry is not None and RETIRED in entry else ""
 

@@ -4,22 +4,40 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, state_option, store_options
-from streamfold.cli.items import FORMS, item_line, item_of, items_in, typed_item
-from streamfold.cli.opened import chosen_routes, confirmed, opened_state
-from streamfold.cli.repaired import RepairedItems, print_repaired, repaired_items
+from streamfold.cli.items import FORMS, item_of, items_in, typed_item
+from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, opened_state
+from streamfold.cli.repaired import (
+    GivenItems,
+    RepairedItems,
+    check_failed_file,
+    failed_keys,
+    print_repaired,
+    repaired_items,
+)
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.checks import source_tables
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 
 REPORTED = 1
+
+
+class ChosenItems(NamedTuple):
+    """What the command line said of the items."""
+
+    partition: str | None
+    sort: str | None
+    keys: Path | None
+    report: Path | None
+    export: str | None
 
 
 @click.command("repair", short_help="Lead items to their sources again.")
@@ -34,6 +52,11 @@ REPORTED = 1
     type=click.Path(path_type=Path),
     metavar="REPORT",
     help="The items that differ or failed in what verify --json printed.",
+)
+@click.option(
+    "--export",
+    metavar="MANIFEST",
+    help="The items of an export, for example an incremental one: its manifest-files.json, a file or s3://.",
 )
 @application_option
 @state_option
@@ -55,6 +78,7 @@ def command(
     sort: str | None,
     keys: Path | None,
     report: Path | None,
+    export: str | None,
     application: str,
     state: str,
     engine: str,
@@ -82,40 +106,44 @@ def command(
     Examples:
       streamfold repair --key ORDER#1042 METADATA
       streamfold repair --keys failed.jsonl --handler daily_sales --dry-run
+      streamfold repair --export s3://exports/AWSDynamoDB/ID/manifest-files.json --engine dynamodb --table main=shop
       streamfold repair --from-verify report.json --engine dynamodb --table main=shop --failed left.jsonl
     """
-    _check_options(partition, sort, keys, report, failed)
+    chosen = ChosenItems(partition, sort, keys, report, export)
+    _check_options(chosen, failed)
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
         routes = chosen_routes(opened, handlers)
-        items = _items(opened.app, routes, (partition, sort), keys, report)
+        items = _items(opened, routes, chosen)
         if not dry_run:
             confirmed(opened, yes=yes)
         found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
         _check_read(found, routes)
-        _keep_failed(opened.app, failed, found.report.failed)
+        with failed_keys(opened.app, failed) as keep:
+            keep(found.report.failed)
         print_repaired(opened.app, found, json_output=json_output)
     sys.exit(REPORTED if found.report.failed or found.chains else 0)
 
 
-def _check_options(
-    partition: str | None, sort: str | None, keys: Path | None, report: Path | None, failed: Path | None
-) -> None:
-    if sort is not None and partition is None:
-        raise click.UsageError(f"{sort!r} stands alone: a key is given with --key PARTITION [SORT].")
-    if sum(given is not None for given in (partition, keys, report)) != 1:
-        raise SettingsError("Say which items: either --key PARTITION [SORT], --keys FILE or --from-verify REPORT.")
-    if failed is not None and not failed.parent.is_dir():
-        raise SettingsError(f"There is no folder {failed.parent} for {failed.name}: name another file with --failed.")
+def _check_options(chosen: ChosenItems, failed: Path | None) -> None:
+    if chosen.sort is not None and chosen.partition is None:
+        raise click.UsageError(f"{chosen.sort!r} stands alone: a key is given with --key PARTITION [SORT].")
+    if sum(given is not None for given in (chosen.partition, chosen.keys, chosen.report, chosen.export)) != 1:
+        raise SettingsError(
+            "Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export MANIFEST."
+        )
+    check_failed_file(failed)
 
 
-def _items(
-    app: App, routes: Sequence[Route], key: tuple[str | None, str | None], keys: Path | None, report: Path | None
-) -> list[ItemKey]:
-    partition, sort = key
-    if partition is not None:
-        return [typed_item(app, routes, partition, sort)]
-    found = items_in(app, keys) if keys is not None else _reported(app, report) if report is not None else ()
-    return list(dict.fromkeys(found))
+def _items(opened: OpenedState, routes: Sequence[Route], chosen: ChosenItems) -> GivenItems:
+    app = opened.app
+    if chosen.partition is not None:
+        return GivenItems.each_once([typed_item(app, routes, chosen.partition, chosen.sort)])
+    if chosen.export is not None:
+        export = export_of(opened, source_tables(routes), chosen.export)
+        return GivenItems((line.key for line in export.lines()), export.items)
+    return GivenItems.each_once(
+        items_in(app, chosen.keys) if chosen.keys is not None else _reported(app, chosen.report or Path())
+    )
 
 
 def _reported(app: App, file: Path) -> Iterator[ItemKey]:
@@ -137,10 +165,3 @@ def _check_read(found: RepairedItems, routes: Sequence[Route]) -> None:
     if found.given and not found.report.items:
         names = ", ".join(route.name for route in routes)
         raise SettingsError(f"None of the {found.given:,} items is read by {names or 'a handler'}: nothing was done.")
-
-
-def _keep_failed(app: App, file: Path | None, failed: Sequence[ItemFailed]) -> None:
-    if file is None:
-        return
-    lines = [item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed)]
-    file.write_text("".join(lines), "utf-8")

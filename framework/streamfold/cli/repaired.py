@@ -1,17 +1,21 @@
-"""What became of items that were led to their sources: done, printed, and as JSON."""
+"""What became of items that were led to their sources: done, printed, kept as keys, and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
 from streamfold.app import App
 from streamfold.cli.engines import as_json
-from streamfold.cli.items import item_object, item_text
+from streamfold.cli.items import item_line, item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
 from streamfold.cli.work_lines import error_text
+from streamfold.errors import SettingsError
+from streamfold.lifecycle.beside import KeepFailed
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
@@ -20,6 +24,19 @@ from streamfold.routes.route import Route
 
 SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
+
+
+class GivenItems(NamedTuple):
+    """Items to be repaired: an export may name more of them than fit into memory."""
+
+    items: Iterable[ItemKey]
+    number: int  # of all, for the progress
+
+    @classmethod
+    def each_once(cls, items: Iterable[ItemKey]) -> "GivenItems":
+        """Items that fit into memory."""
+        known = list(dict.fromkeys(items))
+        return cls(known, len(known))
 
 
 @dataclass(slots=True)
@@ -38,14 +55,14 @@ class RepairedItems:
 
 
 def repaired_items(
-    opened: OpenedState, routes: Sequence[Route], items: Sequence[ItemKey], *, dry_run: bool, shown: bool
+    opened: OpenedState, routes: Sequence[Route], items: GivenItems, *, dry_run: bool, shown: bool
 ) -> RepairedItems:
     """Leads items to their sources, for some handlers, and lets the chains of a local state follow."""
     names = {route.name for route in routes}
     led = Pages(opened.app, opened.engine, opened.run, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
-    with item_progress("repairing", len(items), shown=shown) as advance:
-        for page in pages(items):
+    with item_progress("repairing", items.number, shown=shown) as advance:
+        for page in pages(items.items):
             found.given += len(page)
             found.report.add(led.reconcile(page))
             advance(len(page))
@@ -75,12 +92,42 @@ def print_repaired(app: App, found: RepairedItems, *, json_output: bool) -> None
     _print_counts(found)
 
 
-def print_failed(failed: Sequence[ItemFailed]) -> None:
-    """Prints the first of the failed items, and how many more there are."""
-    for each in failed[:SHOWN_MAX]:
+def print_failed(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "--json has them all") -> None:
+    """Prints the first of the failed items, and how many more there are.
+
+    count: of all failed items, where not each is at hand.
+    kept_by: where the others are found.
+    """
+    shown = failed[:SHOWN_MAX]
+    for each in shown:
         click.echo(failed_line(each), err=True)
-    if (left := len(failed) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.", err=True)
+    if (left := max(count, len(failed)) - len(shown)) > 0:
+        click.echo(f"... and {left:,} more; {kept_by}.", err=True)
+
+
+def check_failed_file(file: Path | None) -> None:
+    """Raises ``SettingsError`` for a file of ``--failed`` that cannot be made: before anything is done."""
+    if file is not None and not file.parent.is_dir():
+        raise SettingsError(f"There is no folder {file.parent} for {file.name}: name another file with --failed.")
+
+
+@contextmanager
+def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterator[KeepFailed]:
+    """Gives a function that writes the keys of failed items to a file, which ``repair --keys`` takes.
+
+    goes_on: keys that an earlier run has left there are kept. Each call is on the disk when it returns to the system,
+    so that a run that is killed leaves what it has found.
+    """
+    if file is None:
+        yield lambda _: None
+        return
+    with file.open("a" if goes_on else "w", encoding="utf-8") as lines:
+
+        def keep(failed: Sequence[ItemFailed]) -> None:
+            lines.writelines(item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed))
+            lines.flush()
+
+        yield keep
 
 
 def _print_counts(found: RepairedItems) -> None:

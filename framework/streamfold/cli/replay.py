@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
+from streamfold.batch.manifest import read_manifest
 from streamfold.cli.advice import Written, advice
 from streamfold.cli.application import application_option
 from streamfold.cli.chaos import chaos_options
@@ -42,6 +43,7 @@ from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
+from streamfold.lifecycle.checks import check_whole
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles, check_files
@@ -84,6 +86,7 @@ class ReplayOptions(NamedTuple):
     json_output: bool
     sample_rows: int
     search_url: str | None
+    force: bool
 
 
 class OpenedReplay(NamedTuple):
@@ -143,6 +146,11 @@ class OpenedReplay(NamedTuple):
 @click.option(
     "--create-tables", is_flag=True, help="Create missing tables. Only with --engine dynamodb and a loopback endpoint."
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replay on DynamoDB although a handler is partial: what a backfill leads to its items may be set back.",
+)
 @search_url_option("Write documents to this OpenSearch server instead of the local state.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option(
@@ -173,6 +181,7 @@ def command(
     park: str | None,
     put_sources: bool,
     create_tables: bool,
+    force: bool,
     search_url: str | None,
     yes: bool,
     samples: int | None,
@@ -207,6 +216,7 @@ def command(
         json_output,
         samples if samples is not None else 0 if json_output else SAMPLE_ROWS,
         search_url,
+        force,
     )
     _check_options(options)
     check_files(files)
@@ -226,6 +236,7 @@ def _check_options(options: ReplayOptions) -> None:
             (store.endpoint_url, "--endpoint-url"),
             (options.put_sources, "--put-sources"),
             (options.create_tables, "--create-tables"),
+            (options.force, "--force"),
         ):
             if given:
                 raise SettingsError(f"{name} belongs to --engine dynamodb.")
@@ -337,6 +348,8 @@ def _open_dynamodb(
         for name in create_tables(clients[0], app, tables, state, regional):
             click.echo(f"Created table {name}.", err=True)
     engine = DynamoEngine(clients[0], tables, state, regional=regional)
+    if not options.dry_run and not options.force:
+        check_whole(read_manifest(app.name, engine), app)
     writer = SourceWriter(engine, app.name) if options.put_sources else None
     settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
     chains = TableChains(app, clients, tables, settle_seconds) if app.chained else None

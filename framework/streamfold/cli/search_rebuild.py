@@ -10,7 +10,7 @@ from streamfold.cli.search_places import Asked, opened_place
 from streamfold.cli.search_rebuilding import RebuildOptions, carried_out
 from streamfold.cli.search_servers import search_url_option
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.filling import PAGE_ITEMS
+from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.search_verify import SAMPLE
 
 

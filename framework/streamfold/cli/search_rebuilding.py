@@ -8,7 +8,8 @@ from random import Random
 import click
 
 from streamfold.cli.engines import as_json
-from streamfold.cli.filling_run import metered
+from streamfold.cli.items import item_text
+from streamfold.cli.metered import metered
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, IndexMark
 from streamfold.derivations.search.names import own_alias
@@ -188,8 +189,3 @@ def tell_wrong(found: VerifiedIndex) -> None:
         click.echo(f"{each.what}: document {each.id} of {item_text(each.item)}", err=True)
     if len(found.wrong) > SHOWN:
         click.echo(f"... and {len(found.wrong) - SHOWN} more.", err=True)
-
-
-def item_text(item: Sequence[object]) -> str:
-    """The key of an item for a person."""
-    return " / ".join(str(value) for value in item[1:] if value is not None)

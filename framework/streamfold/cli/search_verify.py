@@ -7,8 +7,9 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.items import item_text
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
-from streamfold.cli.search_rebuilding import item_text, tell_wrong
+from streamfold.cli.search_rebuilding import tell_wrong
 from streamfold.cli.search_servers import search_url_option
 from streamfold.errors import plain
 from streamfold.lifecycle.search_verify import SAMPLE, IndexVerifier, VerifiedIndex, repair

@@ -7,15 +7,21 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+
 from streamfold.app import App
 from streamfold.cli.engines import Store, open_store
+from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.metered import metered
 from streamfold.cli.on_spark import PARTITIONS_A_CORE, AppPlace, Files, SortedKeys, row_hash, spark_context
+from streamfold.cli.stream_lag import lag_of
 from streamfold.cli.work_lines import add_page, page_line
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.ledger.forms import Forms
-from streamfold.lifecycle.filling import Filling, FillingProgress, Metered
+from streamfold.lifecycle.beside import Beside, FillingProgress
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.job_parts import job_parts
 from streamfold.lifecycle.row_sums import FAILED, contributed
 from streamfold.records.change import ItemKey
@@ -24,6 +30,10 @@ from streamfold.run import Run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from streamfold.commit.failure import Failure
+
+AskedLag = tuple[float | None, str | None]
+"""``--max-lag`` and ``--function``."""
 Shuffled = tuple[tuple[str, str], ItemKey]
 """An item behind the row that it is brought to, and its own name: both as texts that can be compared."""
 
@@ -59,6 +69,7 @@ class Worker:
     job: str
     parts: int
     sharing: int
+    lag: AskedLag
 
     def partition(self, number: int, rows: Iterator[Shuffled]) -> Iterator[str]:
         """A partition of keys, which is the part of this number; gives the lines of its pages."""
@@ -69,26 +80,29 @@ class Worker:
         yield from self._done(number, SortedKeys(self.parts, iter(())))
 
     def _done(self, number: int, keys: SortedKeys) -> list[str]:
-        from streamfold.cli.filling_run import metered
-
         app, settings = self.place.opened()
         lines: list[str] = []
+        left: list[Failure] = []
         with closing(open_store(app, settings, self.store)) as engine:
-            parts = self._parts(app, engine, Run(settings, outside=True), keys, metered(engine))
+            run = Run(settings, outside=True)
+            parts = self._parts(app, engine, run, keys)
 
             def tell(progress: FillingProgress) -> None:
-                lines.append(page_line(app, progress))
-                parts.progress = FillingProgress()
+                if not progress.waits:  # who waits has no page to tell
+                    lines.append(page_line(app, progress))
+                    parts.progress = FillingProgress()
 
-            parts.tell = tell
+            parts.beside = Beside(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
             parts.run_part(number)
+        for failure in left:  # their fan-outs stay open: streamfold jobs lists them
+            click.echo(f"Failed: {failure}", err=True)
         return lines
 
-    def _parts(self, app: App, engine: Engine, run: Run, keys: SortedKeys, spent: Metered) -> Filling:
+    def _parts(self, app: App, engine: Engine, run: Run, keys: SortedKeys) -> Filling:
         job = Jobs(app.name, engine, run.clock).read(self.job)
         if job is None:
             raise SettingsError(f"Job {self.job} is not in this store.")
-        return job_parts(app, engine, run, job, export=keys, metered=spent, sharing=self.sharing)
+        return job_parts(app, engine, run, job, export=keys, metered=metered(engine), sharing=self.sharing)
 
 
 class SparkRun(NamedTuple):
@@ -101,6 +115,7 @@ class SparkRun(NamedTuple):
     table: str
     handlers: Sequence[str]
     master: str | None
+    lag: AskedLag
 
     def keys(self) -> SortedKeys:
         """Stands for the keys: how many parts they are brought together in."""
@@ -111,7 +126,7 @@ class SparkRun(NamedTuple):
         """Has every part of a new job done, and joins what the workers tell in the progress of its parts."""
         context = spark_context(self.master)
         cores, number = context.defaultParallelism, parts.of
-        worker = Worker(self.place, self.store, job.id, number, cores)
+        worker = Worker(self.place, self.store, job.id, number, cores, self.lag)
         tasks = [(self.table, self.export, file) for file in range(self.files)]
         keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.place, tuple(self.handlers)))
         # Sorted by all of the key, in partitions by the row alone.
@@ -124,7 +139,7 @@ class SparkRun(NamedTuple):
         try:
             for line in lines.collect():
                 told: Mapping[str, Any] = json.loads(line)
-                add_page(app, parts.progress, told)
+                add_page(app, parts, told)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
                 raise

@@ -10,7 +10,7 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.opened import confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
-from streamfold.lifecycle.garbage import KINDS, GarbageReport, KindSize, StateGarbage, state_sizes
+from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
 
 SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")
@@ -28,7 +28,7 @@ def command() -> None:
     """
 
 
-@command.command("stats", short_help="Items and bytes of the state, by kind.")
+@command.command("stats", short_help="Items and bytes of the state, by purpose.")
 @application_option
 @state_option
 @store_options
@@ -41,7 +41,7 @@ def stats(
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
-    """Show how many items of each kind the state has, how large they are, and how many have a time to live.
+    """Show how many items the state has for each purpose, how large they are, and how many have a time to live.
 
     Reads all of the state. Bytes are those that DynamoDB bills, 100 for each item included.
 
@@ -54,17 +54,17 @@ def stats(
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened, progress as advance:
         sizes = state_sizes(opened.app, opened.engine, advance)
     if json_output:
-        kinds = {
-            kind: {"items": size.items, "bytes": size.size_bytes, "expiring": size.expiring}
-            for kind, size in sizes.items()
+        purposes = {
+            purpose: {"items": size.items, "bytes": size.size_bytes, "expiring": size.expiring}
+            for purpose, size in sizes.items()
         }
-        click.echo(as_json({"kinds": kinds, **_total(sizes)}))
+        click.echo(as_json({"purposes": purposes, **_total(sizes)}))
         return
     rows = [
-        [kind, f"{size.items:,}", f"{size.size_bytes:,}", f"{size.expiring:,}", KINDS.get(kind, "")]
-        for kind, size in sizes.items()
+        [purpose, f"{size.items:,}", f"{size.size_bytes:,}", f"{size.expiring:,}", PURPOSES.get(purpose, "")]
+        for purpose, size in sizes.items()
     ]
-    print_grid(("kind", *NUMBERS, "what"), rows, right=NUMBERS)
+    print_grid(("purpose", *NUMBERS, "what"), rows, right=NUMBERS)
     total = _total(sizes)
     click.echo(f"\n{total['items']:,} items, {total['bytes']:,} bytes.")
 
@@ -115,7 +115,7 @@ def collect(
     sys.exit(REPORTED if garbage.report.busy else 0)
 
 
-def _total(sizes: dict[str, KindSize]) -> dict[str, int]:
+def _total(sizes: dict[str, PurposeSize]) -> dict[str, int]:
     return {
         "items": sum(size.items for size in sizes.values()),
         "bytes": sum(size.size_bytes for size in sizes.values()),

@@ -5,39 +5,64 @@ from typing import Any
 
 import click
 
+from streamfold.batch.knowledge import knowledge
+from streamfold.cli.differences import SHOWN_MAX, print_differences
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_text
-from streamfold.cli.opened import OpenedState
+from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
-from streamfold.errors import shortened
+from streamfold.lifecycle.explain import Explaining
+from streamfold.lifecycle.row_mending import RowMending, RowsMended
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
-SHOWN_MAX = 100
-TEXT_LETTERS_MAX = 300
 REPORTED = 1
 
 
-def verified_rows(opened: OpenedState, routes: Sequence[Route], *, json_output: bool) -> int:
-    """Compares the rows of these routes, prints what differs, and returns the exit code."""
-    verifier = RowsVerifier(opened.app, opened.engine, opened.run, routes, live=not opened.local)
+def verified_rows(
+    opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool, json_output: bool
+) -> int:
+    """Compares the rows of these routes, prints what differs, mends it if asked for, and returns the exit code."""
+    verifier = RowsVerifier(
+        opened.app,
+        opened.engine,
+        opened.run,
+        routes,
+        live=opened.local is None,
+        tolerance_seconds=tolerance_seconds,
+    )
     found = verifier.verify()
+    mended = _mended(opened, found) if repair else None
     if json_output:
-        click.echo(as_json(rows_report(opened.app, [route.name for route in verifier.routes], found)))
+        handlers = [route.name for route in verifier.routes]
+        click.echo(as_json(rows_report(opened.app, handlers, found) | _mended_report(opened.app, mended)))
     else:
         print_rows(found)
+        _print_mended(mended)
     return REPORTED if found.different or found.failed else 0
+
+
+def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
+    by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
+    mended = RowMending(by, opened.run).mend([each.row for each in found.different])
+    followed_chains(opened)
+    return mended
+
+
+def _print_mended(mended: RowsMended | None) -> None:
+    if mended is None:
+        return
+    for each in mended.left[:SHOWN_MAX]:
+        click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
+    click.echo(
+        f"{len(mended.mended):,} rows were led to what the state holds of their items, {len(mended.left):,} left."
+    )
 
 
 def print_rows(found: VerifiedRows) -> None:
     """Prints the first differences, and counts."""
-    for each in found.different[:SHOWN_MAX]:
-        click.echo(f"{each.what.capitalize()}: {item_text(each.row)}")
-        click.echo(f"  shown     {_text(each.shown)}")
-        click.echo(f"  expected  {_text(each.expected)}")
-    if (left := len(found.different) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
+    print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _sides)
     print_failed(found.failed)
     click.echo(
         f"{found.rows:,} rows: {len(found.different):,} different, {found.moving:,} moving; a handler failed on "
@@ -45,8 +70,9 @@ def print_rows(found: VerifiedRows) -> None:
     )
 
 
-def _text(row: Any) -> str:
-    return "nothing" if row is None else shortened(str(dict(row)), TEXT_LETTERS_MAX)
+def _sides(each: RowDifference) -> dict[str, str]:
+    sides = {"shown": each.shown, "expected": each.expected}
+    return {word: "" if row is None else str(dict(row)) for word, row in sides.items()}
 
 
 def rows_report(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
@@ -62,5 +88,12 @@ def rows_report(app: Application, handlers: Sequence[str], found: VerifiedRows) 
 
 
 def _object(app: Application, each: RowDifference) -> dict[str, Any]:
-    sides = {"shown": each.shown and str(dict(each.shown)), "expected": each.expected and str(dict(each.expected))}
+    sides = {word: text or None for word, text in _sides(each).items()}
     return item_object(app, each.row) | {"what": each.what} | sides
+
+
+def _mended_report(app: Application, mended: RowsMended | None) -> dict[str, Any]:
+    return {
+        "mended": None if mended is None else [item_object(app, row) for row in mended.mended],
+        "left": None if mended is None else [item_object(app, each.row) | {"why": each.why} for each in mended.left],
+    }

@@ -12,6 +12,7 @@ from streamfold.cli.engines import Store, as_json, state_option, store_options
 from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import (
+    GivenItems,
     RepairedItems,
     counts_of,
     print_repaired,
@@ -74,7 +75,7 @@ class VerifyOptions(NamedTuple):
     help="Who compares exports: this process (here), or Spark, which compares the rows.  [default: here]",
 )
 @click.option("--spark-master", metavar="URL", help="The master of --runner spark. Default: as of spark-submit.")
-@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources.")
+@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources; with --rows, the rows.")
 @click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
 def command(
@@ -103,7 +104,8 @@ def command(
 
     With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
     rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
-    is not called different. --rows reads all items. Nothing is written without --repair.
+    is not called different. --rows reads all items. Nothing is written without --repair. With it, --rows leads rows to
+    what the state holds of their items, which it reads whole: let --full --repair lead the items first.
 
     With --export, the same is done of exports to S3, without a read unit: rows against what the sources add up to, and
     with an export of the state each part against its source. All exports are of one moment. Records that the stream
@@ -134,8 +136,6 @@ def command(
         raise SettingsError("--full compares all items, and --sample some: give one of them.")
     if yes and not repair:
         raise SettingsError("--yes belongs to --repair: nothing is written without it.")
-    if rows and (repair or full or sample is not None or tolerance is not None):
-        raise SettingsError("--rows compares all rows and repairs none: leave the other options out.")
     if exports:
         if rows or repair or full or sample is not None or tolerance is not None:
             raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
@@ -143,21 +143,24 @@ def command(
         sys.exit(verified_exports(given, handlers, json_output=json_output))
     if runner or spark_master:
         raise SettingsError("--runner compares exports: expected --export too.")
+    if rows and (full or sample is not None):
+        raise SettingsError("--rows compares all rows: leave --full and --sample out.")
     with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
-        if rows:
-            sys.exit(verified_rows(opened, chosen_routes(opened, handlers), json_output=json_output))
         if repair:
             confirmed(opened, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
+        routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
+        if rows:
+            sys.exit(verified_rows(opened, routes, tolerance_seconds, repair=repair, json_output=json_output))
         options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
-        sys.exit(_run(opened, handlers, options, repair=repair))
+        sys.exit(_run(opened, routes, options, repair=repair))
 
 
-def _run(opened: OpenedState, handlers: Sequence[str], options: VerifyOptions, *, repair: bool) -> int:
-    routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
+def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *, repair: bool) -> int:
     found = _verified(opened, routes, options)
-    items = list(dict.fromkeys(each.item for each in found.different))
-    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if repair and items else None
+    items = GivenItems.each_once(each.item for each in found.different)
+    wanted = repair and items.number > 0
+    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
     if options.shown:
         _print(opened, found, repaired)
     else:

@@ -1,8 +1,9 @@
 """``streamfold work``: one process of a run that others carry too."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any
@@ -13,18 +14,25 @@ from streamfold.app import App
 from streamfold.batch.process import check_application
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
-from streamfold.cli.filling_run import metered
-from streamfold.cli.work_lines import page_line, part_line
+from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.metered import metered
+from streamfold.cli.repaired import check_failed_file, failed_keys
+from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
+from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError, plain
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import FillingProgress
+from streamfold.lifecycle.beside import Beside, FillingProgress, KeepFailed, Tell
 from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
+from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamfold.commit.failure import Failure
     from streamfold.lifecycle.filling import Filling
 
 REPORTED = 1
@@ -50,6 +58,13 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
     metavar="N",
     help="So many processes carry the run: this one takes its share of the rates.",
 )
+@lag_options
+@click.option(
+    "--failed",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Add the keys of items that failed to this file, which repair --keys takes.",
+)
 @click.option("--end", is_flag=True, help="Do nothing but end the job. Its handlers are then filled, if all is done.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 @click.option("--from-input", is_flag=True, hidden=True, help="Take the numbers of parts from standard input.")
@@ -70,6 +85,9 @@ def command(
     tables: tuple[str, ...],
     parts: tuple[int, ...],
     sharing: int,
+    max_lag: float | None,
+    function: str | None,
+    failed: Path | None,
     end: bool,
     json_output: bool,
     from_input: bool,
@@ -92,16 +110,20 @@ def command(
       streamfold work 20260301-100000-a1b2 --engine dynamodb --table main=orders-prod --sharing 10
       streamfold work --asl > backfill.asl.json
     """
+    check_lag(max_lag, function, is_local=engine == "embedded")
+    check_failed_file(failed)
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
         worker = _Worker(app, opened, settings, job, sharing)
         worker.json_output = json_output
+        worker.lag = lag_of(max_lag, function, worker.run.clock)
         if from_input:
             worker.from_input()
         elif end:
             worker.end()
         else:
-            sys.exit(worker.do(parts))
+            with failed_keys(app, failed, goes_on=True) as keep:
+                sys.exit(worker.do(parts, keep))
 
 
 class _Worker:
@@ -112,14 +134,17 @@ class _Worker:
         self.engine = engine
         self.gone = Event()  # whoever gives the parts
         self.json_output = False
+        self.lag: Callable[[], str] = lambda: ""
+        self.left: list[Failure] = []  # fan-outs that failed
         self.run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
         self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
         check_application(app, engine, self.run, write=False)
         job = known_job(Jobs(app.name, engine, self.run.clock), identity)
         self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
 
-    def do(self, numbers: Sequence[int]) -> int:
-        """Does these parts, or all that are left; returns the exit code."""
+    def do(self, numbers: Sequence[int], keep: KeepFailed) -> int:
+        """Does these parts, or all that are left; returns the exit code. ``keep`` takes what failed."""
+        self._heed(lambda _: None, keep)
         if wrong := [number for number in numbers if number >= self.parts.job.segments]:
             raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.parts.job.segments - 1}.")
         for number in numbers or _shuffled(self.parts.left()):
@@ -132,7 +157,16 @@ class _Worker:
         )
         if not numbers:
             self.end()
-        return REPORTED if failed else 0
+        self._print_left()
+        return REPORTED if failed or self.left else 0
+
+    def _heed(self, tell: Tell, keep: KeepFailed) -> None:
+        """Has each page told and kept, and its fan-outs worked on."""
+        self.parts.beside = Beside(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
+
+    def _print_left(self) -> None:
+        for failure in self.left:
+            click.echo(f"Failed: {failure}", err=True)
 
     def end(self) -> None:
         """Ends the job. Raises ``SettingsError`` while parts are left."""
@@ -151,11 +185,12 @@ class _Worker:
         What handlers print goes to standard error. When the input ends, the page that was begun is the last.
         """
         told = sys.stdout
-        self.parts.tell = self._teller(told)
+        self._heed(self._teller(told), self._keeper(told))
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 done = self._done(number)
                 click.echo(part_line(number, done=done), file=told)
+        self._print_left()
 
     def _done(self, number: int) -> bool:
         try:
@@ -163,12 +198,20 @@ class _Worker:
         except NotStarted:
             return False
 
-    def _teller(self, told: IO[str]) -> Callable[[FillingProgress], None]:
+    def _teller(self, told: IO[str]) -> Tell:
         def tell(progress: FillingProgress) -> None:
+            progress.report.failed = []  # they were told before
             click.echo(page_line(self.app, progress), file=told)
             self.parts.progress = FillingProgress()
 
         return tell
+
+    def _keeper(self, told: IO[str]) -> KeepFailed:
+        def keep(failed: Sequence[ItemFailed]) -> None:
+            if failed:
+                click.echo(failed_line(self.app, failed), file=told)
+
+        return keep
 
     def _given(self) -> Iterator[int]:
         """The numbers of standard input, until it ends."""

@@ -1,12 +1,13 @@
 """The lines between the processes of a run: numbers of parts go in, and what became of each page comes out, as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_of
-from streamfold.lifecycle.filling import FillingProgress
+from streamfold.lifecycle.beside import FillingProgress
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page import ItemFailed, PageReport
 
 PART, DONE = "part", "done"
@@ -30,7 +31,12 @@ def page_line(app: App, found: FillingProgress) -> str:
         for each in report.failed
     ]
     counts = {name: getattr(report, name) for name in COUNTS}
-    return as_json({"read": found.read, "unkeyed": found.unkeyed, **counts, "failed": failed})
+    return as_json({"read": found.read, "unkeyed": found.unkeyed, "waits": found.waits, **counts, "failed": failed})
+
+
+def failed_line(app: App, failed: Sequence[ItemFailed]) -> str:
+    """The failed items of a page, told before its cursor moves."""
+    return page_line(app, FillingProgress(report=PageReport(failed=list(failed))))
 
 
 def part_line(part: int, *, done: bool) -> str:
@@ -38,12 +44,14 @@ def part_line(part: int, *, done: bool) -> str:
     return as_json({PART: part, DONE: done})
 
 
-def add_page(app: App, progress: FillingProgress, told: Mapping[str, Any]) -> None:
-    """Adds what another process told of a page."""
+def add_page(app: App, parts: Filling, told: Mapping[str, Any]) -> None:
+    """Adds what another process told of a page to the progress of these parts, and keeps what failed."""
+    progress = parts.progress
     failed = [
         ItemFailed(item_of(app, each, "a line of another process"), each["handler"], FailedElsewhere(each["error"]))
         for each in told["failed"]
     ]
-    progress.read += told["read"]
+    parts.beside.keep(failed)
+    progress.waits = told["waits"]
     progress.unkeyed += told["unkeyed"]
-    progress.report.add(PageReport(failed=failed, **{name: told[name] for name in COUNTS}))
+    parts.count(told["read"], PageReport(failed=failed, **{name: told[name] for name in COUNTS}))

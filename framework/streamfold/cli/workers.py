@@ -16,10 +16,10 @@ from typing import Any
 import click
 
 from streamfold.app import App
-from streamfold.cli.engines import Store
+from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.work_lines import DONE, PART, add_page
 from streamfold.errors import EngineError, shortened
-from streamfold.lifecycle.filling import FAILED_KEPT, Filling
+from streamfold.lifecycle.filling import Filling
 
 DEATHS_MAX = 3
 """Processes in a row that may die of one part, before the run stops."""
@@ -29,30 +29,30 @@ STOP_SECONDS = 30
 TakesLine = Callable[[Mapping[str, Any]], None]
 
 
-def joined(app: App, parts: Filling, store: Store, application: str, tables: Sequence[str], processes: int) -> None:
+def joined(app: App, parts: Filling, options: FillingOptions, processes: int) -> None:
     """Carries the parts of a run by several processes, and joins what they tell in its progress.
 
     Raises ``EngineError`` if one of them stops for another reason than a kill; it has said why.
     """
-    command = worker_command(parts.job.id, store, application, tables, processes)
 
     def told(line: Mapping[str, Any]) -> None:
         if PART in line:
             parts.progress.done += bool(line[DONE])
             return
-        room = FAILED_KEPT - len(parts.progress.report.failed)
-        add_page(app, parts.progress, {**line, "failed": line["failed"][: max(room, 0)]})
-        parts.tell(parts.progress)
+        add_page(app, parts, line)
+        parts.beside.tell(parts.progress)
 
-    Workers(command, parts.left(), processes, told).run()
+    Workers(worker_command(parts.job.id, options, processes), parts.left(), processes, told).run()
 
 
-def worker_command(job: str, store: Store, application: str, tables: Iterable[str], processes: int) -> list[str]:
+def worker_command(job: str, options: FillingOptions, processes: int) -> list[str]:
     """The command of one process of a run."""
+    store, lag = options.store, options.max_lag
     place = ["--engine", store.engine, *(["--endpoint-url", store.endpoint_url] if store.endpoint_url else [])]
-    named = [text for table in tables for text in ("--table", table)]
+    named = [text for table in options.tables for text in ("--table", table)]
+    heeds = ["--max-lag", str(lag), "--function", str(options.function)] if lag is not None else []
     return [
-        *(sys.executable, "-m", "streamfold", "work", job, "--app", application, *place, *named),
+        *(sys.executable, "-m", "streamfold", "work", job, "--app", options.application, *place, *named, *heeds),
         *("--from-input", "--sharing", str(processes)),
     ]
 

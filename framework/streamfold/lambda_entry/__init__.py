@@ -8,19 +8,18 @@ they tell of an item: never keys or other contents of items, at any level.
 import gc
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.process import process_changes, read_changes
-from streamfold.batch.report import Report
-from streamfold.derivations import KINDS
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.engines.threads import Threads
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
+from streamfold.lambda_entry.observing import log, observer
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from streamfold.run import Learned, Rung
 
 Response = dict[str, list[dict[str, str]]]
-NAMESPACE = "streamfold"
-FAILURES_LOGGED_MAX = 20
 GARBAGE_THRESHOLD = 50_000
 """New containers after which Python looks for cycles; 700 by default. A batch keeps many for a moment, and hardly any
 cycles: looking through all of them again and again costs more than a tenth of its time."""
@@ -43,11 +40,6 @@ TOO_LITTLE_TIME = (
     "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
     "is processed: the function's timeout has to be longer, for example 60 seconds."
 )
-
-SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if said.log}
-"""What is logged of a count, by word."""
-
-log = logging.getLogger("streamfold")
 
 
 class Function:
@@ -72,10 +64,10 @@ class Function:
         for route in app.routes:
             derivation(route).check_settings(route, settings)
         _check_parking(app, settings)
-        self.observe = _observer(app.name, settings)
+        self.observe = observer(app.name, settings)
         for text in undeclared_tables(settings, app.tables):
             self.warn(text)
-        _keep_quiet()
+        keep_quiet()
         if (least := gc.get_threshold()[0]) and least < GARBAGE_THRESHOLD:
             gc.set_threshold(GARBAGE_THRESHOLD)
 
@@ -83,7 +75,7 @@ class Function:
         try:
             return self._processed(event, context)
         except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
-            stopped = _in_public(error)
+            stopped = in_public(error)
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
@@ -185,13 +177,15 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     if context is not None:
         run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
     try:
-        return work(app, function.engine_of(run), run, event)
+        answer = work(app, function.engine_of(run), run, event)
+        function.ring(run)
+        return answer
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
-        stopped = _in_public(error)
+        stopped = in_public(error)
     raise stopped
 
 
-def _in_public(error: Exception) -> Exception:
+def in_public(error: Exception) -> Exception:
     """What ends the invocation, as Lambda may log it: without what it tells of an item, nor what caused it."""
     said = public(reason(error))
     if said == NOT_TOLD:
@@ -203,7 +197,7 @@ def _in_public(error: Exception) -> Exception:
     return stopped.with_traceback(error.__traceback__)
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Libraries log what they send and receive, with items in it, where the root logger's level is DEBUG."""
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.INFO)
@@ -236,88 +230,3 @@ def _check_parking(app: Application, settings: Settings) -> None:
                 "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
                 f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
             )
-
-
-def _observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
-    """Logs and measures a report with what is switched on."""
-    if settings.logger:
-        _powertools_logger(service)
-    metrics = _powertools_metrics(service) if settings.metrics else None
-    if settings.tracer:
-        _powertools_tracer(service)
-
-    def observe(report: Report, records: int, pace: SendingPace) -> None:
-        actions, conflicts = pace.told()
-        counts = {
-            "records": records,
-            "failed": len({failure.sequence for failure in report.failures}),
-            "known": report.known,
-            "parked": sum(report.parked.values()),
-            **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
-            "unrouted": sum(report.unrouted.values()),
-            "transaction_conflicts": conflicts,
-            "transaction_actions": min(actions, settings.chunk_actions),
-        }
-        log.info("batch processed", extra=counts)
-        log_failures(report, "record failed and comes again")
-        for word, text in SAID.items():
-            for handler, count in report.counts.get(word, {}).items():
-                log.warning(text, extra={"handler": handler, word: count})
-        if metrics is not None:
-            metrics(counts, report)
-
-    return observe
-
-
-def log_failures(report: Report, text: str) -> None:
-    """Logs what failed or was parked, without contents of items."""
-    for failure in report.failures[:FAILURES_LOGGED_MAX]:
-        log.error(
-            text,
-            extra={
-                "sequence": failure.sequence,
-                "handler": failure.handler,
-                "error_type": type(failure.error).__name__,
-                "reason": failure.reason,
-                "at": failure.at,
-                "held": failure.held,
-            },
-        )
-    for handler, parked in report.parked.items():
-        log.error("records were parked", extra={"handler": handler, "parked": parked})
-
-
-def _powertools_logger(service: str) -> None:
-    from aws_lambda_powertools import Logger
-    from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
-
-    copy_config_to_registered_loggers(Logger(service=service), include={log.name})
-
-
-def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], None]:
-    from aws_lambda_powertools import Metrics
-    from aws_lambda_powertools.metrics import MetricUnit
-
-    metrics = Metrics(namespace=NAMESPACE, service=service)
-
-    def emit(counts: Mapping[str, int], report: Report) -> None:
-        for name, count in counts.items():
-            metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
-        metrics.add_metric(
-            name="rows_written", unit=MetricUnit.Count, value=sum(tally.written for tally in report.tallies.values())
-        )
-        metrics.flush_metrics()
-
-    return emit
-
-
-def _powertools_tracer(service: str) -> None:
-    from aws_lambda_powertools import Tracer
-
-    try:
-        Tracer(service=service)  # patches boto3, so that every request shows in the trace
-    except ModuleNotFoundError:
-        raise SettingsError(
-            "STREAMFOLD_TRACER is on, but the AWS X-Ray SDK is not installed: add aws-lambda-powertools[tracer] to the "
-            "function's requirements, or switch the tracer off."
-        ) from None

@@ -15,7 +15,8 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.jobs.doorbell import read_message
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import NAMESPACE, Function, Response, log, log_failures
+from streamfold.lambda_entry import Function, Response
+from streamfold.lambda_entry.observing import NAMESPACE, log, log_failures
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.run import TIME_OVER, Run, Rung

@@ -149,7 +149,7 @@ def difference(
         if previous is not None and not _differs(previous, part):
             continue
         if part.plain is not None and key not in added and (previous is None or previous.digest):
-            writes.append(_put(application, route, item, key, part))
+            writes.append(row_put(application, route, item, key, part))
         else:
             writes.append(_add(key, previous, part))
     for key, part in before.items():
@@ -256,7 +256,8 @@ def _is_whole(route: Route, key: RowKey) -> bool:
     return target is None or target.whole
 
 
-def _put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
+def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
+    """The write of a row that is put whole."""
     owner = owner_of(application, route, _target_of(route, key), item)
     return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from streamfold.batch.manifest import RETIRED, SINCE, Manifest
+from streamfold.batch.manifest import PARTIAL, RETIRED, SINCE, Manifest
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
+from streamfold.lifecycle.bounds import LATE_SECONDS, through_kinesis
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
@@ -36,10 +37,24 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
         if not derivation(route).reconciles:
             raise SettingsError(
                 f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
-                "changed before cannot be read from the items as they are. Expected a handler of another kind."
+                "changed before cannot be read from the items as they are. Expected a handler of another kind. An "
+                "audit may get first rows: streamfold backfill --opening."
             )
         found.append(route)
     return found
+
+
+def check_whole(found: Manifest, app: Application) -> None:
+    """Raises ``SettingsError`` while a handler that follows from items is partial in a state.
+
+    An old record that is replayed now could set an item back that a backfill is leading to its source.
+    """
+    for route in reconcilable(app):
+        if (since := found.handlers.get(route.name, {}).get(PARTIAL)) is not None:
+            raise SettingsError(
+                f"Handler {route.name!r} is partial since {since}: a recording that is replayed now may set back what "
+                "a backfill leads to the items. Fill it first, streamfold backfill, or replay with --force."
+            )
 
 
 def source_tables(routes: Iterable[Route]) -> list[Table]:
@@ -58,7 +73,8 @@ def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> N
         if entry is None and not offline:
             raise SettingsError(
                 f"Handler {route.name!r} was not named by any function yet: deploy it first. Until then its records go "
-                "to code that does not know it."
+                "to code that does not know it. Where no stream delivers, streamfold backfill --offline fills it at "
+                "once."
             )
         if entry is not None and RETIRED in entry:
             raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
@@ -68,22 +84,19 @@ def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now
     """Raises ``SettingsError`` where code that does not know a handler may still be running.
 
     An item is read once. A record of it that older code acknowledges after that would be lost to the handler: older
-    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Where
-    nothing is delivered meanwhile (``offline``), there is no gate.
+    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Through
+    Kinesis, what older code has acknowledged may come again for ``LATE_SECONDS`` more. Where nothing is delivered
+    meanwhile (``offline``), there is no gate.
     """
-    for route in routes:
-        entry = found.handlers.get(route.name)
-        if entry is None and not offline:
+    routes = list(routes)
+    gate = settings.gate_seconds + (LATE_SECONDS if through_kinesis(found, routes) else 0)
+    for route in routes if not offline else ():
+        entry = found.handlers.get(route.name, {})
+        if SINCE not in entry:
+            continue
+        left = datetime.fromisoformat(entry[SINCE]).timestamp() + gate - now
+        if left > 0:
             raise SettingsError(
-                f"Handler {route.name!r} was not named by any function yet: deploy it first, so that what changes from "
-                "now on reaches it. Without a stream, --offline fills it at once."
+                f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
+                f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
             )
-        if entry is not None and RETIRED in entry:
-            raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
-        if entry is not None and not offline and SINCE in entry:
-            left = datetime.fromisoformat(entry[SINCE]).timestamp() + settings.gate_seconds - now
-            if left > 0:
-                raise SettingsError(
-                    f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
-                    f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
-                )

@@ -1,6 +1,6 @@
 """Writes the units of a page. What is refused is handed back, and planned again from newer reads."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from streamfold.commit.committer import Attempt, Committer
@@ -36,5 +36,5 @@ class PageCommitter(Committer):
         del refused
         self._hand_back(attempt.chunk.units)
 
-    def _hand_back(self, units: Sequence[Unit] | Collection[Unit]) -> None:
+    def _hand_back(self, units: Iterable[Unit]) -> None:
         self.handed_back += units

@@ -5,7 +5,7 @@ row, stand in the row's entries. Others are found only where their contributions
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import Any
@@ -15,9 +15,10 @@ from streamfold.engines import Entries, StoredItem
 from streamfold.errors import KeyValueError
 from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.ledger.contribution import RowPart, stored_rows
-from streamfold.ledger.entries import BEHIND, partition, source_parts
+from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_parts
 from streamfold.ledger.item import REFERENCE
 from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -28,6 +29,8 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
+NAMES_MAX = 20
+"""Rows whose names are looked for in a text before it is read."""
 HeldParts = dict[tuple[str, StateKey], Route]
 """Ledger items that may hold a contribution, by handler."""
 
@@ -53,6 +56,7 @@ class RowExplained:
     whole: bool = True  # all contributions were looked for
     sums: dict[str, Number] = field(default_factory=dict)
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
+    lacking: int = 0  # entries that items have below it, and that are missing
 
     @property
     def counted(self) -> int:
@@ -62,12 +66,12 @@ class RowExplained:
     @property
     def agrees(self) -> bool:
         """Whether the contributions add up to the row."""
-        return not self.differing and self.counted == len(self.contributors)
+        return not self.differing and not self.lacking and self.counted == len(self.contributors)
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
     """The handlers whose contributions may be in a row."""
-    return [route for route in by.app.routes if route.kind.contributes and _target(route, row) is not None]
+    return [route for route in by.app.routes if route.kind.contributes and row_target(route, row) is not None]
 
 
 def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
@@ -79,17 +83,22 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
     found = RowExplained(row, stored, list(_contributors(by, row, held)))
-    owned = all(target.owned for route in routes if (target := _target(route, row)) is not None)
+    owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
         found.whole = scan
         if scan:
-            found.contributors = list(_contributors(by, row, _scanned(by, routes, row)))
+            found.contributors = contributors_of(by, [row])[row]
     with localcontext(EXACT):
         _compare(by, found)
+    found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
     return found
 
 
-def _target(route: Route, row: RowKey) -> Target | None:
+def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
+    return len(missing_entries(by.app, by.engine, each.route.name, each.item, row, each.part))
+
+
+def row_target(route: Route, row: RowKey) -> Target | None:
     """The target of a row; none of a handler whose rows are attributes of the application's own items."""
     if route.kind.touches(route):
         return None
@@ -99,9 +108,9 @@ def _target(route: Route, row: RowKey) -> Target | None:
 
 def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:
     """The items that the row's key, or its entries, name."""
-    target = _target(route, row)
+    target = row_target(route, row)
     if target is not None and target.owned:
-        yield from _owners(route, target, row)
+        yield from owning_items(route, target, row)
         return
     for name in (each.removeprefix(EDGE) for each in stored if each.startswith(EDGE)):
         where = partition(by.app.name, route.name, name, row)
@@ -110,7 +119,8 @@ def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str,
                 yield item
 
 
-def _owners(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
+def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
+    """The items whose keys have the fields of an owned row."""
     fields = target.key.match_values(row[1], row[2]) or {}
     for source in route.sources:
         try:
@@ -130,14 +140,23 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
     return None
 
 
-def _scanned(by: Explaining, routes: Sequence[Route], row: RowKey) -> HeldParts:
-    """The ledger items of all of the state that hold a contribution to a row."""
-    held: HeldParts = {}
+def contributors_of(by: Explaining, rows: Collection[RowKey]) -> dict[RowKey, list[Contributor]]:
+    """What all items contribute to some rows. Reads all of the state."""
+    routes = {row: row_routes(by, row) for row in rows}
+    asked = list({route.name: route for own in routes.values() for route in own}.values())
+    held: dict[RowKey, HeldParts] = {row: {} for row in rows}
+    names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
     for stored in by.engine.state_items():
-        for route, key, text in _texts(by.app.name, routes, stored):
-            if _may_hold(text, row) and row in stored_rows(text):
-                held[route.name, key] = route
-    return held
+        for route, key, text in _texts(by.app.name, asked, stored):
+            if any(name in text for name in names):  # most name none, and are not read
+                for row in stored_rows(text).keys() & held.keys():
+                    held[row][route.name, key] = route
+    return {row: list(_contributors(by, row, own)) for row, own in held.items()}
+
+
+def _named(row: RowKey) -> str:
+    """What a text has in it that names a row; "" where only the whole text tells."""
+    return json.dumps(row[1], ensure_ascii=False)[1:-1] if isinstance(row[1], str) else ""
 
 
 def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
@@ -150,11 +169,6 @@ def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Ite
         elif pk.startswith(f"part#{application}#") and sk.endswith(f"#{route.name}"):
             ledger = StateKey(pk.replace("part#", "ledger#", 1), sk.removesuffix(f"#{route.name}"))
             yield route, ledger, stored["s"]["S"]
-
-
-def _may_hold(text: str, row: RowKey) -> bool:
-    """Whether a text may name a row: most do not, and are not read."""
-    return not isinstance(row[1], str) or json.dumps(row[1], ensure_ascii=False)[1:-1] in text
 
 
 def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Contributor]:
@@ -174,14 +188,26 @@ def _compare(by: Explaining, found: RowExplained) -> None:
     found.differing = {
         name: (stored.get(name), total) for name, total in found.sums.items() if stored.get(name, 0) != total
     }
+    if found.whole and not any(each.part.digest for each in found.contributors):
+        keys = by.app.tables[found.row[0]].attributes
+        found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
         _compare_whole(by, found, found.contributors[0])
+
+
+def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:
+    """The attributes of a row that none of its contributions makes, as far as these tell; a number 0 is none."""
+    ordered = {name for each in held for name in each.part.ordered}
+    if PLAIN_ENTRY in ordered:
+        return []  # what the winner among several items shows is in its entries
+    made = {*keys, *ordered, *(name for each in held for name in (*each.part.amounts, *each.part.names))}
+    return [name for name, value in stored.items() if not hidden(name) and name not in made and value != 0]
 
 
 def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> None:
     """Compares a row that is put whole with what its handler makes of the item, if the state holds just that."""
     stored, item = found.stored or {}, only.item
-    target = _target(only.route, found.row)
+    target = row_target(only.route, found.row)
     if item is None or target is None or not target.whole:
         return
     made = next(each for each in explain_item(by, item) if each.route is only.route).expected.get(found.row)

@@ -6,8 +6,8 @@ call ``run_part`` can carry a run: this process, others, or other machines. Afte
 whose source is gone: an item that older code saw removed is in no scan of the sources.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Protocol, cast
 
 from streamfold.engines import Engine, ScanPage, ScanPlace, Segment
@@ -17,32 +17,19 @@ from streamfold.jobs.job import Job, Jobs, JobSegment
 from streamfold.jobs.parts import ENDLESS, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
-from streamfold.ledger.state_keys import source_of
+from streamfold.lifecycle.beside import Beside, FillingProgress, Metered
+from streamfold.lifecycle.keys import PAGE_ITEMS, ItemKeys
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
-from streamfold.writes.guarded import StateKey
 
-PAGE_ITEMS = 500
 LOOK_SECONDS = 5
 """How often a run looks at its job, for another rate or a pause."""
 PAUSE_SECONDS = 5
+WAIT_SECONDS_MAX = 24 * 60 * 60
+"""The longest wait for a pause to end, or for the stream: then the run stops. The same command goes on."""
 FAILED_KEPT = 10_000
 """Failed items that a run remembers; it counts the others."""
-Tell = Callable[["FillingProgress"], None]
-Metered = Callable[[], tuple[float, float]]
-"""Read and write units that were consumed since it was asked last."""
-
-
-@dataclass(slots=True)
-class FillingProgress:
-    """How far a run is."""
-
-    read: int = 0  # keys that were read
-    report: PageReport = field(default_factory=PageReport)
-    segments: int = 0
-    done: int = 0  # segments
-    unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
 
 
 class Reconciling(Protocol):
@@ -86,7 +73,7 @@ class Filling:
         export: KeySource | None = None,
         page_items: int = PAGE_ITEMS,
         metered: Metered = lambda: (0, 0),
-        tell: Tell = lambda _: None,
+        beside: Beside = Beside(),  # noqa: B008 - a value
     ) -> None:
         self.jobs = jobs
         self.job = job
@@ -98,9 +85,9 @@ class Filling:
         self.metered = metered
         self.sharing = 1
         self.pace = Pace(pages.run, *self._rates(job), clock=pages.run.clock, meanwhile=self._look)
-        self.tell = tell
+        self.beside = beside
         self.progress = FillingProgress(segments=job.segments)
-        self.looked = pages.run.clock()
+        self.looked = -float("inf")
 
     @property
     def engine(self) -> Engine:
@@ -133,11 +120,12 @@ class Filling:
             page = source.scan(table, part, segment.after, self.page_items)
             keys = self._swept(page.keys) if table is STATE else page.keys
             report = self._reconciled(keys)
+            self.beside.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
-            self._count(len(page.keys), report)
+            self.count(len(page.keys), report)
             self.pace.spend(*self.metered())
-            self.tell(self.progress)
+            self.beside.tell(self.progress)
         return segment
 
     def file_of(self, number: int) -> str | None:
@@ -189,20 +177,15 @@ class Filling:
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
         """The items of ledger items of the handlers' groups whose source is gone."""
         pages = cast(Pages, self.pages)
-        groups = {route.group for route in pages.app.routes if route.name in pages.handlers}
-        items: dict[ItemKey, None] = {}
-        for _, pk, sk in keys:
-            key = StateKey(str(pk), str(sk))
-            found = source_of(key)
-            if found is not None and (found.application, found.group in groups) == (pages.app.name, True):
-                items[found.item] = None
-            elif found is None and key.pk.startswith(f"ledger#{pages.app.name}#"):
-                self.progress.unkeyed += 1
-        there = self.engine.read_sources(items) if items else {}
-        return [item for item in items if item not in there]
+        routes = [route for route in pages.app.routes if route.name in pages.handlers]
+        known = ItemKeys(pages.app, self.engine, routes)
+        self.progress.unkeyed += sum(known.is_untold(key) for key in keys)
+        return list(known.gone(item for key in keys if (item := known.of_ledger(key)) is not None))
 
-    def _count(self, read: int, report: PageReport) -> None:
+    def count(self, read: int, report: PageReport) -> None:
+        """Adds a page to the progress, which remembers the first of the items that failed."""
         self.progress.read += read
+        self.progress.failed += len(report.failed)
         room = FAILED_KEPT - len(self.progress.report.failed)
         self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
 
@@ -211,19 +194,33 @@ class Filling:
         return job.read_units / self.sharing, job.write_units / self.sharing
 
     def _look(self) -> None:
-        """Looks at the job every few seconds: waits while it is paused, and stops where somebody ended it."""
-        if self.pages.run.clock() - self.looked < LOOK_SECONDS:
+        """Looks every few seconds whether the run may go on, and waits until it may.
+
+        Raises ``SettingsError`` where somebody ended the job, and ``EngineUnavailable`` when it waits for too long.
+        """
+        clock = self.pages.run.clock
+        if clock() - self.looked < LOOK_SECONDS:
             return
-        while True:
-            self.looked = self.pages.run.clock()
-            found = self.jobs.read(self.job.id)
-            if found is None or found.ended:
-                raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
-            self.job = found
-            self.pace.change(*self._rates(found))
-            if not found.paused:
-                return
+        began = clock()
+        while waits := self._reason_to_wait():
+            if clock() - began >= WAIT_SECONDS_MAX:
+                raise EngineUnavailable(
+                    f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
+                )
+            self.progress.waits = waits
+            self.beside.tell(self.progress)
             self.pages.run.wait(PAUSE_SECONDS)
+        self.progress.waits = ""
+
+    def _reason_to_wait(self) -> str:
+        """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
+        self.looked = self.pages.run.clock()
+        found = self.jobs.read(self.job.id)
+        if found is None or found.ended:
+            raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
+        self.job = found
+        self.pace.change(*self._rates(found))
+        return f"job {found.id} is paused" if found.paused else self.beside.lag()
 
 
 def new_job(

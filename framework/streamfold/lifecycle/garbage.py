@@ -1,4 +1,4 @@
-"""The size of a state by kinds of items, and ledger items that should expire and do not.
+"""The size of a state by what its items are for, and ledger items that should expire and do not.
 
 A ledger item with nothing stored is a tombstone: it keeps old records away that come late. So it is never deleted, it
 only gets the time to live that it would have got with its last write.
@@ -17,7 +17,7 @@ from streamfold.routes.application import Application
 from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
-KINDS = {
+PURPOSES = {
     "ledger": "what each item contributes",
     "part": "large contributions",
     "entries": "values below ordered attributes, and claims of unique rows",
@@ -28,18 +28,28 @@ KINDS = {
     "document": "counters of search documents",
     "attributes": "attributes that are derived onto items",
     "kinds": "forms of attributes",
+    "posts": "posts that feeds keep, by what joins them",
+    "edges": "followers that feeds keep, by what joins them",
+    "audience": "how feeds reach an audience",
+    "fan": "fan-outs that are open",
     "manifest": "handlers and tables",
     "source": "versions of rehearsed source items",
+    "job": "runs over all items, and how far they are",
+    "index": "search indexes that are rebuilt",
+    "dirty": "items whose documents an index lacks while it is built",
+    "search": "documents of a local search index",
 }
 """What the items are for whose keys begin so."""
+OF_ALL = ("search",)
+"""Words behind which no application stands: a local index is there for all that write to it."""
 OTHERS = "other applications"
 OVERHEAD_BYTES = 100
 """What DynamoDB stores beside an item (Developer Guide, CapacityUnitCalculations)."""
 
 
 @dataclass(slots=True)
-class KindSize:
-    """How many items there are of a kind, and how large they are."""
+class PurposeSize:
+    """How many items there are for a purpose, and how large they are."""
 
     items: int = 0
     size_bytes: int = 0
@@ -51,18 +61,19 @@ class KindSize:
         self.expiring += "ttl" in stored
 
 
-def kind_of(app: Application, stored: StoredItem) -> str:
-    """The kind of a state item, by its key."""
-    kind, _, rest = stored["pk"]["S"].partition("#")
-    return OTHERS if kind in KINDS and rest.partition("#")[0] != app.name else kind
+def purpose_of(app: Application, stored: StoredItem) -> str:
+    """What a state item is for, by the word that its key begins with."""
+    word, _, rest = stored["pk"]["S"].partition("#")
+    is_foreign = word in PURPOSES and word not in OF_ALL and rest.partition("#")[0] != app.name
+    return OTHERS if is_foreign else word
 
 
-def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]) -> dict[str, KindSize]:
-    """The sizes by kind, largest first. ``advance`` is told how many items were read since."""
-    sizes: dict[str, KindSize] = {}
+def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]) -> dict[str, PurposeSize]:
+    """The sizes by purpose, largest first. ``advance`` is told how many items were read since."""
+    sizes: dict[str, PurposeSize] = {}
     for page in pages(engine.state_items()):
         for stored in page:
-            sizes.setdefault(kind_of(app, stored), KindSize()).add(stored)
+            sizes.setdefault(purpose_of(app, stored), PurposeSize()).add(stored)
         advance(len(page))
     return dict(sorted(sizes.items(), key=lambda each: -each[1].size_bytes))
 

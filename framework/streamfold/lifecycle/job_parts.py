@@ -9,7 +9,8 @@ from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import PAGE_ITEMS, Filling
+from streamfold.lifecycle.filling import Filling
+from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.page import Pages
 from streamfold.routes.application import Application
 from streamfold.run import Run

@@ -45,14 +45,18 @@ class ItemKeys:
         """All items of the source tables, then those that only the state knows."""
         for table in source_tables(self.routes):
             yield from filter(self.reads, scanned(self.engine, table))
-        yield from self._gone(item for key in scanned(self.engine, STATE) if (item := self._of_ledger(key)) is not None)
+        yield from self.gone(item for key in scanned(self.engine, STATE) if (item := self.of_ledger(key)) is not None)
 
     def sample(self, most: int, random: Random) -> Iterator[ItemKey]:
         """About so many items in random parts of the tables, and as many of the state, of which those that are gone."""
+        yield from self.sources(most, random)
+        yield from self.gone(self._sample(STATE, self.of_ledger, most, random))
+
+    def sources(self, most: int, random: Random) -> Iterator[ItemKey]:
+        """About so many items in random parts of the tables."""
         tables = source_tables(self.routes)
         for table in tables:
             yield from self._sample(table, self._of_table, -(-most // len(tables)), random)
-        yield from self._gone(self._sample(STATE, self._of_ledger, most, random))
 
     def reads(self, item: ItemKey) -> bool:
         """Whether one of the handlers reads an item."""
@@ -61,16 +65,21 @@ class ItemKeys:
     def _of_table(self, key: ItemKey) -> ItemKey | None:
         return key if self.reads(key) else None
 
-    def _of_ledger(self, key: ItemKey) -> ItemKey | None:
-        """The item of a ledger item's key."""
+    def of_ledger(self, key: ItemKey) -> ItemKey | None:
+        """The item of a ledger item's key, if one of the handlers reads it."""
         found = source_of(StateKey(str(key[1]), str(key[2])))
         if found is None or found.application != self.app.name or not self.reads(found.item):
             return None
         return found.item if any(route.group == found.group for route in self.routes) else None
 
-    def _gone(self, items: Iterable[ItemKey]) -> Iterator[ItemKey]:
-        """The items whose source is not there."""
-        for page in pages(items):
+    def is_untold(self, key: ItemKey) -> bool:
+        """Whether a ledger item's key does not tell the item, because the item's key is too long to be kept."""
+        state = StateKey(str(key[1]), str(key[2]))
+        return source_of(state) is None and state.pk.startswith(f"ledger#{self.app.name}#")
+
+    def gone(self, items: Iterable[ItemKey]) -> Iterator[ItemKey]:
+        """The items whose source is not there, each once a page."""
+        for page in map(dict.fromkeys, pages(items)):
             found = self.engine.read_sources(page)
             yield from (item for item in page if item not in found)
 

@@ -5,7 +5,8 @@ merged by row, with a fence. A record of the live stream that comes in between m
 again: so a page never sets an item back, whatever the stream does at the same time.
 
 A new part gets the highest version that the ledger item had of any handler when it was read: a record that led to that
-version was committed before, so the source is at least as new. Without one it is ``BEFORE_ALL``.
+version was committed before, so the source is at least as new. Without one it is ``BEFORE_ALL``, and through Kinesis a
+time shortly before the reads (``lifecycle.bounds``).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
+from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.process import finish
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed, Outcome
@@ -23,7 +25,7 @@ from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines import Engine, OwnStream, StoredItem
 from streamfold.engines.timed import Timed
 from streamfold.errors import is_fatal
 from streamfold.failures.repair import Repair, Repaired
@@ -31,6 +33,7 @@ from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import stored_text
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle.bounds import lower_bound
 from streamfold.lifecycle.committing import PageCommitter
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
@@ -117,12 +120,25 @@ class ItemParts(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Page:
+    """What becomes of the ledger items of one page."""
+
+    report: PageReport
+    keys: Mapping[StateKey, ItemParts]
+    bounds: Mapping[str, str] = field(default_factory=dict)  # the least version of what is read, by table
+    units: list[Unit] = field(default_factory=list)
+    alone: list[ItemParts] = field(default_factory=list)  # to be led one by one
+    unfinished: Unfinished = field(default_factory=Unfinished)
+
+
+@dataclass(slots=True)
 class Pages:
     """Reconciles pages of items for some handlers.
 
     always: parts are written although they agree with their source, with a fence, as a repair does.
     dry_run: nothing is written; the report says what differs.
     emptied: items are taken for absent, so that all that they contribute is taken back.
+    delivered: a stream delivers meanwhile; None: it does, unless the store has a stream of its own.
     """
 
     app: Application
@@ -133,13 +149,17 @@ class Pages:
     dry_run: bool = False
     sources_only: bool = True  # items that are parts of other items' documents do not lead to these
     emptied: bool = False
+    delivered: bool | None = None
     timed: Timed = field(init=False)
     knows: Knowledge = field(init=False)
+    manifest: Manifest | None = field(init=False, default=None)  # as it was when the first page began
 
     def __post_init__(self) -> None:
         self.run = replace(self.run, actions=ACTIONS_MAX)  # rows that many items share are written least often
         self.timed = Timed(self.engine, self.run)
         self.knows = knowledge(self.run, self.app, self.engine)
+        if self.delivered is None:
+            self.delivered = not isinstance(self.engine, OwnStream)
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Leads these items to their sources. Raises ``EngineError`` where sources or state may not be read."""
@@ -171,45 +191,60 @@ class Pages:
         return ledgers, works
 
     def _ledgers(self, wanted: Sequence[ItemParts], report: PageReport) -> None:
+        """Reads ledger items, then sources, and writes what differs. Sources come after the ledger: see above."""
         if not wanted:
             return
-        keys = {ledger_key(self.app.name, each.group, each.item): each for each in wanted}
-        stored = self.timed.read_state(keys, consistent=True)
-        sources = self._sources(wanted)  # after the ledger: see above
-        units: list[Unit] = []
-        alone: list[ItemParts] = []
-        unfinished = Unfinished()
-        for key, each in keys.items():
-            found = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
-            steps = self._steps(each, found, sources, report)
-            self._name(each, steps, found, unfinished)
-            unit = self._unit(key, each.item, [step for step in steps if self._differs(step, found)], found)
-            report.equal += len(steps) - (len(unit.steps) if unit else 0)
-            if unit is None:
-                continue
-            report.written += len(unit.steps)
-            if self.dry_run:
-                report.differing += [_difference(each.item, step, found) for step in unit.steps]
-            if unit.partial or exceeds_transaction(unit):
-                alone.append(each)
-            else:
-                units.append(unit)
+        page = _Page(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
+        page.bounds = self._bounds(wanted)
+        stored = self.timed.read_state(page.keys, consistent=True)
+        sources = self._sources(wanted)
+        for key, each in page.keys.items():
+            held = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
+            self._planned(page, key, held, sources)
         if self.dry_run:
-            report.write_units += sum(map(_units, pack(units, self.run.chunk_actions)))
+            report.write_units += sum(map(_units, pack(page.units, self.run.chunk_actions)))
             return
         if not keep_forms(self.app, self.timed, self.knows, self.run):
-            alone, units = list(wanted), []  # others made an attribute otherwise meanwhile: each is planned again
-        alone += self._committed(units, {id(unit): keys[unit.guard.key] for unit in units}, unfinished, report)
-        self._one_by_one(alone, report)
+            page.alone, page.units = list(wanted), []  # others made an attribute otherwise: each is planned again
+        page.alone += self._committed(page)
+        self._one_by_one(page)
+
+    def _planned(self, page: "_Page", key: StateKey, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]) -> None:
+        """Plans the unit of one ledger item, where a part of it differs."""
+        each, report = page.keys[key], page.report
+        steps = self._steps(each, held, sources, page)
+        if not self.dry_run:
+            self._name(key, each, steps, held, page.unfinished)
+        unit = self._unit(key, each.item, [step for step in steps if self._differs(step, held)], held)
+        report.equal += len(steps) - (len(unit.steps) if unit else 0)
+        if unit is None:
+            return
+        report.written += len(unit.steps)
+        if self.dry_run:
+            report.differing += [_difference(each.item, step, held) for step in unit.steps]
+        if unit.partial or exceeds_transaction(unit):
+            page.alone.append(each)
+        else:
+            page.units.append(unit)
+
+    def _bounds(self, wanted: Sequence[ItemParts]) -> Mapping[str, str]:
+        """The versions that items have at least which are read from now on, by table."""
+        if not self.delivered or self.emptied:
+            return {}
+        if self.manifest is None:
+            self.manifest = read_manifest(self.app.name, self.timed)
+        now = self.run.clock()
+        return {name: lower_bound(self.manifest, name, now) for name in {each.item[0] for each in wanted}}
 
     def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
         return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
 
     def _steps(
-        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], report: PageReport
+        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], page: "_Page"
     ) -> list[Step]:
         """The step of each part to what its source says now; a handler that raises fails its own part only."""
-        bound = max((part.version for part in found.parts.values()), default=BEFORE_ALL)
+        known = (part.version for part in found.parts.values())
+        bound = max([page.bounds.get(each.item[0], BEFORE_ALL), *known])
         image, steps = image_of(sources.get(each.item)), []
         for route, fields in each.parts:
             stored = found.parts.get(route.name)
@@ -218,7 +253,7 @@ class Pages:
             except Exception as error:
                 if is_fatal(error):
                     raise
-                report.failed.append(ItemFailed(each.item, route.name, explained(route, error)))
+                page.report.failed.append(ItemFailed(each.item, route.name, explained(route, error)))
                 continue
             steps.append(Step(route, max(bound, stored.version) if stored else bound, None, after))
         return steps
@@ -230,16 +265,16 @@ class Pages:
             return bool(step.after)
         return self.always or bool(stored.left) or stored.text != stored_text(step.after)
 
-    def _name(self, each: ItemParts, steps: Sequence[Step], found: LedgerItem, unfinished: Unfinished) -> None:
+    def _name(
+        self, key: StateKey, each: ItemParts, steps: Sequence[Step], found: LedgerItem, unfinished: Unfinished
+    ) -> None:
         """Takes the rows that an earlier page or record may have left unfinished when it died.
 
         What was left behind is in the ledger item. Whether the rows that the item leads to now were recomputed is not,
         so they are looked at again.
         """
         change = _stand_in(each.item)
-        unfinished.note_found(
-            ledger_key(self.app.name, each.group, each.item), each.item, [step.route for step in steps], found
-        )
+        unfinished.note_found(key, each.item, [step.route for step in steps], found)
         for step in steps:
             named = NamedRows()
             if (stored := found.parts.get(step.route.name)) is not None and stored.left:
@@ -257,24 +292,24 @@ class Pages:
         routes = tuple(step.route for step in steps)
         return Unit(item, guard, effects, routes, (_stand_in(item),), tallies, tuple(steps), partial)
 
-    def _committed(
-        self, units: Sequence[Unit], parts: Mapping[int, ItemParts], unfinished: Unfinished, report: PageReport
-    ) -> list[ItemParts]:
+    def _committed(self, page: "_Page") -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
-        if not (units or unfinished.moved or unfinished.state_rows):
+        unfinished = page.unfinished
+        if not (page.units or unfinished.moved or unfinished.state_rows):
             return []
         committer = PageCommitter(self.timed, self.run, lambda *_: NamedRows(), unfinished)
-        outcome = committer.carry_out(Plan(tuple(pack(units, self.run.chunk_actions)), ()))
+        outcome = committer.carry_out(Plan(tuple(pack(page.units, self.run.chunk_actions)), ()))
         outcome += finish((), (), self._finishing(unfinished))
-        self._count(outcome, report)
-        return [parts[id(unit)] for unit in committer.handed_back]
+        self._count(outcome, page.report)
+        return [page.keys[unit.guard.key] for unit in committer.handed_back]
 
-    def _one_by_one(self, wanted: Iterable[ItemParts], report: PageReport) -> None:
+    def _one_by_one(self, page: "_Page") -> None:
         repair = Repair(self.app, self.engine, self.run, checked=True, emptied=self.emptied)
-        for each in wanted:
+        for each in page.alone:
             names = {part.route.name for part in each.parts}
-            for repaired in repair.item(each.item, handlers=names):
-                self._add_repaired(repaired, report)
+            bound = page.bounds.get(each.item[0], BEFORE_ALL)
+            for repaired in repair.item(each.item, version=bound, handlers=names):
+                self._add_repaired(repaired, page.report)
 
     @staticmethod
     def _add_repaired(repaired: Repaired, report: PageReport) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.audit.digests import ROW, image_digest, row_digest, same_digest
+from streamfold.derivations.audit.opening import OPENING
 from streamfold.records.images import Image
 from streamfold.records.item_names import typed
 
@@ -22,7 +23,7 @@ MEANINGS: Mapping[Problem, str] = {
 AT_THE_END = "rows that are missing at the end of a history"
 NOT_FOUND = (
     AT_THE_END,
-    "rows that are missing at its beginning, or behind one that has expired",
+    "rows that are missing at its beginning, or behind one that has expired or that opens a history",
     "rows that are missing where the item came back to what it was before them",
 )
 """What no walk along the rows can find; a comparison with the item as it is now finds what is missing ``AT_THE_END``.
@@ -62,7 +63,8 @@ def findings(
             yield Finding(item, version, "forged")
         if before is not None and before.get("new") != digests.get("old"):
             yield Finding(item, version, "gap")
-        before = None if expired(row) else digests
+        # A first row shows the item as it was read: changes whose rows come next may be in it.
+        before = None if expired(row) or row.get("event") == OPENING else digests
 
 
 def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str, image: Image) -> Finding | None:

@@ -18,9 +18,9 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from streamfold.derivations.search.sink import RESERVED
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.values import LEVELS_MAX, base64_text
 
 
@@ -30,8 +30,10 @@ def document_text(fields: Mapping[str, Any]) -> bytes:
     Raises ``HandlerError`` for a name that is reserved or no text, and for a value that JSON cannot hold.
     """
     for name in fields:
-        if name.startswith(RESERVED):
-            raise HandlerError(f"Field {shown(name)} cannot be used: names that begin with {RESERVED!r} are reserved.")
+        if name.startswith(RESERVED_PREFIX):
+            raise HandlerError(
+                f"Field {shown(name)} cannot be used: names that begin with {RESERVED_PREFIX!r} are reserved."
+            )
     try:
         return _text(fields, 0).encode()
     except UnicodeEncodeError:
@@ -46,7 +48,7 @@ def parsed(text: str | bytes) -> dict[str, Any]:
 
 def own_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a document without those of the framework."""
-    return {name: value for name, value in document.items() if not name.startswith(RESERVED)}
+    return {name: value for name, value in document.items() if not name.startswith(RESERVED_PREFIX)}
 
 
 def _text(value: Any, level: int) -> str:

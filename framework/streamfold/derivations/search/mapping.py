@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamfold.derivations.search.sink import CODE, GONE, GONE_AT, RESERVED
+from streamfold.derivations.search.sink import CODE, GONE, GONE_AT
 from streamfold.errors import DeclarationError
+from streamfold.keys.table import RESERVED_PREFIX
 
 FieldTypes = Mapping[str, str | Mapping[str, Any]]
 """The fields of a mapping by name: a type, "text", or all that OpenSearch has to know of the field."""
@@ -36,8 +37,10 @@ def index_mapping(path: str | None, fields: FieldTypes | None, at: str) -> Mappi
     if not isinstance(properties, Mapping) or not properties:
         raise DeclarationError(f'search at {at} has mapping={path!r}: expected an object with "properties".')
     for name in properties:
-        if name.startswith(RESERVED):
-            raise DeclarationError(f"search at {at} maps {name!r}: names that begin with {RESERVED!r} are reserved.")
+        if name.startswith(RESERVED_PREFIX):
+            raise DeclarationError(
+                f"search at {at} maps {name!r}: names that begin with {RESERVED_PREFIX!r} are reserved."
+            )
     return {"dynamic": False, **given, "properties": {**properties, **OWN_FIELDS}}
 
 

@@ -27,8 +27,6 @@ VISIBLE = {"bool": {"must_not": [{"exists": {"field": GONE}}]}}
 """The filter of an alias that hides what is gone."""
 CODE = "_sf_h"
 """The field that holds a digest of the handler's code."""
-RESERVED = "_sf_"
-"""Begins the names of the framework's own fields."""
 
 
 class TooLarge(Exception):  # noqa: N818 - an outcome, not a mistake

@@ -1,0 +1,30 @@
+"""Differences as commands print them: what is wrong, and its two sides below each other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import click
+
+from streamfold.errors import shortened
+
+SHOWN_MAX = 100
+"""Differences for a person; ``--json`` has every one."""
+TEXT_LETTERS_MAX = 300
+NOTHING = "nothing"
+Differing = TypeVar("Differing")
+
+
+def print_differences(
+    found: Sequence[Differing], head: Callable[[Differing], str], sides: Callable[[Differing], Mapping[str, str]]
+) -> None:
+    """Prints the first of the differences, and how many more there are.
+
+    head: names what is wrong.
+    sides: the texts of both sides, by word; "" for nothing.
+    """
+    for each in found[:SHOWN_MAX]:
+        click.echo(head(each))
+        for word, text in sides(each).items():
+            click.echo(f"  {word:9} {shortened(text, TEXT_LETTERS_MAX) or NOTHING}")
+    if (left := len(found) - SHOWN_MAX) > 0:
+        click.echo(f"... and {left:,} more; --json has them all.")

@@ -1,0 +1,113 @@
+"""The options of runs over all items: ``backfill`` and ``rebuild``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.stream_lag import lag_options
+from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
+from streamfold.lifecycle.keys import PAGE_ITEMS
+
+F = TypeVar("F", bound=Callable[..., Any])
+HERE, SPARK, ELSEWHERE = "processes", "spark", "elsewhere"
+RUNNERS = (HERE, SPARK, ELSEWHERE)
+"""Who carries a run: processes of this machine, a Spark cluster, or whoever is called with its parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillingOptions:
+    """What the command line said."""
+
+    what: str
+    handlers: tuple[str, ...]
+    store: Store
+    application: str
+    tables: tuple[str, ...]
+    segments: int | None
+    page_items: int
+    read_units: int
+    write_units: int
+    price_read: float
+    price_write: float
+    offline: bool
+    export: str | None
+    load: bool
+    failed: Path | None
+    max_lag: float | None
+    function: str | None
+    dry_run: bool
+    yes: bool
+    json_output: bool
+    runner: str
+    processes: int | None
+    spark_master: str | None
+
+
+def filling_options(command: F) -> F:
+    """The options of a run over all items."""
+    for option in (
+        click.option("--json", "json_output", is_flag=True, help="Print one JSON object with the counts."),
+        click.option("--yes", is_flag=True, help="Do not ask before writing."),
+        click.option("--dry-run", is_flag=True, help="Print the estimate, and write nothing."),
+        click.option(
+            "--load", is_flag=True, help="Put the items of the export into the local state before; with --export."
+        ),
+        click.option(
+            "--export", metavar="MANIFEST", help="Take keys from an export: its manifest-files.json, a file or s3://."
+        ),
+        click.option(
+            "--failed",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write the keys of items that failed to this file, which repair --keys takes.",
+        ),
+        lag_options,
+        click.option("--offline", is_flag=True, help="No stream delivers to the handlers now: do not wait for one."),
+        click.option(
+            "--processes",
+            type=click.IntRange(1, 64),
+            help="Processes of this machine, each with its share of the rates. Default: one for every 50,000 items, 4 "
+            "at most; a local state has one.",
+        ),
+        click.option(
+            "--runner",
+            type=click.Choice(RUNNERS),
+            default=HERE,
+            show_default=True,
+            help="Who does the parts of the run: processes of this machine, or Spark, which brings the items of an "
+            "export together by row. With elsewhere, only its job is made, for streamfold work or a state machine.",
+        ),
+        click.option(
+            "--spark-master",
+            metavar="URL",
+            help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
+        ),
+        click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
+        click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),
+        click.option("--write-units", type=click.IntRange(0), default=0, help="Write units a second; 0: no limit."),
+        click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit."),
+        click.option(
+            "--page",
+            "page_items",
+            type=click.IntRange(1, 100_000),
+            default=PAGE_ITEMS,
+            show_default=True,
+            help="Items at once; more of them share more writes of their rows.",
+        ),
+        click.option(
+            "--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16."
+        ),
+    ):
+        command = option(command)
+    return store_options(state_option(application_option(command)))
+
+
+def options_of(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> FillingOptions:
+    """The options that a command was given."""
+    store = Store(given.pop("engine"), given.pop("state"), given.pop("endpoint_url"))
+    return FillingOptions(what=what, handlers=handlers, store=store, **given)

@@ -1,0 +1,95 @@
+"""What a run over all items tells: the estimate before, a bar meanwhile, and counts at its end."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from streamfold.app import App
+from streamfold.cli.engines import as_json
+from streamfold.cli.filling_options import FillingOptions
+from streamfold.cli.jobs import handlers_text
+from streamfold.cli.repaired import failed_object, print_failed
+from streamfold.jobs.job import Job
+from streamfold.keys.table import Table
+from streamfold.lifecycle.beside import FillingProgress
+from streamfold.lifecycle.estimate import Estimate
+
+COUNTS = ("read", "written", "equal", "failed")
+"""What a job counts, by word."""
+KEPT_BY = "--failed FILE keeps their keys"
+
+
+def tell_estimate(
+    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, is_local: bool
+) -> None:
+    """Tells what a run is expected to do, and on DynamoDB what it costs."""
+    counted = "counted" if is_local else "as the tables say, some hours old"
+    _say(f"{asked.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
+    _say(
+        f"  items        {expected.items:,} ({counted}); a handler reads {expected.fitting:.0%} of {expected.sampled:,}"
+    )
+    _say(f"  to write     {expected.writing:.0%} of what was looked at")
+    if is_local:
+        return
+    dollars = expected.dollars(asked.price_write, asked.price_read)
+    _say(f"  write units  {expected.write_units:,}")
+    _say(f"  read units   {expected.read_units:,}")
+    _say(f"  cost         ${dollars:,.2f} on demand, at ${asked.price_write} and ${asked.price_read} a million")
+    seconds = expected.seconds(asked.read_units, asked.write_units)
+    if seconds is not None:
+        _say(f"  time         {seconds // 3600} h {seconds % 3600 // 60} min at the given rates")
+
+
+@contextmanager
+def filling_bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[FillingProgress], None]]:
+    """Gives a function that shows how far a run is, on a terminal; why it waits is told wherever it runs."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    visible = shown and console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not visible) as bar:
+        task, told = bar.add_task("items", total=expected.items or None), ""
+
+        def tell(progress: FillingProgress) -> None:
+            nonlocal told
+            report = progress.report
+            text = f"{progress.read:,} read, {report.written:,} written, {len(report.failed):,} failed"
+            bar.update(task, completed=min(progress.read, expected.items), description=progress.waits or text)
+            if shown and not visible and progress.waits and not told:
+                _say(f"Waiting: {progress.waits}.")
+            told = progress.waits
+
+        yield tell
+
+
+def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, asked: FillingOptions) -> None:
+    """Prints what a run did, and the first of the items that failed."""
+    counts = {word: job.counts.get(word, 0) for word in COUNTS}
+    failed = progress.report.failed
+    if asked.json_output:
+        failures = [failed_object(app, each) for each in failed]
+        click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
+        return
+    click.echo(
+        f"{asked.what}: {counts['read']:,} keys read, {counts['written']:,} parts written, "
+        f"{counts['equal']:,} were right, {counts['failed']:,} failed (job {job.id})."
+    )
+    if progress.unkeyed:
+        _say(f"{progress.unkeyed:,} ledger items with very long keys were passed over.")
+    print_failed(failed, counts["failed"], KEPT_BY)
+
+
+def tell_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> None:
+    """Says that the file of ``--failed`` lacks keys: those that a process had met that ended before it told them."""
+    lacking = job.counts.get("failed", 0) - progress.failed
+    if asked.failed is not None and lacking > 0:
+        _say(
+            f"The keys of {lacking:,} failed items are not in {asked.failed}: a process ended before it told them. "
+            "streamfold verify finds them."
+        )
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,90 @@
+"""``streamfold backfill AUDIT --opening``: items that were there before their audit get a first row."""
+
+import getpass
+
+import click
+
+from streamfold.app import App
+from streamfold.cli.filling_options import HERE, FillingOptions
+from streamfold.cli.filling_run import REPORTED, SEGMENTS, size_of
+from streamfold.cli.filling_told import filling_bar, print_filled
+from streamfold.cli.metered import metered
+from streamfold.cli.opened import OpenedState, confirmed, followed_chains, opened_state
+from streamfold.cli.repaired import check_failed_file, failed_keys
+from streamfold.derivations.audit.kind import audit_routes
+from streamfold.errors import SettingsError
+from streamfold.jobs.job import Job, Jobs
+from streamfold.lifecycle.beside import Beside
+from streamfold.lifecycle.checks import check_gate, check_named, source_tables
+from streamfold.lifecycle.estimate import Estimate
+from streamfold.lifecycle.openings import OpeningFilling, OpeningPages
+from streamfold.routes.route import Route
+from streamfold.routes.suggestions import unknown_handler
+
+WHAT = "backfill --opening"
+
+
+def histories_opened(options: FillingOptions) -> int:
+    """Carries out the run; returns the exit code."""
+    if options.export or options.load or options.max_lag or options.function:
+        raise SettingsError("--opening reads the tables: leave --export, --load and --max-lag out.")
+    if options.runner != HERE or options.processes or options.spark_master:
+        raise SettingsError("--opening is done by this process: leave --runner, --processes and --spark-master out.")
+    check_failed_file(options.failed)
+    with opened_state(options.application, options.tables, options.store) as opened:
+        routes = _audits(opened.app, options.handlers)
+        offline = options.offline or opened.local is not None
+        check_named(opened.manifest, routes, offline=offline)
+        check_gate(opened.manifest, routes, opened.run.settings, opened.run.clock(), offline=offline)
+        items = sum(size_of(opened, table).items for table in source_tables(routes))
+        click.echo(f"{WHAT} of {', '.join(route.name for route in routes)} over {items:,} items", err=True)
+        if options.dry_run:
+            return 0
+        confirmed(opened, yes=options.yes)
+        return _carry_out(opened, routes, items, options)
+
+
+def _audits(app: App, names: tuple[str, ...]) -> list[Route]:
+    """The named audits. Raises ``SettingsError`` for another handler, or none."""
+    audits = {route.name: route for route in audit_routes(app)}
+    if not names:
+        raise SettingsError(f"--opening is of audits that are named: {', '.join(audits) or 'there is none here'}.")
+    for name in names:
+        if name not in audits:
+            raise unknown_handler("--opening", name, sorted(audits))
+    return [audits[name] for name in dict.fromkeys(names)]
+
+
+def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: FillingOptions) -> int:
+    jobs = Jobs(opened.app.name, opened.engine, opened.run.clock)
+    job, goes_on = _job(jobs, routes, options)
+    expected = Estimate(items, 0, 1.0, 1.0, 0, 0, exact=False)
+    with (
+        failed_keys(opened.app, options.failed, goes_on=goes_on) as keep,
+        filling_bar(expected, shown=not options.json_output) as tell,
+    ):
+        filling = OpeningFilling(
+            jobs,
+            job,
+            OpeningPages(opened.app, opened.engine, opened.run, routes),
+            source_tables(routes),
+            page_items=options.page_items,
+            metered=metered(opened.engine),
+            beside=Beside(tell, keep),
+        )
+        progress = filling.run()
+    chains = followed_chains(opened)
+    print_filled(opened.app, filling.job, progress, len(chains), options)
+    return REPORTED if filling.job.counts.get("failed") or chains else 0
+
+
+def _job(jobs: Jobs, routes: list[Route], options: FillingOptions) -> tuple[Job, bool]:
+    """The job to go on with: one that was stopped (True), or a new one."""
+    names, tables = tuple(route.name for route in routes), source_tables(routes)
+    segments = (options.segments or SEGMENTS[options.store.engine]) * len(tables)
+    for known in jobs.all():
+        if (known.what, known.handlers, known.segments) == (WHAT, names, segments) and not known.ended:
+            return known, True
+    rates = {"read_units": options.read_units, "write_units": options.write_units}
+    table = ",".join(each.name for each in tables)
+    return jobs.create(WHAT, names, table, segments, by=getpass.getuser(), **rates), False

@@ -1,0 +1,111 @@
+"""What a function logs and measures: counts, names of handlers, and what failed without contents of items."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from streamfold.batch.report import Report
+from streamfold.derivations import KINDS
+from streamfold.errors import SettingsError
+from streamfold.run import SendingPace
+from streamfold.settings import Settings
+
+NAMESPACE = "streamfold"
+FAILURES_LOGGED_MAX = 20
+
+SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if said.log}
+"""What is logged of a count, by word."""
+
+log = logging.getLogger("streamfold")
+
+
+def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
+    """Logs and measures a report with what is switched on."""
+    if settings.logger:
+        powertools_logger(service)
+    metrics = _powertools_metrics(service) if settings.metrics else None
+    if settings.tracer:
+        _powertools_tracer(service)
+
+    def observe(report: Report, records: int, pace: SendingPace) -> None:
+        actions, conflicts = pace.told()
+        counts = {
+            "records": records,
+            "failed": len({failure.sequence for failure in report.failures}),
+            "known": report.known,
+            "parked": sum(report.parked.values()),
+            **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
+            "unrouted": sum(report.unrouted.values()),
+            "transaction_conflicts": conflicts,
+            "transaction_actions": min(actions, settings.chunk_actions),
+        }
+        log.info("batch processed", extra=counts)
+        log_failures(report, "record failed and comes again")
+        for word, text in SAID.items():
+            for handler, count in report.counts.get(word, {}).items():
+                log.warning(text, extra={"handler": handler, word: count})
+        if metrics is not None:
+            metrics(counts, report)
+
+    return observe
+
+
+def log_failures(report: Report, text: str) -> None:
+    """Logs what failed or was parked, without contents of items."""
+    for failure in report.failures[:FAILURES_LOGGED_MAX]:
+        log.error(
+            text,
+            extra={
+                "sequence": failure.sequence,
+                "handler": failure.handler,
+                "error_type": type(failure.error).__name__,
+                "reason": failure.reason,
+                "at": failure.at,
+                "held": failure.held,
+            },
+        )
+    for handler, parked in report.parked.items():
+        log.error("records were parked", extra={"handler": handler, "parked": parked})
+
+
+def powertools_logger(service: str) -> None:
+    """Has the log written as JSON, with the name of the service."""
+    from aws_lambda_powertools import Logger
+    from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+
+    copy_config_to_registered_loggers(Logger(service=service), include={log.name})
+
+
+def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], None]:
+    emit = powertools_counts(service)
+
+    def observed(counts: Mapping[str, int], report: Report) -> None:
+        emit({**counts, "rows_written": sum(tally.written for tally in report.tallies.values())})
+
+    return observed
+
+
+def powertools_counts(service: str) -> Callable[[Mapping[str, int]], None]:
+    """Gives a function that measures counts, in the embedded metric format."""
+    from aws_lambda_powertools import Metrics
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = Metrics(namespace=NAMESPACE, service=service)
+
+    def emit(counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+        metrics.flush_metrics()
+
+    return emit
+
+
+def _powertools_tracer(service: str) -> None:
+    from aws_lambda_powertools import Tracer
+
+    try:
+        Tracer(service=service)  # patches boto3, so that every request shows in the trace
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "STREAMFOLD_TRACER is on, but the AWS X-Ray SDK is not installed: add aws-lambda-powertools[tracer] to the "
+            "function's requirements, or switch the tracer off."
+        ) from None

@@ -1,0 +1,44 @@
+"""The entry of a schedule: a sample of the items is compared with the state, and nothing is written."""
+
+import os
+from random import Random
+from typing import Any
+
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.dynamodb_client import make_client
+from streamfold.errors import public
+from streamfold.lambda_entry import in_public, keep_quiet
+from streamfold.lambda_entry.observing import log, powertools_counts, powertools_logger
+from streamfold.lifecycle.scheduled import AskedSample, verify_sample
+from streamfold.routes.application import Application
+from streamfold.run import Run
+from streamfold.settings import Settings
+
+
+def handle_verify(app: Application, event: Any, context: Any, client: Any = None) -> dict[str, int]:
+    """Processes one scheduled comparison of items with the state; returns its counts, logs and measures them."""
+    try:
+        return _verified(app, event, context, Settings.from_environment(os.environ), client)
+    except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
+        stopped = in_public(error)
+    raise stopped
+
+
+def _verified(app: Application, event: Any, context: Any, settings: Settings, client: Any) -> dict[str, int]:
+    keep_quiet()
+    if settings.logger:
+        powertools_logger(app.name)
+    run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
+    if context is not None:
+        run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+    tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
+    engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
+    engine.deadline = run
+    found = verify_sample(app, engine, run, AskedSample.of(event), Random())  # noqa: S311 - a sample
+    log.info("sample verified", extra=dict(found.counts))
+    for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
+        for handler, count in by_handler.items():
+            log.error(text, extra={"handler": handler, "count": count})
+    if settings.metrics:
+        powertools_counts(app.name)(found.counts)
+    return dict(found.counts)

@@ -1,0 +1,113 @@
+"""``verify`` as a scheduled function: what it counts, what it may call, and what it logs."""
+
+import json
+import logging
+from random import Random
+from types import SimpleNamespace
+
+import boto3
+import pytest
+
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.batch.process import process_event
+from streamfold.engines import DynamoEngine, MemoryEngine
+from streamfold.errors import EngineError, ManifestError, SettingsError
+from streamfold.lambda_entry.verify import handle_verify
+from streamfold.lifecycle.scheduled import AskedSample, verify_sample
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.partiql import WithStatements
+from tests.helpers.source import Source
+from tests.helpers.tables import make_table
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+
+
+def app_of(factor=1, *, name="total"):
+    router = Router()
+
+    @router.view(ORDER, into=Key("TOTAL#{group}", "TOTAL"), name=name)
+    def total(item):
+        return Row(group=item["group"], total=Sum(factor * item["total"]))
+
+    return App("shop", routers=[router])
+
+
+@pytest.fixture
+def client(aws, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_TABLE_MAIN", "main")
+    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
+    monkeypatch.setenv("STREAMFOLD_LOGGER", "off")
+    client = WithStatements(boto3.client("dynamodb"))
+    make_table(client, "main", {"PK": "S", "SK": "S"})
+    make_table(client, "shop-state", {"pk": "S", "sk": "S"})
+    source, app = Source(), app_of()
+    records = [source.put(f"ORDER#{number}", group="secret", total=number) for number in range(5)]
+    for each in records:
+        client.put_item(TableName="main", Item=each["dynamodb"]["NewImage"])
+    engine = DynamoEngine(client, {"main": (app.tables["main"], "main")}, "shop-state")
+    assert process_event(app, records, engine, Run(Settings())).failures == []
+    return client
+
+
+def context(seconds=900):
+    return SimpleNamespace(get_remaining_time_in_millis=lambda: seconds * 1000)
+
+
+def test_what_agrees_has_no_difference_and_nothing_is_called_but_reads(client):
+    called = []
+    client.meta.events.register("before-call.dynamodb.*", lambda model, **_: called.append(model.name))
+    counts = handle_verify(app_of(), {"sample": 100, "tolerance": 0}, context(), client)
+    assert counts == {"verified": 5, "different": 0, "moving": 0, "verify_failed": 0, "undecided": 0}
+    assert set(called) == {"Scan", "BatchGetItem"}
+
+
+def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeypatch, caplog, capsys):
+    monkeypatch.setenv("STREAMFOLD_METRICS", "on")
+    with caplog.at_level(logging.INFO, logger="streamfold"):
+        counts = handle_verify(app_of(2), {"tolerance": 0}, context(), client)
+    assert (counts["different"], counts["verified"]) == (4, 5)
+    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert (told.message, told.handler, told.count) == ("parts of items differ", "total", 4)
+    assert "ORDER#" not in caplog.text
+    assert "secret" not in caplog.text
+    metrics = next(json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line)
+    assert (metrics["different"], metrics["service"]) == ([4.0], "shop")
+
+
+def test_a_look_ends_before_the_invocation_does(client):
+    counts = handle_verify(app_of(2), {"tolerance": 60}, context(200), client)
+    assert counts["verified"] == 0
+
+
+def test_what_cannot_be_read_again_in_time_is_undecided():
+    app, engine = app_of(), MemoryEngine(app_of().tables.values())
+    engine.source_tables.add("main")
+    run = Run(Settings(), pause=lambda _: None)
+    source = Source()
+    process_event(app, [], engine, run)
+    body = source.put("ORDER#1", group="x", total=1)["dynamodb"]["NewImage"]
+    engine.put_sources([(("main", "ORDER#1", "METADATA"), body, "1")])
+    left = iter([900.0, 900.0, 900.0])
+    run.seconds_left = lambda: next(left, 20.0)
+    found = verify_sample(app, engine, run, AskedSample(10, 60), Random(1))
+    assert (found.counts["undecided"], found.counts["different"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("app", "event", "error"),
+    [
+        (app_of(name="other"), {}, ManifestError),
+        (app_of(), {"sample": 0}, SettingsError),
+        (app_of(), {"tolerance": "a minute"}, SettingsError),
+    ],
+)
+def test_what_does_not_fit_ends_the_invocation(client, app, event, error):
+    with pytest.raises(error):
+        handle_verify(app, event, context(), client)
+
+
+def test_a_missing_table_ends_the_invocation(client, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "nowhere")
+    with pytest.raises(EngineError):
+        handle_verify(app_of(), {}, context(), client)
