@@ -239,6 +239,7 @@ def test_faults_are_listed(folder, records):
         "--dry-run",
         "--external",
         "--put-sources",
+        "--force",
         "--batch-size 5",
         "--fresh",
         "--park x.db",

@@ -39,6 +39,7 @@ REFUSED = {
     "endpoint_url": "--endpoint-url",
     "batch_size": "--batch-size",
     "dry_run": "--dry-run",
+    "force": "--force",
     "external": "--external",
     "park": "--park",
     "put_sources": "--put-sources",

@@ -45,13 +45,16 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
         f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True
     )
     reader = StreamReader(*make_clients(endpoint_url), table)
-    signal.signal(signal.SIGINT, lambda *_: reader.stop())
     columns, console = (TextColumn("{task.completed} records"), TimeElapsedColumn()), Console(stderr=True)
     with explained(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("recording", total=None)
-        recorded = record_stream(
-            reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records))
-        )
+        before = signal.signal(signal.SIGINT, lambda *_: reader.stop())
+        try:
+            recorded = record_stream(
+                reader, out, follow=follow, on_page=lambda records: progress.advance(task, len(records))
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
     summary: dict[str, Any] = {"file": str(out), "records": recorded.records, **recorded.events}
     if recorded.trimmed_shards:
         summary["trimmed_shards"] = list(recorded.trimmed_shards)

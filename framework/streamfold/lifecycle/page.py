@@ -120,7 +120,7 @@ class ItemParts(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageWork:
     """What becomes of the ledger items of one page."""
 
     report: PageReport
@@ -194,7 +194,7 @@ class Pages:
         """Reads ledger items, then sources, and writes what differs. Sources come after the ledger: see above."""
         if not wanted:
             return
-        page = _Page(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
+        page = _PageWork(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
         page.bounds = self._bounds(wanted)
         stored = self.timed.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
@@ -209,7 +209,9 @@ class Pages:
         page.alone += self._committed(page)
         self._one_by_one(page)
 
-    def _planned(self, page: "_Page", key: StateKey, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]) -> None:
+    def _planned(
+        self, page: "_PageWork", key: StateKey, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]
+    ) -> None:
         """Plans the unit of one ledger item, where a part of it differs."""
         each, report = page.keys[key], page.report
         steps = self._steps(each, held, sources, page)
@@ -240,7 +242,7 @@ class Pages:
         return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
 
     def _steps(
-        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], page: "_Page"
+        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], page: "_PageWork"
     ) -> list[Step]:
         """The step of each part to what its source says now; a handler that raises fails its own part only."""
         known = (part.version for part in found.parts.values())
@@ -292,7 +294,7 @@ class Pages:
         routes = tuple(step.route for step in steps)
         return Unit(item, guard, effects, routes, (_stand_in(item),), tallies, tuple(steps), partial)
 
-    def _committed(self, page: "_Page") -> list[ItemParts]:
+    def _committed(self, page: "_PageWork") -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
         unfinished = page.unfinished
         if not (page.units or unfinished.moved or unfinished.state_rows):
@@ -303,7 +305,7 @@ class Pages:
         self._count(outcome, page.report)
         return [page.keys[unit.guard.key] for unit in committer.handed_back]
 
-    def _one_by_one(self, page: "_Page") -> None:
+    def _one_by_one(self, page: "_PageWork") -> None:
         repair = Repair(self.app, self.engine, self.run, checked=True, emptied=self.emptied)
         for each in page.alone:
             names = {part.route.name for part in each.parts}
