@@ -32,7 +32,7 @@ from tests.workload import sessions
 
 TASK = BUILD / "Projector"
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
-MEGABYTES = {"Projector": 10, "Spreader": 10, "Searcher": 20}
+MEGABYTES = {"Projector": 12, "Spreader": 12, "Searcher": 22}
 LOCKS = {"Projector": "lambda.txt", "Spreader": "lambda.txt", "Searcher": "lambda-search.txt"}
 
 
@@ -209,7 +209,8 @@ def test_artifact_holds_the_function_and_its_lock_and_nothing_of_the_runtime(tem
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_artifact_runs_on_any_processor_and_is_small(template, name):
     files = [path for path in (BUILD / name).rglob("*") if path.is_file()]
-    assert not [path for path in files if path.suffix in (".so", ".pyc")]
+    assert not [path for path in files if path.suffix == ".so"]
+    assert any(path.suffix == ".pyc" for path in files)  # byte code, which a function cannot write
     assert sum(path.stat().st_size for path in files) < MEGABYTES[name] * 1_000_000
 
 
