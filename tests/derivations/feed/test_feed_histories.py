@@ -1,11 +1,13 @@
 """Histories of feeds: readers are shown what the items say, whatever happens, and each rule is there for a reason."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
+from streamfold.batch.fan_outs import run_fan_outs
+from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import lanes, pairs, spreading
 from streamfold.derivations.feed.audience import Audiences
 from streamfold.derivations.feed.lanes import FeedLanes
@@ -15,7 +17,10 @@ from streamfold.engines import Entries, applied
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.merging import Merging
-from tests.helpers.feed_histories import History, applications
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.feed_histories import History, applications, edge_key, post_key, small
+from tests.helpers.records import change, item
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
 HISTORIES = 40
@@ -220,7 +225,6 @@ MUTANTS = {
     "a lane moves on before its rows are written": (lane_before_rows, {}),
     "the mode is read before the mirror is written": (mode_before_mirror, {"pull_above": 3}),
     "posts are pushed again without a last one to pull": (back_without_until, {"pull_above": 3}),
-    "the last post to pull is read before posts are pushed again": (back_in_one_step, {"pull_above": 3}),
     "pushed rows are shown beside pulled posts": (pushed_beside_pulled, {"pull_above": 2}),
     "posts are pulled before readers are told": (flip_without_middle, {"pull_above": 3}),
 }
@@ -249,3 +253,51 @@ def test_a_rule_made_wrong_shows_a_reader_something_else(name):
     made, options = MUTANTS[name]
     with made():
         assert first_wrong(MUTANT_HISTORIES, **options) is not None
+
+
+def shown_after_a_return(made=None):
+    """What a reader is shown after posts are pushed again, where one came while the last one was looked for."""
+    history = History(applications(pull_above=2), 0)
+    audiences = "streamfold.derivations.feed.audience.Audiences"
+    with small():
+        both = {"name": "n", "text": "one"}
+        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
+            deliver(history, number, place, both)
+        history.now += 100
+        for number, reader in enumerate("wx", 5):
+            deliver(history, number, edge_key(reader), None, both)
+        looked = Mirrors.page
+
+        def looks(self, side, partition, wanted):
+            found = looked(self, side, partition, wanted)
+            if wanted.descending and side == "posts" and not history.items.get(post_key("3")):
+                deliver(history, 8, post_key("3"), {"text": "three"})  # behind what was found
+            return found
+
+        with made() if made else nullcontext(), patch.object(Mirrors, "page", looks), patch(f"{audiences}.flip", stays):
+            deliver(history, 7, post_key("2"), {"text": "two"})
+            history._end()
+    return [number for number, _ in history.shown("v")]
+
+
+def stays(self, fields, audience):
+    """The audience is left as it is, so that it does not flip again."""
+    return audience
+
+
+def deliver(history, number, place, after, before=None):
+    """A change of an item, its record, and all that follows."""
+    history.sequence, history.items[place] = number, after
+    images = [image and item(*place, **image) for image in (before, after)]
+    history.put(place, images[1])
+    run = Run(Settings(), clock=lambda: history.now, pause=lambda _: None)
+    assert not process_changes(history.apps[0], [change(*images, number)], history.engine, run).failures
+    assert not run_fan_outs(history.apps[0], history.engine, run).failures
+
+
+def test_a_post_that_comes_while_posts_are_pushed_again_is_shown():
+    assert shown_after_a_return() == ["3", "2", "1"]
+
+
+def test_the_last_post_to_pull_is_looked_for_after_posts_are_pushed_again():
+    assert shown_after_a_return(back_in_one_step) != ["3", "2", "1"]
