@@ -19,7 +19,7 @@ from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.merging import Merging
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.feed_histories import History, applications, edge_key, post_key, small
+from tests.helpers.feed_histories import AHEAD_SECONDS, History, applications, edge_key, post_key, small
 from tests.helpers.records import change, item
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
@@ -278,6 +278,31 @@ def shown_after_a_return(made=None):
             deliver(history, 7, post_key("2"), {"text": "two"})
             history._end()
     return [number for number, _ in history.shown("v")]
+
+
+def shown_before_its_record(ahead_seconds):
+    """What a reader is shown after posts are pushed again, where a post is there whose record has not come."""
+    history = History(applications(pull_above=2), 0)
+    with small(ahead_seconds):
+        both = {"name": "n", "text": "one"}
+        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
+            deliver(history, number, place, both)
+        history.now += 100
+        for number, reader in enumerate("wx", 5):
+            deliver(history, number, edge_key(reader), None, both)
+        history.put(post_key("3"), item(*post_key("3"), text="three"))
+        before = history.shown("v")
+        deliver(history, 7, post_key("2"), {"text": "two"})
+        history._end()
+    return [number for number, _ in before], [number for number, _ in history.shown("v")]
+
+
+def test_a_post_that_was_pulled_before_its_record_stays_shown():
+    assert shown_before_its_record(AHEAD_SECONDS) == (["3", "1"], ["3", "2", "1"])
+
+
+def test_without_pulling_ahead_such_a_post_goes_until_it_is_pushed():
+    assert shown_before_its_record(0) == (["3", "1"], ["2", "1"])
 
 
 def stays(self, fields, audience):

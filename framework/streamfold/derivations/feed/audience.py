@@ -10,6 +10,9 @@ ways are open: a post that is mirrored before the change is pulled, one that is 
 | `flipping`  | pushed    | one after another        | to `pull` when all of them are told                            |
 | `pull`      | mirrored  | all                      | to `returning` if a count finds too few edges                  |
 | `returning` | pushed    | all                      | to `push`, `until` the newest post that is mirrored then       |
+
+A reader who pulls sees a post before its record is delivered. So that none goes until its row is pushed, readers are
+told to pull posts of the near future too (``PULLED_AHEAD_SECONDS``): these are pulled and pushed.
 """
 
 import json
@@ -18,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, joined_text
 from streamfold.derivations.feed.options import options_of
-from streamfold.derivations.feed.pairs import settle
+from streamfold.derivations.feed.pairs import write_rows
 from streamfold.engines import Engine, Entries
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.table import RESERVED_PREFIX
@@ -26,7 +29,7 @@ from streamfold.ledger.state_keys import audience_key
 from streamfold.records.encoded import to_json
 from streamfold.routes.route import Fields, Route
 from streamfold.run import SECONDS_A_DAY, Run
-from streamfold.writes.guarded import PutPair, RowKey
+from streamfold.writes.guarded import PutPair, RowKey, StateKey
 
 Mode = Literal["push", "flipping", "pull", "returning"]
 PULL = RESERVED_PREFIX + "pull#"
@@ -40,6 +43,8 @@ BACK_BELOW = 0.8
 """The share of ``pull_above`` below which an audience is pushed to again."""
 COUNTED_SECONDS = SECONDS_A_DAY
 """How often the audience of a pulled author is counted, at most."""
+PULLED_AHEAD_SECONDS = 2 * SECONDS_A_DAY
+"""How far ahead of the time at which posts are pushed again they are pulled too: longer than readers are being told."""
 FAR = 253_402_300_799
 """The end of the year 9999: what a reader is to pull does not expire while its author is pulled."""
 
@@ -77,15 +82,14 @@ class Audiences:
         """How the audience of an author is reached now."""
         if options_of(self.route).pull_above is None:
             return Audience()
-        key = audience_key(self.mirrors.application, self.route.name, joined_text(self.route, fields))
+        key = self._key(fields)
         found = self.engine.read_state([key], consistent=True).get(key)
         return Audience() if found is None else Audience(**json.loads(found["s"]))
 
     def change(self, fields: Fields, before: Audience, after: Audience) -> Audience:
         """Changes an audience that was read; returns what it is then, by this change or by another."""
-        key = audience_key(self.mirrors.application, self.route.name, joined_text(self.route, fields))
         after = after._replace(revision=before.revision + 1)
-        stored = self.engine.swap_state(key, {"s": json.dumps(after._asdict())}, before.revision)
+        stored = self.engine.swap_state(self._key(fields), {"s": json.dumps(after._asdict())}, before.revision)
         return after if stored else self.read(fields)
 
     def flip(self, fields: Fields, audience: Audience) -> Audience:
@@ -101,7 +105,8 @@ class Audiences:
         if audience.mode != "returning":
             return audience
         newest = self.mirrors.page(POSTS, self.mirrors.partition(POSTS, fields), Entries("", 1, descending=True))
-        until = newest[0][0] if newest else ""
+        ahead = self.mirrors.post_from(self.run.clock() + PULLED_AHEAD_SECONDS)
+        until = max([ahead, *(place for place, _ in newest)])
         return self.change(fields, audience, audience._replace(mode="push", until=until, tells=True))
 
     def told(self, fields: Fields, audience: Audience) -> Audience:
@@ -119,24 +124,18 @@ class Audiences:
         """
         if not audience.revision:
             return 0
-        writes = {}
-        for edge in edges:
-            write = self._row(edge, audience)
-            writes[write.key] = write, edge
-        left = self.engine.put_pairs([write for write, _ in writes.values()])
-        written = len(writes) - len(left)
-        for key in left:
-            written += self._settled(*writes[key])
-        return written
+        told = {(row := self._row(edge, audience)).key: (row, edge) for edge in edges}
 
-    def _settled(self, write: PutPair, edge: Mirror) -> bool:
-        sided = Sided(EDGES, edge.item, self.mirrors.fields_of(EDGES, edge.item))
-
-        def again() -> PutPair:
+        def again(key: RowKey) -> PutPair:
+            item = told[key][1].item
+            sided = Sided(EDGES, item, self.mirrors.fields_of(EDGES, item))
             (newest,) = self.mirrors.read([sided])
             return self._row(newest, self.read(sided.fields))
 
-        return settle(self.route, self.engine, self.run, write, again)
+        return write_rows(self.route, self.engine, self.run, [row for row, _ in told.values()], again)
+
+    def _key(self, fields: Fields) -> StateKey:
+        return audience_key(self.mirrors.application, self.route.name, joined_text(self.route, fields))
 
     def _row(self, edge: Mirror, audience: Audience) -> PutPair:
         """The row that tells one reader whether to pull one author."""
@@ -145,7 +144,7 @@ class Audiences:
         values = {EDGE: to_json(edge.raw)} if pulled else None
         if values is not None and not audience.pulls:
             values[UNTIL] = audience.until
-        passing = int(self.run.clock()) + options_of(self.route).keep_seconds + SECONDS_A_DAY
+        passing = int(self.run.clock()) + options_of(self.route).keep_seconds + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
         expires = FAR if audience.pulls and not edge.gone else passing
         key = pull_key(self.route, fields)
         return PutPair(key, values, (audience.version, edge.version), expires, fresh=audience.mode == "flipping")

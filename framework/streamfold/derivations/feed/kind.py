@@ -8,7 +8,7 @@ from streamfold.commit.plan import Deferred
 from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
 from streamfold.derivations.expected import Expected, History
-from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, gone
+from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, gone, side_key
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair
 from streamfold.derivations.feed.spreading import Heard, Spreading
@@ -90,22 +90,22 @@ class Feeds(Derivation):
             )
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        return Planned(deferred=[told for work in works for told in _newest(work, planning)])
+        return Planned(deferred=[heard for work in works for heard in _newest(work, planning)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Spreads the changes of a batch, one by one. One that fails does not affect the others."""
         outcome = Outcome()
         fatal: Exception | None = None
-        for told in deferred:
-            assert isinstance(told, Heard)
+        for heard in deferred:
+            assert isinstance(heard, Heard)
             try:
                 finishing.run.begin()
-                self._spread(told, finishing, outcome)
+                self._spread(heard, finishing, outcome)
             except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
                 if is_fatal(error):
                     fatal = fatal or error
                 else:
-                    _failed(told, error, finishing, outcome)
+                    _failed(heard, error, finishing, outcome)
         if fatal is not None:
             raise fatal
         return outcome
@@ -132,21 +132,21 @@ class Feeds(Derivation):
         now = Mirror(asked, work.item, source or {}, not image_of(source))
         kept = known.raw if side == EDGES and options_of(work.route).keeps else None
         mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
-        told = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
-        self._spread(told, finishing, outcome)
+        heard = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
+        self._spread(heard, finishing, outcome)
         return outcome
 
     @staticmethod
-    def _spread(told: Heard, finishing: Finishing, outcome: Outcome) -> None:
-        mirrors = Mirrors(finishing.application.name, told.route, finishing.engine, finishing.run.settings)
-        spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(told.route.name))
+    def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
+        mirrors = Mirrors(finishing.application.name, heard.route, finishing.engine, finishing.run.settings)
+        spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(heard.route.name))
 
         def fails(pair: Pair, error: Exception) -> None:
             from streamfold.derivations.feed.lanes import in_feed
 
-            _failed(told, in_feed(told.route, pair, error), finishing, outcome, cause=error)
+            _failed(heard, in_feed(heard.route, pair, error), finishing, outcome, cause=error)
 
-        spreading.spread(told, fails)
+        spreading.spread(heard, fails)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected
@@ -160,21 +160,20 @@ def _newest(work: Work, planning: Planning) -> list[Heard]:
     for change in reversed(work.changes):
         try:
             check_view(work.route, change)
-            return [_told(work, side, change)]
+            return [_heard(work, side, change)]
         except Exception as error:  # noqa: BLE001 - fails this record only
             planning.fails(change, work.route, error)
     return []
 
 
-def _told(work: Work, side: str, change: Change) -> Heard:
+def _heard(work: Work, side: str, change: Change) -> Heard:
     sided = Sided(side, work.item, work.fields)
     image, before = change.new, change.old if change.has_old else None
     if image:
         mirror = Mirror(change.version_text, work.item, image.raw, gone=False)
     else:
         kept = before.raw if before and side == EDGES and options_of(work.route).keeps else None
-        key = work.route.sources[0] if side == POSTS else options_of(work.route).audience
-        mirror = gone(change.version_text, work.item, key, kept)
+        mirror = gone(change.version_text, work.item, side_key(work.route, side), kept)
     try:
         at = change.at.timestamp()
     except RecordError:
@@ -193,12 +192,12 @@ def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mi
 
 
 def _failed(
-    told: Heard, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
+    heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
 ) -> None:
     if cause is not None:
         error.__cause__ = cause
-    wrong = explained(told.route, error)
-    failures = map(finishing.triage, (Failed(change, told.route, wrong) for change in told.changes))
+    wrong = explained(heard.route, error)
+    failures = map(finishing.triage, (Failed(change, heard.route, wrong) for change in heard.changes))
     outcome.failed += [failed for failed in failures if failed is not None]
 
 

@@ -7,7 +7,6 @@ from streamfold.derivations.derivation import Finishing
 from streamfold.derivations.feed.audience import BACK_BELOW, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, lane_bounds
 from streamfold.derivations.feed.options import options_of
-from streamfold.derivations.feed.order import place_from
 from streamfold.derivations.feed.pairs import Pair, Pairs
 from streamfold.derivations.feed.spreading import takes
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, start
@@ -82,7 +81,7 @@ class FeedLanes:
 
     def _posts(self, lane: JobSegment) -> Paged:
         oldest = (self.task.at or self.run.clock()) - self.options.keep_seconds
-        first = place_from(self.mirrors.key_of(POSTS), self.options.order, oldest)
+        first = self.mirrors.post_from(oldest)
         partition = self.mirrors.partition(POSTS, self.task.sided.fields)
         found = self.mirrors.page(POSTS, partition, Entries("", PAGE, max(lane.after or "", first)))
         rows = 0

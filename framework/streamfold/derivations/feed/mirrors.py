@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.order import place_from
 from streamfold.engines import Engine, Entries
 from streamfold.errors import HandlerError, damaged
 from streamfold.keys.key import Key
@@ -72,6 +73,11 @@ def gone(version: str, item: ItemKey, key: Key, raw: RawImage | None = None) -> 
     return Mirror(version, item, {**(raw or {}), **encode(key.attributes(*item[1:]))["M"]}, gone=True)
 
 
+def side_key(route: Route, side: str) -> Key:
+    """The template of a side."""
+    return route.sources[0] if side == POSTS else options_of(route).audience
+
+
 class Mirrors:
     """The mirrors of one feed in a state."""
 
@@ -83,7 +89,11 @@ class Mirrors:
 
     def key_of(self, side: str) -> Key:
         """The template of a side."""
-        return self.route.sources[0] if side == POSTS else options_of(self.route).audience
+        return side_key(self.route, side)
+
+    def post_from(self, seconds: float) -> str:
+        """The place that no post of this time, or of a later one, lies before."""
+        return place_from(self.key_of(POSTS), options_of(self.route).order, seconds)
 
     def fields_of(self, side: str, item: ItemKey) -> Fields:
         """The fields of an item's key."""

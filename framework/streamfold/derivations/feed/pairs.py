@@ -142,29 +142,15 @@ class Pairs:
             wanted[write.key] = write, pair
             self._remember(write)
         self._drop_absent(wanted)
-        left = self._put([write for write, _ in wanted.values()])
-        written = len(wanted) - len(left)
-        for key in left:
-            try:
-                written += self._one(*wanted[key])
-            except (Contended, HandlerError) as error:
-                fails(wanted[key][1], error)
-        return written
 
-    def _put(self, writes: Sequence[PutPair]) -> "list[RowKey]":
-        """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
-        left: list[RowKey] = []
-        wrong: Exception | None = None
-        parts = slices(self.run.lanes, writes, ROWS_A_CALL)
-        calls = ((Several(write.key for write in part), partial(self.engine.put_pairs, part)) for part in parts)
-        for _, answer in in_lanes(self.run.lanes, calls, stops=lambda error: isinstance(error, EngineError)):
-            if isinstance(answer, Exception):
-                wrong = wrong or answer
-            else:
-                left += answer
-        if wrong is not None:
-            raise wrong
-        return left
+        def again(key: "RowKey") -> PutPair:
+            write, pair = wanted[key]
+            return self._again(write, pair)
+
+        def contended(key: "RowKey", error: Exception) -> None:
+            fails(wanted[key][1], error)
+
+        return write_rows(self.route, self.engine, self.run, [write for write, _ in wanted.values()], again, contended)
 
     def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPair, Pair]]") -> None:
         """Leaves out rows that are only replaced and are not there: a read costs less than a refused write."""
@@ -179,17 +165,60 @@ class Pairs:
             if len(self.names) < NAMES_MAX:
                 self.names[name] = None
 
-    def _one(self, write: PutPair, pair: Pair) -> bool:
-        """Writes one row, with what both mirrors hold by then; False where a newer pair, or no row, is there."""
+    def _again(self, write: PutPair, pair: Pair) -> PutPair:
+        """The write of a row, of what both mirrors hold by now."""
+        sides = [
+            Sided(side, mirror.item, self.mirrors.fields_of(side, mirror.item))
+            for side, mirror in zip((POSTS, EDGES), pair, strict=True)
+        ]
+        return replace(made(self.route, Pair(*self.mirrors.read(sides)), fresh=False), replaces=write.replaces)
 
-        def again() -> PutPair:
-            sides = [
-                Sided(side, mirror.item, self.mirrors.fields_of(side, mirror.item))
-                for side, mirror in zip((POSTS, EDGES), pair, strict=True)
-            ]
-            return replace(made(self.route, Pair(*self.mirrors.read(sides)), fresh=False), replaces=write.replaces)
 
-        return settle(self.route, self.engine, self.run, write, again)
+Again = Callable[["RowKey"], PutPair]
+"""Makes the write of a row of what both sides are by then."""
+
+
+def _raised(_: "RowKey", error: Exception) -> None:
+    raise error
+
+
+def write_rows(
+    route: Route,
+    engine: Engine,
+    run: Run,
+    writes: Sequence[PutPair],
+    again: Again,
+    fails: "Callable[[RowKey, Exception], None]" = _raised,
+) -> int:
+    """Writes rows by the rule of pairs, many at a time; returns how many were written.
+
+    ``fails`` is told of rows that are contended, or none of this feed.
+    """
+    left = _put(engine, run, writes)
+    written = len(writes) - len(left)
+    alone = {write.key: write for write in writes}
+    for key in left:
+        try:
+            written += settle(route, engine, run, alone[key], partial(again, key))
+        except (Contended, HandlerError) as error:
+            fails(key, error)
+    return written
+
+
+def _put(engine: Engine, run: Run, writes: Sequence[PutPair]) -> "list[RowKey]":
+    """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
+    left: list[RowKey] = []
+    wrong: Exception | None = None
+    parts = slices(run.lanes, writes, ROWS_A_CALL)
+    calls = ((Several(write.key for write in part), partial(engine.put_pairs, part)) for part in parts)
+    for _, answer in in_lanes(run.lanes, calls, stops=lambda error: isinstance(error, EngineError)):
+        if isinstance(answer, Exception):
+            wrong = wrong or answer
+        else:
+            left += answer
+    if wrong is not None:
+        raise wrong
+    return left
 
 
 def settle(route: Route, engine: Engine, run: Run, write: PutPair, again: Callable[[], PutPair]) -> bool:

@@ -13,7 +13,6 @@ from streamfold.commit.sending import send
 from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
 from streamfold.derivations.feed.options import options_of, post_seconds
-from streamfold.derivations.feed.order import place_from
 from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, record_of, start
 from streamfold.engines import Engine, Entries
@@ -65,27 +64,27 @@ class Spreading:
         self.audiences = Audiences(mirrors, engine, run)
         self.fan_outs = FanOuts(mirrors.application, engine, run)
 
-    def spread(self, told: Heard, fails: PairFails) -> None:
+    def spread(self, heard: Heard, fails: PairFails) -> None:
         """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
 
         Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
         ``HandlerError`` for an item that is too large to be mirrored.
         """
-        now = told.at or self.run.clock()
-        is_post = told.sided.side == POSTS
+        now = heard.at or self.run.clock()
+        is_post = heard.sided.side == POSTS
         if is_post:
-            seconds = post_seconds(self.route, told.sided.fields)
+            seconds = post_seconds(self.route, heard.sided.fields)
             self._check_time(seconds, max(now, self.run.clock()))
             if seconds + self.options.keep_seconds < now:
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
-        write = self.mirrors.write(told.sided, told.mirror, self.run.clock())
+        write = self.mirrors.write(heard.sided, heard.mirror, self.run.clock())
         if send(self.engine, [write], self.run) is not None:
             self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
         elif is_post:
-            self._post(told, fails)
+            self._post(heard, fails)
         else:
-            self._edge(told, now, fails)
+            self._edge(heard, now, fails)
 
     def _check_time(self, seconds: float, now: float) -> None:
         if seconds > now + FUTURE_SECONDS_MAX:
@@ -94,47 +93,47 @@ class Spreading:
                 "every feed until then. Expected the time of the post."
             )
 
-    def _post(self, told: Heard, fails: PairFails) -> None:
-        audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
+    def _post(self, heard: Heard, fails: PairFails) -> None:
+        audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
         if audience.revision:
-            self._go_on(told, audience)
+            self._go_on(heard, audience)
         if audience.mode == "pull":
             return
-        partition = self.mirrors.partition(EDGES, told.sided.fields)
+        partition = self.mirrors.partition(EDGES, heard.sided.fields)
         edges = [edge for _, edge in self.mirrors.page(EDGES, partition, Entries("", self.options.inline + 1))]
         if len(edges) > self.options.inline:
-            self._open(told, PUSH, names=self._names(told, [Pair(told.mirror, edge) for edge in edges[:SAMPLED]]))
+            self._open(heard, PUSH, names=self._names(heard, [Pair(heard.mirror, edge) for edge in edges[:SAMPLED]]))
             return
-        taken = (edge for edge in edges if told.all_pairs or takes(told.mirror, edge, keeps=self.options.keeps))
-        self._visit(told, [Pair(told.mirror, edge) for edge in taken], fails, None)
+        taken = (edge for edge in edges if heard.all_pairs or takes(heard.mirror, edge, keeps=self.options.keeps))
+        self._visit(heard, [Pair(heard.mirror, edge) for edge in taken], fails, None)
 
-    def _edge(self, told: Heard, now: float, fails: PairFails) -> None:
-        edge = told.mirror
-        audience = self.audiences.read(told.sided.fields)  # after the mirror: see the audience's modes
+    def _edge(self, heard: Heard, now: float, fails: PairFails) -> None:
+        edge = heard.mirror
+        audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
         self.tallies.written += self.audiences.tell([edge], audience)
         if (edge.gone and self.options.keeps) or (audience.mode == "pull" and not edge.gone):
             return
-        partition = self.mirrors.partition(POSTS, told.sided.fields)
-        after = place_from(self.mirrors.key_of(POSTS), self.options.order, now - self.options.keep_seconds)
+        partition = self.mirrors.partition(POSTS, heard.sided.fields)
+        after = self.mirrors.post_from(now - self.options.keep_seconds)
         wanted = Entries("", self.options.inline + 1, after, descending=True)
         posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
         if len(posts) > self.options.inline:
-            names = self._names(told, [Pair(post, edge) for post in posts[:SAMPLED]])
-            self._open(told, VISIT, names=names, copied_from=self._copied_from(told, partition, after, now))
+            names = self._names(heard, [Pair(post, edge) for post in posts[:SAMPLED]])
+            self._open(heard, VISIT, names=names, copied_from=self._copied_from(heard, partition, after, now))
             return
-        taken = [post for post in posts if told.all_pairs or takes(edge, post)]
-        first = self._copied_from(told, partition, after, now) if len(taken) > self.options.most else ""
+        taken = [post for post in posts if heard.all_pairs or takes(edge, post)]
+        first = self._copied_from(heard, partition, after, now) if len(taken) > self.options.most else ""
         copied = sum(str(post.item[2]) >= first for post in taken)
-        self._visit(told, [Pair(post, edge) for post in taken], fails, copied)
+        self._visit(heard, [Pair(post, edge) for post in taken], fails, copied)
 
-    def _copied_from(self, told: Heard, partition: str, after: str, now: float) -> str:
+    def _copied_from(self, heard: Heard, partition: str, after: str, now: float) -> str:
         """The place of the oldest post that a follow copies; "" where all are.
 
         Posts that came after the follow do not count, nor those that are gone: nothing else is to fall behind them.
         """
-        place = place_from(self.mirrors.key_of(POSTS), self.options.order, now + 1)
+        place = self.mirrors.post_from(now + 1)
         left, most = self.options.most, self.options.most
-        while told.is_new:
+        while heard.is_new:
             found = self.mirrors.page(POSTS, partition, Entries("", most, after, descending=True, before=place))
             for place, post in found:
                 left -= not post.gone
@@ -144,46 +143,46 @@ class Spreading:
                 break
         return ""
 
-    def _visit(self, told: Heard, pairs: list[Pair], fails: PairFails, copied: int | None) -> None:
-        for name in self._names(told, pairs):
+    def _visit(self, heard: Heard, pairs: list[Pair], fails: PairFails, copied: int | None) -> None:
+        for name in self._names(heard, pairs):
             self.pairs.names[name] = None
-        written = self.pairs.visit(pairs, fails, fresh=told.is_new, copied=copied)
-        self.tallies.removed += written if told.mirror.gone else 0
-        self.tallies.written += 0 if told.mirror.gone else written
+        written = self.pairs.visit(pairs, fails, fresh=heard.is_new, copied=copied)
+        self.tallies.removed += written if heard.mirror.gone else 0
+        self.tallies.written += 0 if heard.mirror.gone else written
         self.tallies.unchanged += not written
 
-    def _names(self, told: Heard, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    def _names(self, heard: Heard, pairs: Sequence[Pair]) -> tuple[str, ...]:
         """Attributes that rows may have from before the change, as far as its record tells."""
-        if not told.before:
+        if not heard.before:
             return ()
-        before = Mirror(told.mirror.version, told.mirror.item, told.before.raw, gone=False)
-        is_post = told.sided.side == POSTS
+        before = Mirror(heard.mirror.version, heard.mirror.item, heard.before.raw, gone=False)
+        is_post = heard.sided.side == POSTS
         sampled = [Pair(before, pair.edge) if is_post else Pair(pair.post, before) for pair in pairs[:SAMPLED]]
         return names_before(self.route, sampled)
 
-    def _go_on(self, told: Heard, audience: Audience) -> None:
+    def _go_on(self, heard: Heard, audience: Audience) -> None:
         """Goes on with a change of the audience's mode that was begun, and has a pulled audience counted."""
-        fields = told.sided.fields
+        fields = heard.sided.fields
         if audience.mode == "returning":
             audience = self.audiences.back(fields, audience)
         if audience.tells:
-            self._open(told, TELL, version=audience.version)
+            self._open(heard, TELL, version=audience.version)
         elif audience.mode == "pull" and audience.counted + COUNTED_SECONDS < self.run.clock():
             audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.run.clock())))
-            self._open(told, COUNT, version=audience.version)
+            self._open(heard, COUNT, version=audience.version)
 
     def _open(
         self,
-        told: Heard,
+        heard: Heard,
         what: str,
         *,
         version: str | None = None,
         names: tuple[str, ...] = (),
         copied_from: str = "",
     ) -> None:
-        record = record_of(told.changes[-1]) if told.changes else None
-        known = told.mirror.version if version is None else version
-        task = Task(what, told.sided, known, told.is_new, names, record, told.at, copied_from)
+        record = record_of(heard.changes[-1]) if heard.changes else None
+        known = heard.mirror.version if version is None else version
+        task = Task(what, heard.sided, known, heard.is_new, names, record, heard.at, copied_from)
         start(self.fan_outs, self.route, task, self.run)
 
 

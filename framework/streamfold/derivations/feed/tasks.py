@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from streamfold.derivations.feed.mirrors import POSTS, Sided, joined_text
-from streamfold.derivations.feed.options import options_of
+from streamfold.derivations.feed.mirrors import Sided, joined_text, side_key
 from streamfold.errors import damaged
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
@@ -40,7 +39,7 @@ class Task(NamedTuple):
     def job(self, route: Route, now: float) -> Job:
         """The job, the same for each attempt of one change."""
         side = "audience" if self.what in OF_AUDIENCE else item_name(self.sided.item)
-        key = _key(route, self.sided.side)
+        key = side_key(route, self.sided.side)
         options = {
             "side": self.sided.side,
             "key": to_json(encode(key.attributes(*self.sided.item[1:]))["M"]),
@@ -68,7 +67,7 @@ class Task(NamedTuple):
         try:
             given = job.options
             side, record = given["side"], given["record"]
-            key = _key(route, side)
+            key = side_key(route, side)
             item = item_key(json.loads(given["key"]), key.table)
             fields = key.match_values(*item[1:])
             if fields is None:
@@ -95,7 +94,3 @@ def record_of(change: Change) -> Mapping[str, Any] | None:
     if isinstance(body := record.get("dynamodb"), Mapping):
         record["dynamodb"] = {name: value for name, value in body.items() if name not in ("NewImage", "OldImage")}
     return record if len(to_json(record)) <= RECORD_LETTERS_MAX else None
-
-
-def _key(route: Route, side: str) -> Any:
-    return route.sources[0] if side == POSTS else options_of(route).audience
