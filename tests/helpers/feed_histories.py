@@ -42,7 +42,8 @@ DEPTH_MAX = 2
 CHANGES, PULLED_CHANGES = 14, 10
 """Changes of a history, and those more where audiences are pulled: a flip and a return take some."""
 ROUNDS_MAX = 50
-AHEAD_SECONDS = audience.PULLED_AHEAD_SECONDS
+AHEAD_SECONDS, NONE_AHEAD = audience.PULLED_AHEAD_SECONDS, -1_000_000
+"""How far ahead posts are pulled too after they are pushed again; the second: the next posts are pushed alone."""
 RINGS = 0.03
 CHECKED = 0.3
 """The share of steps after which is looked at what readers are shown."""
@@ -67,10 +68,10 @@ def applications(pull_above=None, **options):
 
 
 @contextmanager
-def small(ahead_seconds=0):
+def small(ahead_seconds=NONE_AHEAD):
     """Two lanes and pages of one, so that a few edges are a long fan-out, and audiences that are counted often.
 
-    ahead_seconds: how far ahead posts are pulled after they are pushed again; 0 lets the next posts be pushed alone.
+    ahead_seconds: how far ahead posts are pulled too after they are pushed again.
     """
     with (
         patch.object(fan_outs, "LANES", 2),
@@ -95,7 +96,7 @@ class History:
 
     def __init__(self, apps, seed, engine=None):
         self.apps, self.random = apps, Random(seed)
-        self.ahead_seconds = AHEAD_SECONDS if seed % 2 else 0
+        self.ahead_seconds = AHEAD_SECONDS if seed % 2 else NONE_AHEAD
         self.engine = engine or MemoryEngine(apps[0].tables.values(), apps[0].chains)
         self.now, self.sequence, self.depth = BEGIN + 10, 0, 0
         self.left = CHANGES + (PULLED_CHANGES if apps[0].routes[0].options.pull_above else 0)
@@ -276,7 +277,7 @@ class History:
             wanted, shown = dict(self.wanted(reader)), dict(self.shown(reader))
             right = {number: text for number, text in shown.items() if wanted.get(number) == text}
             for number, text in self.kept[reader].items():
-                is_early = not self.ahead_seconds and post_key(number) in busy
+                is_early = self.ahead_seconds == NONE_AHEAD and post_key(number) in busy
                 went = wanted.get(number) == text and number not in right and not is_early
                 assert not went, f"post {number} went from the feed of {reader}"
             self.kept[reader] = right

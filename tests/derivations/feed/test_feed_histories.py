@@ -19,7 +19,7 @@ from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.merging import Merging
 from streamfold.run import Run
 from streamfold.settings import Settings
-from tests.helpers.feed_histories import AHEAD_SECONDS, History, applications, edge_key, post_key, small
+from tests.helpers.feed_histories import AHEAD_SECONDS, NONE_AHEAD, History, applications, edge_key, post_key, small
 from tests.helpers.records import change, item
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
@@ -302,7 +302,7 @@ def test_a_post_that_was_pulled_before_its_record_stays_shown():
 
 
 def test_without_pulling_ahead_such_a_post_goes_until_it_is_pushed():
-    assert shown_before_its_record(0) == (["3", "1"], ["2", "1"])
+    assert shown_before_its_record(NONE_AHEAD) == (["3", "1"], ["2", "1"])
 
 
 def stays(self, fields, audience):
