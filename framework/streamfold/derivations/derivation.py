@@ -21,7 +21,7 @@ from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
 
@@ -166,6 +166,14 @@ class Derivation(Kind):
     def expected(self, route: Route, history: "History") -> "Expected":
         """What a route has to lead to, told from its declaration alone: what proofs compare with."""
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
+
+    def as_read(self, route: Route, rows: "Stored", stored: "Stored", history: "History") -> "Stored":
+        """Derived rows as readers of this route see them, where that is not as they lie in the store.
+
+        ``rows`` are those that are shown, ``stored`` all items of the framework, both with DynamoDB's attribute values.
+        """
+        del route, stored, history
+        return rows
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
         """The contents of a place outside of the store, in the form of ``Expected.outside``."""

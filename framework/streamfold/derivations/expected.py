@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streamfold.engines import StoredItem
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 Values = dict[str, Any]
+Stored = Mapping[RowKey, StoredItem]
+"""Items of the store by key, with DynamoDB's attribute values."""
 
 
 @dataclass(slots=True)

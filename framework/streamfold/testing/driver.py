@@ -35,7 +35,7 @@ from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import ExpectedRows, expected_all, identity, outside_rows, stored_rows
+from streamfold.testing.oracle import ExpectedRows, expected_all, identity, outside_rows, read_rows
 from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
 from streamfold.testing.writers import WriterLane, Writers, changes_items
 
@@ -126,7 +126,7 @@ class Driver:
         self._settle()
         if self._broken is not None:
             raise self._broken
-        rows = stored_rows(self.app, self.store.rows.items()) | outside_rows(self.app, self.opened[PLACE])
+        rows = read_rows(self.app, self.store.rows, self.told) | outside_rows(self.app, self.opened[PLACE])
         return rows | stored_items(self.app, self.writers.store, self.writers.store.told) if self.writers else rows
 
     @property

@@ -78,6 +78,14 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Expecte
     return rows
 
 
+def read_rows(app: App, stored: Mapping[RowKey, StoredItem], changes: Iterable[Change]) -> ExpectedRows:
+    """The derived rows after these changes as their readers see them, where a kind says how that is."""
+    rows, history = stored_rows(app, stored.items()), history_of(changes)
+    for route in app.routes:
+        rows = {key: _shown(row) for key, row in derivation(route).as_read(route, rows, stored, history).items()}
+    return rows
+
+
 def outside_rows(app: App, place: Any) -> ExpectedRows:
     """What lies in a place outside of the store, in the same form."""
     found: dict[RowKey, Values] = {}

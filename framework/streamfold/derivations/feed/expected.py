@@ -1,30 +1,128 @@
 """What feeds have to show, told from the declaration: every post that is there, to everyone who follows its author."""
 
-from streamfold.derivations.expected import Expected, History, Values
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from streamfold.derivations.expected import Expected, History, Stored, Values
+from streamfold.derivations.feed.audience import EDGE, PULL, UNTIL
+from streamfold.derivations.feed.mirrors import joined_text
 from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.keys.key import Key
+from streamfold.keys.table import CONTRIBUTORS
+from streamfold.records.change import ItemKey
+from streamfold.records.images import Image
+from streamfold.records.values import encode
 from streamfold.routes.effects import each_effect
-from streamfold.routes.route import Route
+from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 
+class _Item(NamedTuple):
+    """A post or an edge."""
+
+    item: ItemKey
+    fields: Fields
+    image: Mapping[str, Any]
+
+
+class _Pull(NamedTuple):
+    """What tells a reader to pull an author."""
+
+    edge: _Item
+    until: str | None  # the place of the last post that is pulled; None: all are
+
+    def takes(self, place: Any) -> bool:
+        """Whether a post at a place of its author is pulled."""
+        return self.until is None or str(place) <= self.until
+
+
 def expected(route: Route, history: History) -> Expected:
-    """The rows of all pairs of posts and edges that are there, as far as nothing is pulled, nor kept."""
-    (into,), (post_key, edge_key) = route.into, route.sources
-    function, rows = route.function, dict[RowKey, Values]()
+    """The rows of all pairs of posts and edges that are there."""
+    posts, edges = (list(_items(key, history)) for key in route.sources)
+    return Expected(_rows(route, ((post, edge) for post in posts for edge in edges)))
+
+
+def as_read(route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
+    """The rows as readers are shown them: with the posts that they pull, and without rows that are kept.
+
+    A row that is kept may be there or not: that depends on what was delivered first, the post or the unfollow.
+    """
+    posts = list(_items(route.sources[0], history))
+    pulls = dict(_pulls(route, stored))
+    pulled = _rows(
+        route,
+        (
+            (post, pull.edge)
+            for (_, author), pull in pulls.items()
+            for post in posts
+            if _is_of(route, post, author, pull)
+        ),
+    )
+    kept = _kept(route, posts, history) if options_of(route).keeps else {}
+    found = {key: row for key, row in rows.items() if not (_is_pulled(route, key, pulls) or row in kept.get(key, ()))}
+    return {**found, **{key: encode(row)["M"] for key, row in pulled.items()}}
+
+
+def _items(key: Key, history: History) -> Iterator[_Item]:
+    for item, image in history.items.items():
+        fields = key.match_values(*item[1:]) if item[0] == key.table.name else None
+        if image and fields is not None:
+            yield _Item(item, fields, image)
+
+
+def _rows(route: Route, pairs: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Values]:
+    """The rows of pairs, of those that join."""
+    (into,), function = route.into, route.function
     assert function is not None
-    for post_item, post in history.items.items():
-        post_fields = post_key.match_values(*post_item[1:]) if post_item[0] == post_key.table.name else None
-        if not post or post_fields is None:
+    rows = dict[RowKey, Values]()
+    for post, edge in pairs:
+        if any(post.fields[name] != edge.fields[name] for name in options_of(route).joined):
             continue
-        expires = int(post_seconds(route, post_fields)) + options_of(route).keep_seconds
-        for edge_item, edge in history.items.items():
-            edge_fields = edge_key.match_values(*edge_item[1:]) if edge_item[0] == edge_key.table.name else None
-            if not edge or edge_fields is None:
-                continue
-            if all(post_fields[name] == edge_fields[name] for name in options_of(route).joined):
-                fields = {**edge_fields, **post_fields}
-                for effect in each_effect(route.name, function(post, edge, **route.asked(fields))):
-                    values = {name: value for name, value in effect.values.items() if name not in into.types}
-                    row = {**values, **(effect.attributes or {}), str(into.table.ttl): expires}
-                    rows[into.table.name, *into.compose(fields)] = row
-    return Expected(rows)
+        fields = {**edge.fields, **post.fields}
+        expires = int(post_seconds(route, post.fields)) + options_of(route).keep_seconds
+        for effect in each_effect(route.name, function(post.image, edge.image, **route.asked(fields))):
+            values = {name: value for name, value in effect.values.items() if name not in into.types}
+            row = {**values, **(effect.attributes or {}), str(into.table.ttl): expires}
+            rows[into.table.name, *into.compose(fields)] = row
+    return rows
+
+
+def _pulls(route: Route, stored: Stored) -> Iterator[tuple[tuple[str, str], _Pull]]:
+    """What readers pull, by the partition of a reader's feed and by author."""
+    begin = f"{PULL}{route.name}#"
+    for (table, partition, author), row in stored.items():
+        is_one = table == route.into[0].table.name and str(partition).startswith(begin)
+        if is_one and row.get(CONTRIBUTORS) != {"N": "0"}:
+            image = Image(json.loads(row[EDGE]["S"]))
+            fields = options_of(route).audience.match(image)
+            assert fields is not None
+            until = row[UNTIL]["S"] if UNTIL in row else None
+            yield (str(partition)[len(begin) :], str(author)), _Pull(_Item(("", "", None), fields, image), until)
+
+
+def _is_of(route: Route, post: _Item, author: str, pull: _Pull) -> bool:
+    return joined_text(route, post.fields) == author and pull.takes(post.item[2])
+
+
+def _is_pulled(route: Route, key: RowKey, pulls: Mapping[tuple[str, str], _Pull]) -> bool:
+    """Whether a pushed row is shown by what is pulled instead."""
+    (into,) = route.into
+    fields = into.match_values(*key[1:]) if key[0] == into.table.name else None
+    pull = None if fields is None else pulls.get((str(key[1]), joined_text(route, fields)))
+    return fields is not None and pull is not None and pull.takes(route.sources[0].compose(fields)[1])
+
+
+def _kept(route: Route, posts: list[_Item], history: History) -> dict[RowKey, list[Any]]:
+    """What rows may still show that an edge brought before it was removed, for each image that the edge had."""
+    kept: dict[RowKey, list[Any]] = {}
+    audience = options_of(route).audience
+    for change in history.changes:
+        fields = audience.match_values(*change.item[1:]) if change.item[0] == audience.table.name else None
+        if fields is not None and change.new and not history.items.get(change.item):
+            edge = _Item(change.item, fields, change.new)
+            for key, row in _rows(route, ((post, edge) for post in posts)).items():
+                kept.setdefault(key, []).append(
+                    {name: value for name, value in encode(row)["M"].items() if value != {"N": "0"}}
+                )
+    return kept

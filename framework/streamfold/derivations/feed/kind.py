@@ -7,7 +7,7 @@ from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
-from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.expected import Expected, History, Stored
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, gone, side_key
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair
@@ -152,6 +152,11 @@ class Feeds(Derivation):
         from streamfold.derivations.feed.expected import expected
 
         return expected(route, history)
+
+    def as_read(self, route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
+        from streamfold.derivations.feed.expected import as_read
+
+        return as_read(route, rows, stored, history)
 
 
 def _newest(work: Work, planning: Planning) -> list[Heard]:
