@@ -189,6 +189,7 @@ class Run(Deadline):
     handlers: frozenset[str] | None = None  # run only these, for a redrive; nothing is parked, the records are already
     outside: bool | None = None  # effects outside of the store: all (True), only in local folders (None), or none
     opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
+    fans_out: bool = True  # somebody works on the fan-outs that are opened
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
     bell: Bell | None = None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``

@@ -452,8 +452,10 @@ LANE_WRITES = (
     writes.PutState(STATE, "a"),
     writes.SwapState(STATE, {"s": "a"}, 0),
     writes.DeleteState(STATE),
+    writes.AbsentSource(ROW),
+    writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
 )
-LANE_METHODS = {"transact", "put_pairs", "read_state", "read_entries", "swap_state"}
+LANE_METHODS = {"transact", "put_pairs", "read_state", "read_entries", "swap_state", "page"}
 
 
 @pytest.fixture(scope="module")
@@ -467,6 +469,7 @@ def needed_to_spread():
     engine.read_state([STATE])
     engine.read_entries(Entries("entries", 1))
     engine.swap_state(STATE, {}, 0)
+    engine.page(MAIN, "ORDER#1", "ITEM#", None, 1)
     return calls.needed
 
 
@@ -484,15 +487,17 @@ def test_lanes_ask_no_more_of_an_engine_than_is_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("sid", "table", "resource"), [("WriteFeeds", "rows", "Table"), ("KeepState", "state", "StateTable")]
+    ("sids", "table", "resource"),
+    [(["WriteFeeds", "RemoveChildren"], "rows", "Table"), (["KeepState"], "state", "StateTable")],
 )
-def test_function_of_the_queue_may_do_exactly_what_lanes_need(spreader, needed_to_spread, sid, table, resource):
-    assert set(spreader[sid]["Action"]) == {action for name, action in needed_to_spread if name == table}
-    assert spreader[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]}
+def test_function_of_the_queue_may_do_exactly_what_lanes_need(spreader, needed_to_spread, sids, table, resource):
+    granted = [action for sid in sids for action in spreader[sid]["Action"]]
+    assert sorted(granted) == sorted({action for name, action in needed_to_spread if name == table})
+    assert all(spreader[sid]["Resource"] == {"Fn::GetAtt": [resource, "Arn"]} for sid in sids)
 
 
 def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
-    assert set(spreader) == {"WriteFeeds", "KeepState", "KeepFailures", "Ring", "Answer", "WriteLog"}
+    assert set(spreader) == {"WriteFeeds", "RemoveChildren", "KeepState", "KeepFailures", "Ring", "Answer", "WriteLog"}
     assert spreader["KeepFailures"] == statements["KeepFailures"]
     assert spreader["Ring"] == statements["Ring"]
     assert spreader["Ring"]["Action"] == "sqs:SendMessage"

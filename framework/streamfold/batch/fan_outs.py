@@ -15,7 +15,7 @@ from streamfold.derivations.derivation import Finishing, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import NotStarted, is_fatal
-from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
+from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
@@ -46,7 +46,7 @@ class OpenFanOut(NamedTuple):
     @property
     def left(self) -> list[JobSegment]:
         """The lanes that are to be worked on; the first, if the fan-out is only to be closed."""
-        return [lane for lane in self.lanes if not lane.done] or self.lanes[:1]
+        return [lane for lane in self.lanes if not is_over(lane)] or self.lanes[:1]
 
     def age_seconds(self, now: float) -> float:
         """For how long it is open."""
@@ -127,11 +127,12 @@ def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Fin
     def page(lane: JobSegment) -> Paged:
         done = work.page(lane)
         tally.written += done.counts.get(ROWS, 0)
+        tally.removed += done.counts.get(REMOVED, 0)
         return done
 
     fan_outs.work(job, number, page)
     lanes = fan_outs.lanes(job)
-    if all(lane.done for lane in lanes):
+    if all(map(is_over, lanes)):
         work.ended(sum((Counter(lane.counts) for lane in lanes), Counter[str]()))
         fan_outs.end(job)
 
@@ -141,4 +142,6 @@ def _route(app: Application, job: Job, run: Run) -> Route | None:
     route = next((route for route in app.routes if route.name in job.handlers), None)
     if route is None or route.name in run.settings.handlers_off:
         return None
+    if derivation(route).touches(route) and not run.source_items:
+        return None  # it would change items of the application, which this store does not hold
     return route if run.settings.group in (None, route.group) else None

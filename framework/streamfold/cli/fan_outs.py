@@ -12,7 +12,7 @@ from streamfold.cli.engines import as_json
 from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import SettingsError
-from streamfold.jobs.fan_outs import ROWS, FanOuts
+from streamfold.jobs.fan_outs import ROWS, FanOuts, is_over
 from streamfold.lifecycle.beside import FillingProgress, Tell
 from streamfold.run import Run
 
@@ -65,7 +65,7 @@ def _told(app: App, each: OpenFanOut, run: Run) -> dict[str, Any]:
         "what": each.job.what,
         "state": state,
         "lanes": each.job.segments,
-        "lanes_done": sum(lane.done for lane in each.lanes),
+        "lanes_done": sum(map(is_over, each.lanes)),
         "rows": sum(lane.counts.get(ROWS, 0) for lane in each.lanes),
         "age_seconds": int(each.age_seconds(run.clock())),
     }

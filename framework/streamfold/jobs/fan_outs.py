@@ -8,21 +8,35 @@ no place. A lane moves on only after its page is done, under its revision: whoev
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended
 from streamfold.jobs.job import Job, JobSegment, loaded, text_of
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key
+from streamfold.records.change import Change
+from streamfold.records.encoded import to_json
 from streamfold.run import Run
 from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
 LANES = 16
 """Lanes of a large fan-out: a transaction opens all of them, and a queue's function works on several at once."""
-ROWS = "rows"
-"""The word under which a page counts the rows that it wrote."""
+ROWS, REMOVED = "rows", "removed"
+"""The words under which a page counts the rows that it wrote, and the items that it removed."""
 LISTED = 1000
 """Open fan-outs that are read at a time."""
+
+
+RECORD_LETTERS_MAX = 100_000
+"""Longer records are not kept with a job: an item takes 400 KB."""
+
+
+def record_of(change: Change) -> Mapping[str, Any] | None:
+    """The record of a change as a job keeps it, without its images; None for one that is too long."""
+    record = dict(change.record)
+    if isinstance(body := record.get("dynamodb"), Mapping):
+        record["dynamodb"] = {name: value for name, value in body.items() if name not in ("NewImage", "OldImage")}
+    return record if len(to_json(record)) <= RECORD_LETTERS_MAX else None
 
 
 class Paged(NamedTuple):
@@ -34,6 +48,11 @@ class Paged(NamedTuple):
 
 WorkPage = Callable[[JobSegment], Paged]
 """Does the next page of a lane, behind ``after``."""
+
+
+def is_over(lane: JobSegment) -> bool:
+    """Whether a lane of an open fan-out is done; one that is not there was done so long ago that it expired."""
+    return lane.done or not lane.version
 
 
 class FanOuts:
@@ -52,8 +71,8 @@ class FanOuts:
         """
         for _ in self.run.tries():
             lanes = self.lanes(job)
-            if all(lane.version >= version for lane in lanes):
-                return any(not lane.done for lane in lanes)
+            if any(lane.version >= version for lane in lanes):  # all were opened together
+                return not all(map(is_over, lanes))
             known, now = self.read(job.id), int(self.run.clock())
             begun = job if known is None else replace(job, started=known.started)  # it is open since then
             opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
@@ -63,6 +82,11 @@ class FanOuts:
             ):
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
+
+    def start(self, job: Job, version: str) -> None:
+        """Opens a fan-out for a version of its item, or leads an open one to it, and rings for its lanes."""
+        if self.open(job, version):
+            self.run.ring(job.id, range(job.segments))
 
     def all(self) -> Iterator[Job]:
         """The fan-outs that are open."""
@@ -113,7 +137,9 @@ class FanOuts:
 
     def _store(self, job: Job, lane: JobSegment, moved: JobSegment) -> JobSegment:
         """Moves a lane on; returns how far it is then, by this move or by another."""
-        attributes = {"s": text_of(moved), "ttl": self.run.expires_at}
+        attributes: dict[str, Any] = {"s": text_of(moved)}
+        if moved.done:  # one that stands still has to be there when somebody goes on
+            attributes["ttl"] = self.run.expires_at
         stored = self.engine.swap_state(self._lane_key(job, lane.number), attributes, lane.revision)
         return moved if stored else self.lane(job, lane.number)
 

@@ -110,6 +110,7 @@ class Function:
         engine.deadline = run
         if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
             run.lanes = self.lanes
+            run.fans_out = self.settings.jobs is not None
         return engine
 
     def ring(self, run: Run, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":

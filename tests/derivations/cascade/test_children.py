@@ -91,11 +91,11 @@ def engine(app):
 def play(app, engine, *records, actions=10, **more):
     """Processes records in a world like that, and what comes of them in one that has time."""
     settings = Settings(chunk_actions=actions)
-    report = process_event(app, list(records), engine, Run(settings, clock=lambda: CLOCK, pause=lambda _: None, **more))
+    run = Run(settings, clock=lambda: CLOCK, pause=lambda _: None, **more)
+    report = process_event(app, list(records), engine, run)
     engine.retry()
-    merge(
-        report, run_chains(app, engine, Run(settings, clock=lambda: CLOCK, source_items=more.get("source_items", True)))
-    )
+    after = Run(settings, clock=lambda: CLOCK, source_items=run.source_items, rung=run.rung)
+    merge(report, run_chains(app, engine, after))
     return report
 
 

@@ -305,6 +305,35 @@ def test_without_pulling_ahead_such_a_post_goes_until_it_is_pushed():
     assert shown_before_its_record(NONE_AHEAD) == (["3", "1"], ["2", "1"])
 
 
+def shown_after_an_overtaken_follow(made=None):
+    """What a reader is shown who followed and left before a post came, where the follow was still being worked on."""
+    history = History(applications(), 0)
+    looked, both = Mirrors.page, {"name": "n", "text": "one"}
+
+    def looks(self, side, partition, wanted):
+        if side == "posts" and not history.items.get(post_key("1")):
+            history.items[post_key("1")] = both
+            deliver(history, 2, edge_key("v"), None, both)
+            deliver(history, 3, post_key("1"), both)
+        return looked(self, side, partition, wanted)
+
+    with made() if made else nullcontext(), small(), patch.object(Mirrors, "page", looks):
+        deliver(history, 1, edge_key("v"), both)
+    return history.shown("v")
+
+
+def own_mirror_is_not_read_again():
+    return patch.object(Spreading, "_is_overtaken", lambda *_: False)
+
+
+def test_a_follow_that_is_overtaken_writes_no_row():
+    assert shown_after_an_overtaken_follow() == []
+
+
+def test_a_follow_that_does_not_look_again_writes_a_row_that_stays():
+    assert shown_after_an_overtaken_follow(own_mirror_is_not_read_again) == [("1", "one/n")]
+
+
 def stays(self, fields, audience):
     """The audience is left as it is, so that it does not flip again."""
     return audience

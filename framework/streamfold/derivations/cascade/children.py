@@ -12,38 +12,30 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Failed, Outcome, Tallies
 from streamfold.commit.sending import send
 from streamfold.derivations.cascade.declared import children_of
+from streamfold.derivations.cascade.jobs import Removed, job_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.derivations.partition import child_fields, sort_prefix
 from streamfold.engines import Page
 from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, is_of_table
+from streamfold.jobs.fan_outs import FanOuts
 from streamfold.keys.key import Key
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode, encode
-from streamfold.routes.route import Fields, Route
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
 PAGES_MAX = 10_000
-"""Pages that one invocation removes for one parent; the rest goes on when the record comes again."""
+"""Pages that one invocation removes for one parent where no fan-out goes on; then the record comes again."""
+INLINE_PAGES = 20
+"""Pages that an invocation removes itself for one parent: about a second. What is more goes on as a fan-out."""
 GUARDS = 2
 """Writes of a page beside its children: the check of the parent, and the cursor."""
 START = ""
 KEPT = "kept"
 """Counts parents that exist again."""
-
-
-class Removed(NamedTuple):
-    """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
-
-    route: Route
-    changes: tuple[Change, ...]
-    fields: Fields
-
-    def __str__(self) -> str:
-        return f"remove the children of {self.changes[-1].name}"
 
 
 class CascadeCursor(NamedTuple):
@@ -93,7 +85,8 @@ class Children:
             try:
                 if table in away:
                     raise away[table]
-                self._remove(removed)
+                if not self.remove_pages(removed, INLINE_PAGES if self.run.fans_out else PAGES_MAX).done:
+                    self._hand_over(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
                 if is_of_table(error):
@@ -102,14 +95,18 @@ class Children:
                 self.outcome.failed += [failed for failed in failures if failed is not None]
         return self.outcome
 
-    def _remove(self, removed: Removed) -> None:
+    def remove_pages(self, removed: Removed, most: int) -> CascadeCursor:
+        """Removes so many pages of a parent's children; returns the cursor then.
+
+        Raises ``Contended`` where others change the children all the time, and what the engine raises.
+        """
         change, rounds = removed.changes[-1], 0
         place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
         cursor = self._cursor(place)
-        for page in range(PAGES_MAX):
+        for page in range(most):
             if cursor.done:
                 self._tallies(removed).unchanged += not page
-                return
+                break
             children, following = self._page(removed, cursor)
             refused = self._send(removed, following.write(place, cursor.revision), children)
             if refused is None:
@@ -118,15 +115,20 @@ class Children:
                 continue
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
-                return
+                return CascadeCursor(done=True)
             self.run.back_off(rounds)
             rounds += 1
             if rounds > TRIES_MAX:
                 raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
             cursor = self._cursor(place)
-        raise NotStarted(
-            f"{PAGES_MAX} pages of children were removed; the cascade goes on when the record comes again."
-        )
+        return cursor
+
+    def _hand_over(self, removed: Removed) -> None:
+        """Has a fan-out go on, or the record come again where none can."""
+        job = job_of(removed, self.run.clock()) if self.run.fans_out else None
+        if job is None:
+            raise NotStarted("More children are there than one invocation removes; the record has to come again.")
+        FanOuts(self.application, self.engine, self.run).start(job, removed.changes[-1].version_text)
 
     def _end_earlier(self, removed: Removed) -> None:
         """Marks earlier removals of the parent as done: the latest covers them, and they may be delivered alone."""

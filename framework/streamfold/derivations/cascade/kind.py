@@ -1,18 +1,22 @@
 """The kind ``cascade``."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
-from streamfold.derivations.cascade.children import KEPT, Children, Removed
+from streamfold.derivations.cascade.children import KEPT, Children
 from streamfold.derivations.cascade.declared import check_cascades, children_of
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
+from streamfold.derivations.cascade.jobs import Removed
+from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
 from streamfold.derivations.expected import Expected, History
 from streamfold.derivations.partition import child_fields
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Fields, Route
+
+if TYPE_CHECKING:
+    from streamfold.jobs.job import Job
 
 NOT_CASCADED = "not_cascaded"
 
@@ -22,6 +26,7 @@ class Cascade(Derivation):
 
     name = "cascade"
     finishes_last = True
+    fans_out = True
     reads_items = True
     says: ClassVar[Mapping[str, Said]] = {
         KEPT: Said(
@@ -71,6 +76,11 @@ class Cascade(Derivation):
     def expected(self, route: Route, history: History) -> Expected:
         del route, history
         return Expected()
+
+    def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
+        from streamfold.derivations.cascade.lanes import CascadeLanes
+
+        return CascadeLanes(route, job, finishing)
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         own = (key for key in children_of(route) if key.table.name == item[0])

@@ -9,7 +9,7 @@ from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, l
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair, Pairs
 from streamfold.derivations.feed.spreading import takes
-from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, start
+from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Entries
 from streamfold.errors import HandlerError, Unprocessable, reason, told
 from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
@@ -61,7 +61,7 @@ class FeedLanes:
         if audience.tells:
             task = self.task._replace(what=TELL, version=audience.version, names=(), record=None)
             fan_outs = FanOuts(self.mirrors.application, self.finishing.engine, self.run)
-            start(fan_outs, self.route, task, self.run)
+            fan_outs.start(task.job(self.route, self.run.clock()), task.version)
 
     def _edges(self, lane: JobSegment) -> Paged:
         first, end = lane_bounds(lane.number, self.job.segments)

@@ -1,6 +1,7 @@
 """Spreads a change of a post or of an edge: mirrors it, *then* reads the other side, and visits the pairs.
 
-Whatever is final is mirrored before the other side is read, so the later of two changes sees the other. Only a change
+Whatever is final is mirrored before the other side is read, so the later of two changes sees the other. After that the
+own mirror is read again: a change that was overtaken meanwhile writes nothing. Only a change
 that leaves an item there passes over items of the other side that are gone: a removal visits all pairs that may have a
 row, because the other side may be gone too, and may have passed over this one.
 """
@@ -14,10 +15,10 @@ from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audi
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
 from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
-from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task, record_of, start
+from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Unprocessable
-from streamfold.jobs.fan_outs import FanOuts
+from streamfold.jobs.fan_outs import FanOuts, record_of
 from streamfold.records.change import Change
 from streamfold.records.images import Image
 from streamfold.routes.route import Route
@@ -104,7 +105,7 @@ class Spreading:
         if len(edges) > self.options.inline:
             self._open(heard, PUSH, names=self._names(heard, [Pair(heard.mirror, edge) for edge in edges[:SAMPLED]]))
             return
-        taken = (edge for edge in edges if heard.all_pairs or takes(heard.mirror, edge, keeps=self.options.keeps))
+        taken = [edge for edge in edges if heard.all_pairs or takes(heard.mirror, edge, keeps=self.options.keeps)]
         self._visit(heard, [Pair(heard.mirror, edge) for edge in taken], fails, None)
 
     def _edge(self, heard: Heard, now: float, fails: PairFails) -> None:
@@ -144,12 +145,24 @@ class Spreading:
         return ""
 
     def _visit(self, heard: Heard, pairs: list[Pair], fails: PairFails, copied: int | None) -> None:
+        if pairs and self._is_overtaken(heard):
+            self.tallies.unchanged += 1
+            return
         for name in self._names(heard, pairs):
             self.pairs.names[name] = None
         written = self.pairs.visit(pairs, fails, fresh=heard.is_new, copied=copied)
         self.tallies.removed += written if heard.mirror.gone else 0
         self.tallies.written += 0 if heard.mirror.gone else written
         self.tallies.unchanged += not written
+
+    def _is_overtaken(self, heard: Heard) -> bool:
+        """Whether a newer change of the item is known, whose bringer spreads it.
+
+        Asked after the other side is read: what came there after the newer change may have passed over this item, and
+        no later visit would find a row that were written for it now.
+        """
+        (newest,) = self.mirrors.read([heard.sided])
+        return newest.version > heard.mirror.version
 
     def _names(self, heard: Heard, pairs: Sequence[Pair]) -> tuple[str, ...]:
         """Attributes that rows may have from before the change, as far as its record tells."""
@@ -183,7 +196,7 @@ class Spreading:
         record = record_of(heard.changes[-1]) if heard.changes else None
         known = heard.mirror.version if version is None else version
         task = Task(what, heard.sided, known, heard.is_new, names, record, heard.at, copied_from)
-        start(self.fan_outs, self.route, task, self.run)
+        self.fan_outs.start(task.job(self.route, self.run.clock()), task.version)
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:

@@ -7,21 +7,17 @@ from typing import Any, NamedTuple
 from streamfold.derivations.feed.mirrors import Sided, joined_text, side_key
 from streamfold.errors import damaged
 from streamfold.jobs import fan_outs
-from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Job
 from streamfold.ledger.state_keys import fan_out_id
-from streamfold.records.change import Change, item_key
+from streamfold.records.change import item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.item_names import item_name
 from streamfold.records.values import encode
 from streamfold.routes.route import Route
-from streamfold.run import Run
 
 PUSH, VISIT, TELL, COUNT = "push", "visit", "tell", "count"
 """A post to all edges; an edge to all posts; the audience's mode to all edges; the edges are counted."""
 OF_AUDIENCE = (TELL, COUNT)
-RECORD_LETTERS_MAX = 100_000
-"""Longer records are not kept with a job: an item takes 400 KB."""
 
 
 class Task(NamedTuple):
@@ -79,18 +75,3 @@ class Task(NamedTuple):
             return cls(job.what, sided, known, given["is_new"], names, record, at, copied_from)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged(f"Fan-out {job.id}") from None
-
-
-def start(open_ones: FanOuts, route: Route, task: Task, run: Run) -> None:
-    """Opens a fan-out for a task, or leads an open one to it, and rings for its lanes."""
-    job = task.job(route, run.clock())
-    if open_ones.open(job, task.version):
-        run.ring(job.id, range(job.segments))
-
-
-def record_of(change: Change) -> Mapping[str, Any] | None:
-    """The record of a change without its images, which the mirror has; None for one that is too long."""
-    record = dict(change.record)
-    if isinstance(body := record.get("dynamodb"), Mapping):
-        record["dynamodb"] = {name: value for name, value in body.items() if name not in ("NewImage", "OldImage")}
-    return record if len(to_json(record)) <= RECORD_LETTERS_MAX else None

@@ -1,0 +1,159 @@
+"""Cascades that go on as fan-outs: the record is acknowledged, and every child goes once."""
+
+from contextlib import closing, contextmanager
+from unittest.mock import patch
+
+import pytest
+
+from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.process import process_event
+from streamfold.derivations.cascade import children, lanes
+from streamfold.errors import EngineUnavailable, NotStarted
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing import Died
+from streamfold.testing.choices import Choices
+from tests.derivations.cascade.test_children import CLOCK, Faulty, Store, items_of, make_app, removal
+from tests.helpers.records import item, record
+
+SETTINGS = Settings(chunk_actions=10)  # eight children a page
+
+
+@contextmanager
+def small():
+    """One page inline, and two pages between moves of a lane."""
+    with patch.object(children, "INLINE_PAGES", 1), patch.object(lanes, "PAGES_A_MOVE", 2):
+        yield
+
+
+@pytest.fixture
+def app():
+    return make_app()
+
+
+@pytest.fixture
+def engine(app):
+    with closing(Store(app)) as engine, small():
+        engine.put(*items_of(50), *items_of(3, "ORDER#2"))
+        yield engine
+
+
+def a_run(**more):
+    return Run(SETTINGS, clock=lambda: CLOCK, pause=lambda _: None, **more)
+
+
+def open_ones(engine):
+    return [job.what for job in FanOuts("shop", engine, a_run()).all()]
+
+
+def test_a_record_with_many_children_is_acknowledged_and_a_fan_out_goes_on(app, engine):
+    run = a_run()
+    report = process_event(app, [removal()], engine, run)
+    assert (report.failures, report.tallies["cascade"].removed) == ([], 8)
+    assert (open_ones(engine), len(engine.left())) == (["cascade"], 42)
+    done = run_fan_outs(app, engine, run)
+    assert (done.failures, done.tallies["cascade"].removed) == ([], 42)
+    assert (open_ones(engine), engine.left(), len(engine.left("ORDER#2"))) == ([], [], 3)
+
+
+def test_where_nobody_works_on_fan_outs_the_record_comes_again(app, engine):
+    with patch.object(children, "PAGES_MAX", 3):
+        report = process_event(app, [removal()], engine, a_run(fans_out=False))
+        assert [type(failure.error) for failure in report.failures] == [NotStarted]
+        assert (open_ones(engine), len(engine.left())) == ([], 26)
+        process_event(app, [removal()], engine, a_run(fans_out=False))
+        assert len(engine.left()) == 2
+
+
+def test_a_record_whose_job_would_be_too_large_comes_again(app, engine):
+    with patch("streamfold.jobs.fan_outs.RECORD_LETTERS_MAX", 10):
+        report = process_event(app, [removal()], engine, a_run())
+    assert [type(failure.error) for failure in report.failures] == [NotStarted]
+
+
+def test_a_parent_that_exists_again_keeps_the_children_that_are_left(app, engine):
+    run = a_run()
+    process_event(app, [removal()], engine, run)
+    engine.put(item("ORDER#1"), version="v3")
+    assert not run_fan_outs(app, engine, run).failures
+    assert (open_ones(engine), len(engine.left())) == ([], 43)  # the parent too
+
+
+def test_a_later_removal_leads_the_open_fan_out(app, engine):
+    process_event(app, [removal(5)], engine, a_run())
+    engine.put(item("ORDER#1"), *items_of(60), version="v6")
+    process_event(app, [record(None, item("ORDER#1"), 6)], engine, a_run())
+    engine.drop("ORDER#1", "METADATA", version="v7")
+    process_event(app, [removal(7)], engine, a_run())
+    run = a_run()
+    assert open_ones(engine) == ["cascade"]
+    ring_open(app, engine, run)
+    assert not run_fan_outs(app, engine, run).failures
+    assert (open_ones(engine), engine.left()) == ([], [])
+
+
+def test_a_run_whose_store_holds_no_items_leaves_the_fan_out_open(app, engine):
+    process_event(app, [removal()], engine, a_run())
+    run = a_run(source_items=False)
+    assert not ring_open(app, engine, run)
+    assert (open_ones(engine), len(engine.left())) == (["cascade"], 42)
+
+
+def test_a_fan_out_that_is_worked_on_after_its_end_removes_nothing(app, engine):
+    run = a_run()
+    process_event(app, [removal()], engine, run)
+    again = a_run(rung=[*run.rung, *run.rung])
+    assert not run_fan_outs(app, engine, run).failures
+    engine.put(*items_of(5), version="v9")
+    assert not run_fan_outs(app, engine, again).failures
+    assert not process_event(app, [removal()], engine, a_run()).failures
+    assert len(engine.left()) == 5
+
+
+class FannedOut(Faulty):
+    """The same history, where an acknowledged record never comes again: the fan-out has to do what is left."""
+
+    acknowledged = False
+
+    def deliver(self):
+        run = Run(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
+        failures = []
+        try:
+            if not self.acknowledged:
+                failures = process_event(self.app, [removal()], self.engine, run).failures
+                self.acknowledged = not failures
+            elif self.random.random() < 0.5:
+                ring_open(self.app, self.engine, run)
+            self.engine.retry()
+            return failures + run_chains(self.app, self.engine, run).failures
+        except (Died, EngineUnavailable):
+            return [None]
+
+    def run(self):
+        with small():
+            for _ in range(20):
+                self.deliver()
+            self.engine.choices = Choices()
+            self.finish()
+            assert self.count() == (self.at or 0)
+            self.engine.land_all()
+            self.finish()
+            assert not [*FanOuts("shop", self.store, a_run()).all()]
+
+    def finish(self):
+        assert not self.deliver()
+        run = a_run()
+        ring_open(self.app, self.engine, run)
+        assert not run_chains(self.app, self.engine, run).failures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, 10))
+def test_all_children_go_once_by_fan_outs_under_faults(app, first):
+    for seed in range(first, first + 10):
+        history = FannedOut(app, seed)
+        history.run()
+        (gone,) = history.store.items(app.tables["main"], "GONE#1") if history.at != 30 else ({"gone": {"N": "0"}},)
+        assert int(gone["gone"]["N"]) == 30 - (history.at or 0)

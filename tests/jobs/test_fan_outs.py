@@ -1,0 +1,61 @@
+"""Lanes of fan-outs: one that stands still stays until somebody goes on, one that is done expires."""
+
+import pytest
+
+from streamfold import App, Key, Router
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
+from streamfold.jobs.fan_outs import FanOuts, Paged, is_over
+from streamfold.jobs.job import Job
+from streamfold.ledger.state_keys import segment_key
+from streamfold.run import Run
+from streamfold.settings import Settings
+
+ROUTER = Router()
+ROUTER.archive(Key("SESSION#{id}", "META"), to="s3://kept/sessions")
+APP = App("shop", routers=[ROUTER])
+JOB = Job(id="one", what="push", handlers=("timeline",), table="main", segments=2, started=0, by="")
+
+
+def opened():
+    engine = MemoryEngine(APP.tables.values(), APP.chains)
+    fan_outs = FanOuts(APP.name, engine, Run(Settings(), clock=lambda: 100.0))
+    assert fan_outs.open(JOB, "1")
+    return engine, fan_outs
+
+
+def stored(engine, number):
+    key = segment_key(APP.name, JOB.id, number)
+    return engine.read_state([key], consistent=True).get(key)
+
+
+def once(lane):
+    """A page that is done, and one that is not."""
+    if lane.after:
+        raise EngineUnavailable("no answer")
+    return Paged("b", {})
+
+
+def test_a_lane_that_stands_still_never_expires():
+    engine, fan_outs = opened()
+    fan_outs.work(JOB, 0, lambda lane: Paged(None if lane.after else "b", {}))
+    with pytest.raises(EngineUnavailable):
+        fan_outs.work(JOB, 1, once)
+    assert "ttl" in stored(engine, 0)
+    assert "ttl" not in stored(engine, 1)
+
+
+def test_a_lane_that_is_done_and_expired_is_not_waited_for():
+    engine, fan_outs = opened()
+    fan_outs.work(JOB, 0, lambda _: Paged(None, {}))
+    del engine.state[segment_key(APP.name, JOB.id, 0)]
+    expired, other = fan_outs.lanes(JOB)
+    assert (is_over(expired), is_over(other)) == (True, False)
+
+
+def test_an_older_change_leads_no_lane_back_where_one_has_expired():
+    engine, fan_outs = opened()
+    fan_outs.work(JOB, 0, lambda _: Paged(None, {}))
+    del engine.state[segment_key(APP.name, JOB.id, 0)]
+    assert fan_outs.open(JOB, "0")  # the other lane is to be worked on
+    assert [lane.version for lane in fan_outs.lanes(JOB)] == ["", "1"]
