@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
@@ -197,9 +197,7 @@ def _failed(
 ) -> None:
     if cause is not None:
         error.__cause__ = cause
-    wrong = explained(told.route, error)
-    failures = map(finishing.triage, (Failed(change, told.route, wrong) for change in told.changes))
-    outcome.failed += [failed for failed in failures if failed is not None]
+    outcome.failed += finishing.failures(told.changes, told.route, explained(told.route, error))
 
 
 FEED = Feeds()
