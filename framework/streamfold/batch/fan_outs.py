@@ -139,6 +139,4 @@ def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Fin
 def _route(app: Application, job: Job, run: Run) -> Route | None:
     """The handler that a fan-out is of, if this process is to work for it."""
     route = next((route for route in app.routes if route.name in job.handlers), None)
-    if route is None or route.name in run.settings.handlers_off:
-        return None
-    return route if run.settings.group in (None, route.group) else None
+    return route if route is not None and run.settings.runs(route.name, route.group) else None

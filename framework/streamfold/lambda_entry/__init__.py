@@ -224,7 +224,7 @@ def _check_parking(app: Application, settings: Settings) -> None:
     for route in app.routes if settings.park is None else ():
         parks_conflicts = route.kind.contributes and contributing(route).parks_conflicts(route)
         option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
-        if option is not None and settings.group in (None, route.group):
+        if option is not None and settings.serves(route.group):
             raise SettingsError(
                 f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
                 "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "

@@ -82,7 +82,7 @@ class Feeds(Derivation):
                 )
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        if settings.group in (None, route.group) and settings.jobs is None and settings.engine is None:
+        if settings.serves(route.group) and settings.jobs is None and settings.engine is None:
             raise SettingsError(
                 f"Feed {route.name!r} ({route.declared_at}) has no queue for large audiences: expected STREAMFOLD_JOBS="
                 "https://..., the URL of a standard SQS queue whose function is app.jobs_handler, or another group for "

@@ -58,7 +58,7 @@ class Search(Derivation):
         check_searches(own)
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        if settings.group in (None, route.group) and settings.search is None and settings.engine is None:
+        if settings.serves(route.group) and settings.search is None and settings.engine is None:
             raise SettingsError(
                 f"Search {route.name!r} ({route.declared_at}) has no index to write to: expected STREAMFOLD_SEARCH="
                 "https://..., the address of an OpenSearch domain, or another group for this function."
