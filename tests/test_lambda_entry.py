@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry import Function, function_of
 from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
@@ -510,3 +510,25 @@ def test_children_of_removed_items_go_and_those_of_items_that_exist_again_are_co
     assert [found["PK"]["S"] for found in client.scan(TableName="main")["Items"]] == ["ORDER#2", "ORDER#2"]
     (kept,) = [each for each in caplog.records if each.message.startswith("children were kept")]
     assert (kept.handler, kept.kept) == ("cascade", 1)
+
+
+class Kept(Function):
+    """A function that needs no client."""
+
+    def __init__(self, app, settings):
+        self.app, self.settings = app, settings
+
+
+class KeptBeside(Kept):
+    """Another one of the same application."""
+
+
+def test_an_environment_keeps_one_function_of_each_sort_for_an_application(monkeypatch):
+    monkeypatch.setattr("streamfold.lambda_entry._functions", {})
+    app = App("kept", routers=[])
+    kept, beside = function_of(app, Kept), function_of(app, KeptBeside)
+    assert (type(kept), type(beside)) == (Kept, KeptBeside)
+    assert function_of(app, Kept) is kept
+    assert function_of(app, KeptBeside) is beside
+    other = App("kept", routers=[])
+    assert function_of(other, Kept).app is other

@@ -16,6 +16,19 @@ def test_an_empty_environment_gives_the_defaults():
     assert read({"PATH": "/bin", "STREAM": "x"}) == Settings()
 
 
+def test_a_process_serves_its_own_group_or_all():
+    assert Settings(group="slow").serves("slow")
+    assert not Settings(group="slow").serves("main")
+    assert Settings().serves("main")
+
+
+def test_a_process_runs_the_handlers_of_its_group_that_are_not_off():
+    settings = Settings(group="slow", handlers_off=("spend",))
+    assert settings.runs("visits", "slow")
+    assert not settings.runs("spend", "slow")
+    assert not settings.runs("visits", "main")
+
+
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
     search = ["-", "-", "-", "-", "-", "-", "5000000", "off"]

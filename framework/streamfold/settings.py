@@ -108,6 +108,14 @@ class Settings:
         """The real name of a search index: its own, if no other is set."""
         return self.indexes.get(logical) or self.indexes.get(environment_name(logical).lower()) or logical
 
+    def serves(self, group: str) -> bool:
+        """Whether handlers of a group run here: those of the group that is set, or of all groups."""
+        return self.group in (None, group)
+
+    def runs(self, handler: str, group: str) -> bool:
+        """Whether a handler of a group runs here and is not switched off."""
+        return handler not in self.handlers_off and self.serves(group)
+
     def described(self) -> list[tuple[str, str, str, str]]:
         """Every setting as (name of the variable, value, origin, meaning)."""
         return [

@@ -1,7 +1,7 @@
 """Two kinds that are not in the framework, each declared through the seam alone."""
 
 from streamfold import Count, Router, Row
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
 from streamfold.derivations.view.fold import fold
@@ -64,8 +64,7 @@ class Join(Derivation):
                 finishing.run.begin()
                 self._join(work, finishing, outcome)
             except EngineError as error:
-                failed = (finishing.triage(Failed(change, work.route, error)) for change in work.changes)
-                outcome.failed += [each for each in failed if each is not None]
+                outcome.failed += finishing.failures(work.changes, work.route, error)
         return outcome
 
     def reconcile(self, work, finishing):

@@ -140,8 +140,8 @@ def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Fin
 def _route(app: Application, job: Job, run: Run) -> Route | None:
     """The handler that a fan-out is of, if this process is to work for it."""
     route = next((route for route in app.routes if route.name in job.handlers), None)
-    if route is None or route.name in run.settings.handlers_off:
+    if route is None or not run.settings.runs(route.name, route.group):
         return None
     if derivation(route).touches(route) and not run.source_items:
         return None  # it would change items of the application, which this store does not hold
-    return route if run.settings.group in (None, route.group) else None
+    return route

@@ -77,7 +77,7 @@ class Routing:
         found = self._sorted[id(entry)] = Sorted()
         settings, only = self.run.settings, self.run.handlers
         for route, role, called in entry.listeners:
-            if settings.group is not None and route.group != settings.group:
+            if not settings.serves(route.group):
                 continue
             if not called:
                 found.heard.append((route, role))

@@ -13,7 +13,7 @@ from streamfold.batch.planning import Batch
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
-from streamfold.commit.outcome import Outcome, add_counts
+from streamfold.commit.outcome import Outcome, add_counts, reported
 from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.triage import Triage
 from streamfold.commit.unfinished import forget_left
@@ -104,7 +104,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     for kind in (kind for kind in kinds if kind.contributes):
         found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=listening.get(kind, ())))
         unfinished.fail(found.failed)
-        found.failed = [failed for failed in map(finishing.triage, found.failed) if failed is not None]
+        found.failed = reported(found.failed, finishing.triage)
         outcome += found
     forget_left(finishing.engine, finishing.run.lanes, unfinished)
     for kind in (kind for kind in kinds if not kind.contributes):

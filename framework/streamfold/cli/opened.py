@@ -123,7 +123,7 @@ def _not_run(opened: OpenedState, route: Route) -> str:
     settings = opened.run.settings
     if route.name in settings.handlers_off:
         return "is switched off (STREAMFOLD_HANDLERS_OFF)"
-    if settings.group not in (None, route.group):
+    if not settings.serves(route.group):
         return f"is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}"
     return ""
 

@@ -17,7 +17,8 @@ from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.checks import check_gate, check_named, source_tables
 from streamfold.lifecycle.estimate import Estimate
-from streamfold.lifecycle.openings import OpeningFilling, OpeningPages
+from streamfold.lifecycle.filling import Filling
+from streamfold.lifecycle.openings import OpeningPages
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
 
@@ -63,7 +64,7 @@ def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: Fi
         failed_keys(opened.app, options.failed, goes_on=goes_on) as keep,
         filling_bar(expected, shown=not options.json_output) as tell,
     ):
-        filling = OpeningFilling(
+        filling = Filling(
             jobs,
             job,
             OpeningPages(opened.app, opened.engine, opened.run, routes),

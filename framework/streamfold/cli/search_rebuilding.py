@@ -15,8 +15,8 @@ from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, IndexMa
 from streamfold.derivations.search.names import own_alias
 from streamfold.errors import plain
 from streamfold.jobs.job import Job, Jobs
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page import ItemFailed
-from streamfold.lifecycle.search_pages import CopiedFilling
 from streamfold.lifecycle.search_rebuild import Rebuild, told_phase
 from streamfold.lifecycle.search_take_over import TakeOver
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex
@@ -115,7 +115,7 @@ class RebuildSteps:
         pages = self.rebuild.pages(job.started)
         spent = metered(self.place.engine)
         items = self.options.page_items
-        filling = CopiedFilling(self._jobs(), job, pages, tables, page_items=items, metered=spent)
+        filling = Filling(self._jobs(), job, pages, tables, page_items=items, metered=spent)
         progress = filling.run()
         self.counts = dict(filling.job.counts)
         self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
 from streamfold.commit.lanes import join_all
-from streamfold.commit.outcome import Outcome
+from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.progress import Progress, Triages
+from streamfold.commit.progress import Progress
 from streamfold.commit.replanning import Named, Replanner, writes_any
 from streamfold.commit.sending import SENDS_MAX, is_throttled
 from streamfold.commit.unfinished import Unfinished

@@ -1,6 +1,7 @@
 """What became of a plan: which changes failed, which were done already, and how many rows each handler changed."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -23,6 +24,15 @@ class Failed(NamedTuple):
     change: Change
     route: Route
     error: Exception
+
+
+Triages = Callable[[Failed], Failed | None]
+"""Decides about a failure: returns it if it is to be reported, None if its record is parked."""
+
+
+def reported(failed: Iterable[Failed], triage: Triages) -> list[Failed]:
+    """The failures that are to be reported: those whose records are not parked."""
+    return [left for left in map(triage, failed) if left is not None]
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """What has become of a plan's units so far: done, failed, or committed with rows to finish."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from streamfold.commit.outcome import HELD, Failed, Held, Outcome
+from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
 from streamfold.commit.plan import Unit
 from streamfold.commit.unfinished import Unfinished
 from streamfold.errors import EngineError, is_fatal
@@ -11,9 +11,6 @@ from streamfold.errors import EngineError, is_fatal
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
     from streamfold.writes.guarded import RowKey, StateKey
-
-Triages = Callable[[Failed], Failed | None]
-"""Decides about a failure: returns it if it is to be reported, None if its record is parked."""
 
 
 class Progress:
@@ -48,8 +45,8 @@ class Progress:
         """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""
         self.note_fatal(error)
         for unit in units:
-            reported = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
-            if reported and not unit.steps:
+            left = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
+            if left and not unit.steps:
                 self.held.add((unit.item, unit.routes[0].name))
 
     def hold(self, units: Iterable[Unit]) -> list[Unit]:
@@ -66,9 +63,9 @@ class Progress:
         """Reports failures, but for records that are parked; returns what is reported."""
         failures = list(failed)
         self.unfinished.fail(failures)
-        reported = [each for each in map(self.triage, failures) if each is not None]
-        self.outcome.failed += reported
-        return reported
+        left = reported(failures, self.triage)
+        self.outcome.failed += left
+        return left
 
     def note_fatal(self, error: Exception) -> None:
         """Remembers an error that no other try will mend."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Failed, Outcome, Triages, reported
 from streamfold.commit.plan import Deferred, KeyedPut, Unit
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
@@ -75,9 +75,13 @@ class Finishing:
     engine: Engine  # begins no call behind the deadline of the run
     store: Engine  # the same without a deadline, for notes of what was done already
     run: Run
-    triage: Callable[[Failed], Failed | None]  # what is left to report of a failure; None where the record was parked
+    triage: Triages
     unfinished: Unfinished = field(default_factory=Unfinished)  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
+
+    def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
+        """What is to be reported where changes failed for a handler: nothing of records that are parked."""
+        return reported((Failed(change, route, error) for change in changes), self.triage)
 
 
 class LaneWork(Protocol):

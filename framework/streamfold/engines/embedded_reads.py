@@ -1,5 +1,6 @@
 """What the embedded engine reads: state items, rows, entries, and the items of source tables."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -37,7 +38,7 @@ STATE_ITEMS = (
 """A cross join: it looks the values up by the index, and does not search the table for them."""
 
 
-class StateReads:
+class StateReads(ABC):
     """The reads of the engine protocol, from a state file.
 
     In a batch, each item is read once, and what the batch has changed is written before items are read in order.
@@ -212,13 +213,13 @@ class StateReads:
         self._rows.clear()
         self._states.clear()
 
+    @abstractmethod
     def _write_rows(self) -> None:
         """Writes the rows that the batch has changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_states(self, partition: str | None = None) -> None:
         """Writes the state items that the batch has changed, of a partition or all."""
-        raise NotImplementedError
 
 
 def _several(keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

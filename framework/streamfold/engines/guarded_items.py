@@ -1,5 +1,6 @@
 """Guarded writes on items that a store of this machine finds and keeps itself: what dictionaries and SQLite share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -55,7 +56,7 @@ FoundItems = dict[PlaceKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
 
 
-class GuardedItems:
+class GuardedItems(ABC):
     """The writes of the engine protocol. Each looks at the items first, and changes nothing if it is refused.
 
     A store says how it finds items (``_row``, ``_state``, ``_any``) and how it keeps them (``_apply``,
@@ -110,33 +111,35 @@ class GuardedItems:
 
     # What a store says of its items.
 
+    @abstractmethod
     def _work(self) -> AbstractContextManager[None]:
         """Surrounds the reads and writes of one call, which are done as a whole."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _row(self, key: RowKey) -> Attributes | None:
         """The row of a key, as attribute values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _state(self, key: StateKey) -> dict[str, Any] | None:
-        raise NotImplementedError
+        """The state item of a key, as plain values."""
 
+    @abstractmethod
     def _any(self, key: RowKey) -> Mapping[str, Any] | None:
         """The source item of a key, or its row."""
-        raise NotImplementedError
 
     def _is_there(self, key: RowKey) -> bool:
         return self._any(key) is not None
 
-    def _expect(self, keys: Collection[PlaceKey]) -> None:
+    def _expect(self, keys: Collection[PlaceKey]) -> None:  # noqa: B027 - a dictionary needs no hint
         """Tells which items are looked at next, so that they can be read together."""
 
+    @abstractmethod
     def _apply(self, done: FoundItems) -> None:
         """Keeps items (None: removes them), and a record of each row that changed and is wanted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
-        raise NotImplementedError
+        """Changes a source item, for which ``source_refusal`` gave no reason against it."""
 
     # What a write makes of them.
 

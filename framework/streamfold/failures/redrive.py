@@ -212,7 +212,7 @@ class Redrive:
         settings = self.run.settings
         if route.name in settings.handlers_off:
             return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
-        if settings.group is not None and route.group != settings.group:
+        if not settings.serves(route.group):
             return f"The handler is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}."
         if derivation(route).outside and not self.run.outside:
             return "The handler is external: --external calls it."

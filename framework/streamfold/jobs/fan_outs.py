@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended
-from streamfold.jobs.job import Job, JobSegment, loaded, text_of
+from streamfold.jobs.job import Job, JobSegment, loaded, read_job, read_segments, text_of
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
@@ -75,11 +75,9 @@ class FanOuts:
                 return not all(map(is_over, lanes))
             known, now = self.read(job.id), int(self.run.clock())
             begun = job if known is None else replace(job, started=known.started)  # it is open since then
+            put = PutState(self._key(job.id), text_of(begun))
             opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
-            if (
-                self.engine.transact([PutState(self._key(job.id), text_of(begun)), *opened], self.run.expires_at)
-                is None
-            ):
+            if self.engine.transact([put, *opened], self.run.expires_at) is None:
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
 
@@ -97,24 +95,16 @@ class FanOuts:
 
     def read(self, identity: str) -> Job | None:
         """An open fan-out; None if it is done, or was never there."""
-        key = self._key(identity)
-        found = self.engine.read_state([key], consistent=True).get(key)
-        return None if found is None else loaded(Job, found.get("s"), identity)
+        return read_job(self.engine, self._key(identity))
 
     def lanes(self, job: Job) -> list[JobSegment]:
         """All lanes of a fan-out; those that are not there have no version."""
-        keys = [self._lane_key(job, number) for number in range(job.segments)]
-        found = self.engine.read_state(keys, consistent=True)
-        return [
-            loaded(JobSegment, found[key].get("s"), job.id) if key in found else JobSegment(number)
-            for number, key in enumerate(keys)
-        ]
+        return read_segments(self.engine, self.application, job, range(job.segments))
 
     def lane(self, job: Job, number: int) -> JobSegment:
         """One lane of a fan-out."""
-        key = self._lane_key(job, number)
-        found = self.engine.read_state([key], consistent=True).get(key)
-        return JobSegment(number) if found is None else loaded(JobSegment, found.get("s"), job.id)
+        (found,) = read_segments(self.engine, self.application, job, [number])
+        return found
 
     def work(self, job: Job, number: int, page: WorkPage) -> None:
         """Works on a lane until it is done, or another works on it.

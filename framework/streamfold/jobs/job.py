@@ -6,7 +6,7 @@ A segment moves on only after its page is done, under its revision. So a page ma
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -99,9 +99,7 @@ class Jobs:
 
     def read(self, identity: str) -> Job | None:
         """A job; None if there is none of this id."""
-        key = self._key(identity)
-        found = self.engine.read_state([key], consistent=True).get(key)
-        return None if found is None else loaded(Job, found.get("s"), identity)
+        return read_job(self.engine, self._key(identity))
 
     def all(self) -> list[Job]:
         """The jobs that are kept, the newest first."""
@@ -124,9 +122,8 @@ class Jobs:
 
     def segment(self, job: Job, number: int) -> JobSegment:
         """How far a segment is."""
-        key = segment_key(self.application, job.id, number)
-        found = self.engine.read_state([key], consistent=True).get(key)
-        return JobSegment(number) if found is None else loaded(JobSegment, found.get("s"), job.id)
+        (found,) = read_segments(self.engine, self.application, job, [number])
+        return found
 
     def segments(self, job: Job) -> dict[int, JobSegment]:
         """The segments that were begun, by number."""
@@ -199,6 +196,22 @@ def _checked(job: Job) -> Job:
     if job.read_units < 0 or job.write_units < 0:
         raise SettingsError("A rate is below 0: expected units a second, or 0 for no limit.")
     return job
+
+
+def read_job(engine: Engine, key: StateKey) -> Job | None:
+    """The job of a key; None if there is none."""
+    found = engine.read_state([key], consistent=True).get(key)
+    return None if found is None else loaded(Job, found.get("s"), key.sk)
+
+
+def read_segments(engine: Engine, application: str, job: Job, numbers: Iterable[int]) -> list[JobSegment]:
+    """The segments of these numbers, begun or not."""
+    keys = {number: segment_key(application, job.id, number) for number in numbers}
+    found = engine.read_state(keys.values(), consistent=True)
+    return [
+        loaded(JobSegment, found[key].get("s"), job.id) if key in found else JobSegment(number)
+        for number, key in keys.items()
+    ]
 
 
 def text_of(kept: Job | JobSegment) -> str:

@@ -9,7 +9,8 @@ import gc
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.process import process_changes, read_changes
@@ -100,8 +101,7 @@ class Function:
         run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
         run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
         run.pace = self.pace
-        if context is not None:
-            run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+        run.seconds_left = seconds_left(context)
         return run
 
     def engine_of(self, run: Run) -> DynamoEngine:
@@ -154,29 +154,35 @@ class Function:
         return engine
 
 
-_functions: dict[str, Function] = {}
+SomeFunction = TypeVar("SomeFunction", bound=Function)
+_functions: dict[tuple[type[Function], str], Function] = {}
 
 
 def handle(app: Application, event: Any, context: Any) -> Response:
     """Processes one invocation; the first in an execution environment reads the settings and makes the client."""
-    return _function(app)(event, context)
+    return function_of(app, Function)(event, context)
 
 
-def _function(app: Application) -> Function:
-    function = _functions.get(app.name)
-    if function is None or function.app is not app:
-        function = _functions[app.name] = Function(app, Settings.from_environment(os.environ))
+def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
+    """The function of an application; the first call in an execution environment reads the settings and makes it."""
+    function = _functions.get((made, app.name))
+    if not isinstance(function, made) or function.app is not app:
+        function = _functions[made, app.name] = made(app, Settings.from_environment(os.environ))
     return function
+
+
+def seconds_left(context: Any) -> Callable[[], float]:
+    """Tells the time that an invocation has left; without a context it has no end."""
+    return lambda: inf if context is None else context.get_remaining_time_in_millis() / 1000
 
 
 def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     """Does a part of a run, as far as the invocation's time goes. What it raises tells nothing of an item."""
     from streamfold.lifecycle.state_machine import work
 
-    function = _function(app)
+    function = function_of(app, Function)
     run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
-    if context is not None:
-        run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+    run.seconds_left = seconds_left(context)
     try:
         answer = work(app, function.engine_of(run), run, event)
         function.ring(run)
@@ -225,7 +231,7 @@ def _check_parking(app: Application, settings: Settings) -> None:
     for route in app.routes if settings.park is None else ():
         parks_conflicts = route.kind.contributes and contributing(route).parks_conflicts(route)
         option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
-        if option is not None and settings.group in (None, route.group):
+        if option is not None and settings.serves(route.group):
             raise SettingsError(
                 f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
                 "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "

@@ -1,7 +1,7 @@
 """What a function logs and measures: counts, names of handlers, and what failed without contents of items."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from streamfold.batch.report import Report
 from streamfold.derivations import KINDS
@@ -84,8 +84,8 @@ def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], N
     return observed
 
 
-def powertools_counts(service: str) -> Callable[[Mapping[str, int]], None]:
-    """Gives a function that measures counts, in the embedded metric format."""
+def powertools_counts(service: str, seconds: Collection[str] = ()) -> Callable[[Mapping[str, int]], None]:
+    """Gives a function that measures counts, some of them in seconds, in the embedded metric format."""
     from aws_lambda_powertools import Metrics
     from aws_lambda_powertools.metrics import MetricUnit
 
@@ -93,7 +93,8 @@ def powertools_counts(service: str) -> Callable[[Mapping[str, int]], None]:
 
     def emit(counts: Mapping[str, int]) -> None:
         for name, count in counts.items():
-            metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+            unit = MetricUnit.Seconds if name in seconds else MetricUnit.Count
+            metrics.add_metric(name=name, unit=unit, value=count)
         metrics.flush_metrics()
 
     return emit

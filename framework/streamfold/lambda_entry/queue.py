@@ -4,7 +4,6 @@ A message is acknowledged when its lane is done, or when the next message for it
 length: however long a lane is, only what fails comes again, and ends in the dead-letter queue.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,8 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.jobs.doorbell import read_message
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import Function, Response
-from streamfold.lambda_entry.observing import NAMESPACE, log, log_failures
+from streamfold.lambda_entry import Function, Response, function_of
+from streamfold.lambda_entry.observing import log, log_failures, powertools_counts
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.run import TIME_OVER, Run, Rung
@@ -30,8 +29,6 @@ AGE_METRIC = "fan_out_oldest_seconds"
 SQS = "aws:sqs"
 NOT_SENT = "The next message for this lane could not be sent; this one comes again."
 FAILED = "lane failed and comes again"
-
-Emit = Callable[[Mapping[str, int]], None]
 
 
 class QueueFunction(Function):
@@ -52,7 +49,7 @@ class QueueFunction(Function):
         if MAIN.name in app.tables and not settings.real_name(MAIN.name):
             raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record tells jobs_handler the table's name.")
         super().__init__(app, settings, client)
-        self.emit = _metrics(app.name) if settings.metrics else lambda _: None
+        self.emit = powertools_counts(app.name, seconds=[AGE_METRIC]) if settings.metrics else lambda _: None
 
     def _processed(self, event: Any, context: Any) -> Response:
         run = self.run_of(context)
@@ -149,27 +146,6 @@ def _watch_counts(found: Open) -> dict[str, int]:
     return {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
 
 
-def _metrics(service: str) -> Emit:
-    from aws_lambda_powertools import Metrics
-    from aws_lambda_powertools.metrics import MetricUnit
-
-    metrics = Metrics(namespace=NAMESPACE, service=service)
-
-    def emit(counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            unit = MetricUnit.Seconds if name == AGE_METRIC else MetricUnit.Count
-            metrics.add_metric(name=name, unit=unit, value=count)
-        metrics.flush_metrics()
-
-    return emit
-
-
-_functions: dict[str, QueueFunction] = {}
-
-
 def handle_queue(app: Application, event: Any, context: Any) -> Response:
     """Works on one invocation's messages; the first in an execution environment reads the settings."""
-    function = _functions.get(app.name)
-    if function is None or function.app is not app:
-        function = _functions[app.name] = QueueFunction(app, Settings.from_environment(os.environ))
-    return function(event, context)
+    return function_of(app, QueueFunction)(event, context)

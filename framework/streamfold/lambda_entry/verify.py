@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
-from streamfold.lambda_entry import in_public, keep_quiet
+from streamfold.lambda_entry import in_public, keep_quiet, seconds_left
 from streamfold.lambda_entry.observing import log, powertools_counts, powertools_logger
 from streamfold.lifecycle.scheduled import AskedSample, verify_sample
 from streamfold.routes.application import Application
@@ -29,8 +29,7 @@ def _verified(app: Application, event: Any, context: Any, settings: Settings, cl
     if settings.logger:
         powertools_logger(app.name)
     run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
-    if context is not None:
-        run.seconds_left = lambda: context.get_remaining_time_in_millis() / 1000
+    run.seconds_left = seconds_left(context)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
     engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
     engine.deadline = run

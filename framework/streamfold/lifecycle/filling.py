@@ -6,9 +6,9 @@ call ``run_part`` can carry a run: this process, others, or other machines. Afte
 whose source is gone: an item that older code saw removed is in no scan of the sources.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Protocol, cast
+from typing import Protocol, cast
 
 from streamfold.engines import Engine, ScanPage, ScanPlace, Segment
 from streamfold.engines.timed import Timed
@@ -18,8 +18,8 @@ from streamfold.jobs.parts import ENDLESS, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.beside import Beside, FillingProgress, Metered
-from streamfold.lifecycle.keys import PAGE_ITEMS, ItemKeys
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.keys import PAGE_ITEMS
+from streamfold.lifecycle.page import ItemFailed, PageReport, Swept
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
 
@@ -41,6 +41,11 @@ class Reconciling(Protocol):
     @property
     def timed(self) -> Timed: ...
 
+    @property
+    def sweep(self) -> Callable[[Sequence[ItemKey]], Swept] | None:
+        """Tells the items that are gone behind keys of the state, which are reconciled too; None: they are not."""
+        ...
+
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport: ...
 
 
@@ -56,12 +61,10 @@ class KeySource(Protocol):
 
 
 class Filling:
-    """Carries out one job, at its rates as far as ``metered`` tells what was consumed. Its segments are ``RunParts``.
+    """Carries out one job, at its rates as far as ``metered`` tells what was consumed.
 
-    sweeps: items are reconciled too that the ledger knows and that are gone.
+    Its segments are ``RunParts``.
     """
-
-    sweeps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Filling:
         self.jobs = jobs
         self.job = job
         self.pages = pages
-        self.tables = [*tables, STATE] if self.sweeps else [*tables]
+        self.tables = [*tables] if pages.sweep is None else [*tables, STATE]
         self.export = export
         self.of = export.parts if export else job.segments // len(self.tables)
         self.page_items = page_items
@@ -118,8 +121,7 @@ class Filling:
         while not segment.done and until.enough_time():
             self._look()
             page = source.scan(table, part, segment.after, self.page_items)
-            keys = self._swept(page.keys) if table is STATE else page.keys
-            report = self._reconciled(keys)
+            report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
             self.beside.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
@@ -174,13 +176,12 @@ class Filling:
             self.pace.throttled()
         return error
 
-    def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
-        """The items of ledger items of the handlers' groups whose source is gone."""
-        pages = cast(Pages, self.pages)
-        routes = [route for route in pages.app.routes if route.name in pages.handlers]
-        known = ItemKeys(pages.app, self.engine, routes)
-        self.progress.unkeyed += sum(known.is_untold(key) for key in keys)
-        return list(known.gone(item for key in keys if (item := known.of_ledger(key)) is not None))
+    def _swept(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
+        """The items whose source is gone, of those that the state tells."""
+        assert self.pages.sweep is not None  # or else the state would be none of the tables
+        gone, unkeyed = self.pages.sweep(keys)
+        self.progress.unkeyed += unkeyed
+        return gone
 
     def count(self, read: int, report: PageReport) -> None:
         """Adds a page to the progress, which remembers the first of the items that failed."""

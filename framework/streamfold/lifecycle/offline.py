@@ -20,7 +20,7 @@ from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, ItemKeys, pages
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, verified_routes
+from streamfold.lifecycle.rows import ACTIONS, RowsVerifier, VerifiedRows, verified_routes
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
@@ -31,7 +31,6 @@ from streamfold.writes.guarded import StateKey
 FULL = "FULL_EXPORT"
 LOADED_ITEMS = 2_000
 """Items that are put in one transaction."""
-ACTIONS = 2_000
 
 
 @dataclass(frozen=True, slots=True)

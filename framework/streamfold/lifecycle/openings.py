@@ -6,12 +6,12 @@ changes at most whose own rows are still under way.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from streamfold.derivations.audit.opening import has_history, opening_row, opening_target
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineError, SettingsError, is_fatal
-from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
@@ -21,16 +21,11 @@ from streamfold.run import Run
 from streamfold.writes.guarded import PutRow, RowKey
 
 
-class OpeningFilling(Filling):
-    """A run over items alone: what is gone has no first row."""
-
-    sweeps = False
-
-
 @dataclass(slots=True)
 class OpeningPages:
     """Writes the first rows of pages of items, for some audits."""
 
+    sweep: ClassVar[None] = None  # what is gone has no first row
     app: Application
     engine: Engine
     run: Run

@@ -35,6 +35,7 @@ from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.bounds import lower_bound
 from streamfold.lifecycle.committing import PageCommitter
+from streamfold.lifecycle.keys import ItemKeys
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.numbers import EXACT
@@ -131,6 +132,13 @@ class _PageWork:
     unfinished: Unfinished = field(default_factory=Unfinished)
 
 
+class Swept(NamedTuple):
+    """What keys of the state tell."""
+
+    gone: Sequence[ItemKey]  # items whose source is not there
+    unkeyed: int  # ledger items whose source cannot be told, because its key is too long to be kept
+
+
 @dataclass(slots=True)
 class Pages:
     """Reconciles pages of items for some handlers.
@@ -160,6 +168,12 @@ class Pages:
         self.knows = knowledge(self.run, self.app, self.engine)
         if self.delivered is None:
             self.delivered = not isinstance(self.engine, OwnStream)
+
+    def sweep(self, keys: Sequence[ItemKey]) -> Swept:
+        """The items whose source is gone, of the ledger items of the handlers' groups among keys of the state."""
+        known = ItemKeys(self.app, self.timed, [route for route in self.app.routes if route.name in self.handlers])
+        found = [item for key in keys if (item := known.of_ledger(key)) is not None]
+        return Swept(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Leads these items to their sources. Raises ``EngineError`` where sources or state may not be read."""

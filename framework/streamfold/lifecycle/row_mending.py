@@ -186,7 +186,7 @@ class RowMending:
         ordered = {name for each in held for name in each.part.ordered}
         keys = {*self.by.app.tables[row[0]].attributes, *sums}
         strange = strange_names(keys, stored, held)
-        edges = [kind + name for name in sorted(ordered) for kind in (EDGE, PLACES)]
+        edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
         return (*strange, *(name for name in edges if name in stored))
 
     def _send(self, wanted: list[GuardedWrite]) -> None:

@@ -19,9 +19,8 @@ from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.rows import RowDifference, ShownRow
+from streamfold.lifecycle.rows import ACTIONS, RowDifference, ShownRow, is_target, visible
 from streamfold.records.change import ItemKey, image_of
-from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT, WIDE, Number
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
@@ -32,7 +31,6 @@ from streamfold.writes.guarded import RowKey
 T = TypeVar("T")
 FAILED = ""
 """Stands for the table in the key of an item on which a handler raised."""
-ACTIONS = 2_000
 
 
 class ItemError(NamedTuple):
@@ -83,7 +81,7 @@ def contributed(
     """What an item of an export adds to rows; and the item itself, if it is a row of these routes."""
     if line.image is None:
         return
-    if _is_target(routes, line.key):
+    if is_target(routes, line.key):
         yield line.key, RowSum(shown=line.image)
     parts: dict[RowKey, list[RowPart]] = {}
     image = image_of(line.image)
@@ -159,16 +157,3 @@ def _folded(
     own = replace(run, actions=ACTIONS, handlers=frozenset(names), parking=None)
     Pages(app, engine, own, names).reconcile(wanted)
     return engine
-
-
-def visible(app: Application, row: RowKey, attributes: ShownRow | None) -> ShownRow | None:
-    """A row as its readers see it: without the framework's attributes, absent without contributors."""
-    if attributes is None or attributes.get(CONTRIBUTORS) == 0:
-        return None
-    keys = app.tables[row[0]].attributes
-    return {name: value for name, value in attributes.items() if not hidden(name) and name not in keys and value != 0}
-
-
-def _is_target(routes: Sequence[Route], key: RowKey) -> bool:
-    own = (target for route in routes for target in route.into if target.table.name == key[0])
-    return any(target.match_values(*key[1:]) is not None for target in own)

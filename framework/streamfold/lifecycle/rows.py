@@ -32,8 +32,8 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 FOLDS_MAX = 3
 """Folds of a live system; a row that moved in each of them counts as moving."""
-ACTIONS = 2000
-"""Writes in one transaction of the fold, whose store knows no limit."""
+ACTIONS = 2_000
+"""Writes in one transaction of a fold, or of loaded items: their stores on this machine know no limit."""
 ShownRow = Mapping[str, Any]
 
 
@@ -65,6 +65,20 @@ def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
     """The routes whose rows can be folded, and all others that write the same rows."""
     wanted = {key for route in routes if route.kind.contributes for key in route.into}
     return [route for route in app.routes if route.kind.contributes and wanted & set(route.into)]
+
+
+def is_target(routes: Iterable[Route], key: RowKey) -> bool:
+    """Whether one of these routes can write a row of this key."""
+    own = (target for route in routes for target in route.into if target.table.name == key[0])
+    return any(target.match_values(*key[1:]) is not None for target in own)
+
+
+def visible(app: Application, row: RowKey, attributes: ShownRow | None) -> ShownRow | None:
+    """A row as its readers see it: without the framework's attributes, absent without contributors."""
+    if attributes is None or attributes.get(CONTRIBUTORS) == 0:
+        return None
+    keys = app.tables[row[0]].attributes
+    return {name: value for name, value in attributes.items() if not hidden(name) and name not in keys and value != 0}
 
 
 class RowsVerifier:
@@ -119,8 +133,8 @@ class RowsVerifier:
                 shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
                 self.found.rows += len(rows) if only is None else 0
                 for row in rows:
-                    mine, theirs = self._visible(row, shown.get(row)), self._visible(row, expected.get(row))
-                    moved = only is not None and self._visible(row, before.get(row)) != mine
+                    mine, theirs = visible(self.app, row, shown.get(row)), visible(self.app, row, expected.get(row))
+                    moved = only is not None and visible(self.app, row, before.get(row)) != mine
                     if mine != theirs or moved or row in self.lacking:
                         found[row] = RowDifference(row, mine, theirs)
             return found
@@ -136,21 +150,8 @@ class RowsVerifier:
 
     def _rows_of(self, engine: Engine, table: Table) -> Iterator[list[RowKey]]:
         for keys in pages(scanned(engine, table)):
-            if rows := [key for key in keys if self._is_target(key)]:
+            if rows := [key for key in keys if is_target(self.routes, key)]:
                 yield rows
-
-    def _is_target(self, key: RowKey) -> bool:
-        own = (target for route in self.routes for target in route.into if target.table.name == key[0])
-        return any(target.match_values(*key[1:]) is not None for target in own)
-
-    def _visible(self, row: RowKey, attributes: ShownRow | None) -> ShownRow | None:
-        """A row as its readers see it: without the framework's attributes, absent without contributors."""
-        if attributes is None or attributes.get(CONTRIBUTORS) == 0:
-            return None
-        names = self.app.tables[row[0]].attributes
-        return {
-            name: value for name, value in attributes.items() if not hidden(name) and name not in names and value != 0
-        }
 
     @contextmanager
     def _folded(self) -> Iterator[EmbeddedEngine]:

@@ -86,8 +86,7 @@ def _routes(app: Application, engine: Engine, run: Run) -> list[Route]:
         route
         for route in reconcilable(app)
         if route.kind.contributes
-        and route.name not in settings.handlers_off
-        and settings.group in (None, route.group)
+        and settings.runs(route.name, route.group)
         and RETIRED not in known.get(route.name, {RETIRED: ""})
     ]
 

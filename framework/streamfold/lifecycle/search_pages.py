@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from streamfold.derivations.search.aliases import Aliases
 from streamfold.derivations.search.copying import Copying
@@ -11,7 +12,6 @@ from streamfold.derivations.search.make import index_of
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import HandlerError
-from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
@@ -40,16 +40,11 @@ def _alias(root: Root, run: Run) -> str | None:
         return None
 
 
-class CopiedFilling(Filling):
-    """A run that sends all items to an index. The index holds nothing of items that are gone."""
-
-    sweeps = False
-
-
 @dataclass(slots=True)
 class CopiedPages:
     """Sends the documents of pages of items, without raising their counters."""
 
+    sweep: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
     app: Application
     engine: Engine
     run: Run

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.derivations.archive.declared import FOLDER
 from streamfold.derivations.archive.kind import NOT_ARCHIVED, Archived
 from streamfold.derivations.archive.places import ArchivePlace, open_place
@@ -53,7 +53,7 @@ class Archives:
 
     def __init__(self, finishing: Finishing) -> None:
         self.run = finishing.run
-        self.triage = finishing.triage
+        self.finishing = finishing
         self.outcome = Outcome()
 
     def write(self, archived: Iterable[Archived]) -> Outcome:
@@ -71,8 +71,8 @@ class Archives:
                 place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
                 self.outcome.tally(name).written += len(items)
             except (EngineError, SettingsError) as error:
-                failures = map(self.triage, (Failed(each.changes[0], each.route, error) for each in items))
-                self.outcome.failed += [failed for failed in failures if failed is not None]
+                changes = (each.changes[0] for each in items)
+                self.outcome.failed += self.finishing.failures(changes, items[0].route, error)
         return self.outcome
 
     def _place(self, route: Route) -> ArchivePlace | None:

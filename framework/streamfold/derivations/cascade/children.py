@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import Failed, Outcome, Tallies
+from streamfold.commit.outcome import Outcome, Tallies
 from streamfold.commit.sending import send
 from streamfold.derivations.cascade.declared import children_of
 from streamfold.derivations.cascade.jobs import Removed, job_of
@@ -74,7 +74,7 @@ class Children:
         self.engine = finishing.engine
         self.run = finishing.run
         self.limit = max(finishing.run.chunk_actions - GUARDS, 1)
-        self.triage = finishing.triage
+        self.finishing = finishing
         self.outcome = outcome
 
     def remove(self, parents: Iterable[Removed]) -> Outcome:
@@ -91,8 +91,7 @@ class Children:
             except (EngineError, HandlerError) as error:
                 if is_of_table(error):
                     away[table] = error
-                failures = map(self.triage, (Failed(change, removed.route, error) for change in removed.changes))
-                self.outcome.failed += [failed for failed in failures if failed is not None]
+                self.outcome.failed += self.finishing.failures(removed.changes, removed.route, error)
         return self.outcome
 
     def remove_pages(self, removed: Removed, most: int) -> CascadeCursor:

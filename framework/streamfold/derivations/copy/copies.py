@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamfold.commit.lanes import in_lanes
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import send
 from streamfold.derivations.derivation import Finishing
@@ -98,7 +98,7 @@ class Copies:
     def __init__(self, finishing: Finishing) -> None:
         self.engine = finishing.engine
         self.run = finishing.run
-        self.triage = finishing.triage
+        self.finishing = finishing
         self.outcome = Outcome()
 
     def write(self, copies: Iterable[Copied]) -> Outcome:
@@ -122,8 +122,7 @@ class Copies:
                 yield copy, partial(send, self.engine, [copy.row], self.run)
 
     def _fail(self, copy: Copied, error: Exception) -> None:
-        failures = map(self.triage, (Failed(change, copy.route, error) for change in copy.changes))
-        self.outcome.failed += [failed for failed in failures if failed is not None]
+        self.outcome.failed += self.finishing.failures(copy.changes, copy.route, error)
 
     def _take(self, copy: Copied, refused: Refused | EngineError | HandlerError | None) -> None:
         """Counts what came of a copy. Raises why that failed."""

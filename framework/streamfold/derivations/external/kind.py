@@ -60,9 +60,9 @@ class External(OnChanges):
             if (route.name, change.item) in held:
                 outcome.failed.append(Failed(change, route, Held(HELD)))
             elif (error := calls.call(route, change, call.fields)) is not None:
-                failed = finishing.triage(Failed(change, route, explained(route, error)))
-                if failed is not None:
-                    outcome.failed.append(failed)
+                failures = finishing.failures([change], route, explained(route, error))
+                if failures:
+                    outcome.failed += failures
                     held.add((route.name, change.item))
         return outcome
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.commit.triage import explained
 from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
@@ -82,7 +82,7 @@ class Feeds(Derivation):
                 )
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        if settings.group in (None, route.group) and settings.jobs is None and settings.engine is None:
+        if settings.serves(route.group) and settings.jobs is None and settings.engine is None:
             raise SettingsError(
                 f"Feed {route.name!r} ({route.declared_at}) has no queue for large audiences: expected STREAMFOLD_JOBS="
                 "https://..., the URL of a standard SQS queue whose function is app.jobs_handler, or another group for "
@@ -201,9 +201,7 @@ def _failed(
 ) -> None:
     if cause is not None:
         error.__cause__ = cause
-    wrong = explained(heard.route, error)
-    failures = map(finishing.triage, (Failed(change, heard.route, wrong) for change in heard.changes))
-    outcome.failed += [failed for failed in failures if failed is not None]
+    outcome.failed += finishing.failures(heard.changes, heard.route, explained(heard.route, error))
 
 
 FEED = Feeds()

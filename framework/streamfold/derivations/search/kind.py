@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Deferred
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Preview, Said, Work
 from streamfold.derivations.expected import Expected, History
@@ -58,7 +58,7 @@ class Search(Derivation):
         check_searches(own)
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        if settings.group in (None, route.group) and settings.search is None and settings.engine is None:
+        if settings.serves(route.group) and settings.search is None and settings.engine is None:
             raise SettingsError(
                 f"Search {route.name!r} ({route.declared_at}) has no index to write to: expected STREAMFOLD_SEARCH="
                 "https://..., the address of an OpenSearch domain, or another group for this function."
@@ -95,8 +95,7 @@ class Search(Derivation):
         sink = sink_of(finishing) if finishing.run.source_items else None
 
         def fails(root: Root, error: Exception) -> None:
-            failures = map(finishing.triage, (Failed(change, root.route, error) for change in root.changes))
-            outcome.failed.extend(failed for failed in failures if failed is not None)
+            outcome.failed += finishing.failures(root.changes, root.route, error)
 
         fatal: Exception | None = None
         marks = _marks(deferred, finishing) if sink is not None else None
