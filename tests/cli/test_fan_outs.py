@@ -11,6 +11,8 @@ from streamfold.cli.fan_outs import drop, fan_out_lines, follow_fan_outs, ring_a
 from streamfold.engines import MemoryEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
+from streamfold.lifecycle.retire import kept_words
+from streamfold.lifecycle.retire_kept import KeptRetirement
 from streamfold.settings import Settings
 from tests.helpers.doorbells import follow, new_run, opened, post, rows_of
 from tests.helpers.feed_histories import applications
@@ -190,6 +192,40 @@ def test_a_fan_out_of_a_retired_handler_is_dropped():
         ring_again(without, engine, run, identity)
     drop(without, engine, run, identity)
     assert list(FanOuts(app.name, engine, run).all()) == []
+
+
+def state_items(folder):
+    lines = folder.run("show", *STATE, "--json", "--state-items").out.splitlines()
+    return [item for item in map(json.loads, lines) if "pk" in item]
+
+
+def mirrors(folder):
+    return [item for item in state_items(folder) if item["pk"]["S"].split("#")[0] in ("posts", "edges")]
+
+
+def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
+    replayed(social)
+    kept, rows = len(mirrors(social)), social.rows(*STATE)
+    dry = social.run("retire", "timeline", "--rows", "keep", "--dry-run", *STATE)
+    assert dry.out.startswith(f"Dry run: {kept} items of the state; they would be dropped; its rows would stay.")
+    ran = social.run("retire", "timeline", "--rows", "keep", *STATE)
+    assert ran.out.startswith(f"Handler timeline: {kept} items of the state; 0 rows changed, {kept} parts dropped")
+    assert (kept, mirrors(social), social.rows(*STATE)) == (READERS + 3, [], rows)
+
+
+def test_open_fan_outs_of_a_retired_feed_are_dropped_with_their_lanes():
+    app, engine, _ = opened(40)
+    without, run = App(app.name, routers=[], retired=["timeline"]), new_run()
+    retirement = KeptRetirement(without, engine, run, "timeline", kept_words("feed"))
+    assert sum(retirement.go()) == retirement.report.dropped
+    assert list(FanOuts(app.name, engine, run).all()) == []
+    assert not [key for key in engine.state if key.pk.startswith(("job#", "posts#", "edges#", "fan#"))]
+
+
+def test_rows_of_a_feed_are_not_taken_back(social):
+    replayed(social)
+    ran = social.run("retire", "timeline", "--rows", "remove", *STATE)
+    assert (ran.code, "is of kind feed: no ledger says what would have to be taken back" in ran.err) == (2, True)
 
 
 class WithoutStream:

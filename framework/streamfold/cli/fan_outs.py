@@ -121,7 +121,7 @@ def drop(app: App, engine: Engine, run: Run, identity: str) -> None:
             f"Fan-out {identity} is of handler {handler!r}, which the application has: its rows would be left half "
             "written. streamfold jobs --ring goes on with it."
         )
-    if not FanOuts(app.name, engine, run).end(found.job):
+    if not FanOuts(app.name, engine, run).drop(found.job):
         raise SettingsError(f"Fan-out {identity} was opened again meanwhile; nothing was dropped.")
     click.echo(f"Fan-out {identity} was dropped.", err=True)
 

@@ -9,11 +9,12 @@ import click
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
 from streamfold.cli.items import item_text
-from streamfold.cli.opened import confirmed, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, confirmed, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
+from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable, kept_words
+from streamfold.lifecycle.retire_kept import KeptRetirement
 
 SHOWN_MAX = 100
 REPORTED = 1
@@ -52,6 +53,9 @@ def command(
     it may be retired already, App(..., retired=[...]). A local state needs neither. The live stream of other handlers
     may go on. Doing it twice changes nothing.
 
+    Of a feed, it takes the copies of posts and edges, which do not expire, and the fan-outs that are open; of search,
+    the counters of documents. Only --rows keep is possible: no ledger stands behind their rows.
+
     Rows that other handlers add to as well keep what these added. Afterwards take the handler out of the code and name
     it in retired=, and do not switch it on again.
 
@@ -74,12 +78,10 @@ def command(
         )
         if not dry_run:
             confirmed(opened, yes=yes)
-        retirement = Retirement(opened.app, opened.engine, opened.run, handler, remove)
+        retirement = _retirement(opened, handler, remove=remove)
         with item_progress("retiring", None, shown=not json_output) as advance:
-            for page in retirement.pages():
-                if not dry_run:
-                    retirement.retire(page)
-                advance(len(page))
+            for looked_at in retirement.go(dry_run=dry_run):
+                advance(looked_at)
         others = frozenset(route.name for route in opened.app.routes) - {handler}
         without = opened._replace(run=replace(opened.run, handlers=others))
         chains = 0 if dry_run else len(followed_chains(without))
@@ -87,13 +89,24 @@ def command(
     sys.exit(REPORTED if retirement.report.kept or chains else 0)
 
 
-def _print(retirement: Retirement, *, dry_run: bool) -> None:
+def _retirement(opened: OpenedState, handler: str, *, remove: bool) -> Retirement | KeptRetirement:
+    """What takes a handler out of a state: parts of its ledger items, or what its kind keeps otherwise."""
+    route = next((route for route in opened.app.routes if route.name == handler), None)
+    kind = opened.manifest.handlers[handler]["kind"] if route is None else route.kind.name
+    if words := kept_words(kind):
+        return KeptRetirement(opened.app, opened.engine, opened.run, handler, words)
+    return Retirement(opened.app, opened.engine, opened.run, handler, remove)
+
+
+def _print(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> None:
     report = retirement.report
     for kept in report.kept[:SHOWN_MAX]:
         click.echo(f"Kept: {_name(kept)}: {kept.why}", err=True)
     if (left := len(report.kept) - SHOWN_MAX) > 0:
         click.echo(f"... and {left:,} more; --json has them all.", err=True)
     found = f"{report.parts:,} parts, of which {report.stored:,} contribute something"
+    if isinstance(retirement, KeptRetirement):
+        found = f"{report.parts:,} items of the state"
     if dry_run:
         would = "would be taken back and dropped" if retirement.remove else "would be dropped; its rows would stay"
         click.echo(f"Dry run: {found}; they {would}. Nothing was written.")
@@ -106,7 +119,7 @@ def _print(retirement: Retirement, *, dry_run: bool) -> None:
         click.echo(f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).')
 
 
-def _print_json(retirement: Retirement, chains: int, *, dry_run: bool) -> None:
+def _print_json(retirement: Retirement | KeptRetirement, chains: int, *, dry_run: bool) -> None:
     report = retirement.report
     told: dict[str, Any] = {
         "handler": retirement.handler,

@@ -125,6 +125,12 @@ class FanOuts:
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.run.expires_at)
         return refused is None
 
+    def drop(self, job: Job) -> bool:
+        """Takes an open fan-out out of the state, with its lanes; False if it was opened again meanwhile."""
+        gone = [DeleteState(self._lane_key(job, number)) for number in range(job.segments)]
+        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.run.expires_at)
+        return refused is None
+
     def _store(self, job: Job, lane: JobSegment, moved: JobSegment) -> JobSegment:
         """Moves a lane on; returns how far it is then, by this move or by another."""
         attributes: dict[str, Any] = {"s": text_of(moved)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
+from streamfold.derivations import KINDS
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
 from streamfold.ledger.item import LedgerItem, elsewhere
@@ -67,6 +68,13 @@ class Retirement:
     handler: str
     remove: bool
     report: RetireReport = field(default_factory=RetireReport)
+
+    def go(self, *, dry_run: bool = False) -> Iterator[int]:
+        """Takes all of it out, some at a time; yields how much was looked at. A dry run only counts."""
+        for page in self.pages():
+            if not dry_run:
+                self.retire(page)
+            yield len(page)
 
     def pages(self) -> Iterator[Sequence[PartFound]]:
         """The parts in the state, some at a time. They are counted."""
@@ -139,6 +147,11 @@ class Retirement:
             self.engine.transact([DeleteState(part_key(found.key, self.handler))], self.run.expires_at)
 
 
+def kept_words(kind: str) -> tuple[str, ...]:
+    """The words with which the keys begin of what the state keeps of a handler of this kind, beside the ledger."""
+    return next((each.keeps for each in KINDS if each.name == kind), ())
+
+
 def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, remove: bool, offline: bool) -> None:
     """Raises ``SettingsError`` where a handler cannot be taken out of the state now.
 
@@ -150,11 +163,7 @@ def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, r
     if route is None and name not in app.retired and RETIRED not in entry:
         raise unknown_handler("The command", name, sorted({*(each.name for each in app.routes), *app.retired}))
     if not (route.kind.contributes if route is not None else entry.get("contributes", True)):
-        kind = route.kind if route is not None else entry["kind"]
-        raise SettingsError(
-            f"Handler {name!r} is of kind {kind}: the state keeps nothing of it that would have to go. "
-            f'App(..., retired=["{name}"]) is all that it takes; its rows stay.'
-        )
+        _check_kept(name, route.kind.name if route is not None else entry["kind"], remove=remove)
     if route is None and remove:
         raise SettingsError(
             f"Handler {name!r} is retired, and its rows can only be taken back by code that declares it: declare it "
@@ -163,6 +172,20 @@ def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, r
         )
     if not offline:
         _check_stopped(name, run, declared=route is not None, retired=RETIRED in entry)
+
+
+def _check_kept(name: str, kind: str, *, remove: bool) -> None:
+    """Raises ``SettingsError`` for a kind of which the state keeps nothing that lasts, or whose rows stay."""
+    if not kept_words(kind):
+        raise SettingsError(
+            f"Handler {name!r} is of kind {kind}: the state keeps nothing of it that would have to go. "
+            f'App(..., retired=["{name}"]) is all that it takes; its rows stay.'
+        )
+    if remove:
+        raise SettingsError(
+            f"Handler {name!r} is of kind {kind}: no ledger says what would have to be taken back. --rows keep takes "
+            "what the state keeps of it. Rows of a feed expire by themselves, and a search index is dropped as a whole."
+        )
 
 
 def _check_stopped(name: str, run: Run, *, declared: bool, retired: bool) -> None:

@@ -41,6 +41,7 @@ class Feeds(Derivation):
     sees_derived_attributes = True
     reconciles = True
     fans_out = True
+    keeps = ("posts", "edges", "audience")
     yields = (Row,)
     says: ClassVar[Mapping[str, Said]] = {}
 

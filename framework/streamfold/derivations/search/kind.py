@@ -30,6 +30,7 @@ class Search(Derivation):
     sees_derived_attributes = True
     reads_items = True
     reconciles = True
+    keeps = ("document",)
     says: ClassVar[Mapping[str, Said]] = {
         NOT_INDEXED: Said(
             "Search {name} did not index {count} items: a replay on DynamoDB writes to an index only with "
