@@ -158,8 +158,8 @@ def bound(client: Any, batch: dict[str, Any]) -> Callable[[], None]:
     return work
 
 
-def ours(batch: dict[str, Any]) -> Callable[[], None]:
-    """The same counters as handlers of an application, called as Lambda calls it."""
+def application() -> Any:
+    """An application whose handlers keep the same counters."""
     from streamfold import App, Count, Key, Router, Row, Table
 
     table, router = Table("app", partition="pk", sort="sk"), Router()
@@ -181,7 +181,12 @@ def ours(batch: dict[str, Any]) -> Callable[[], None]:
         router.view(source, into=own, name=f"{name}_counters")(counted)
         router.view(source, into=stats, name=f"{name}_stats")(lambda item, made=of_kind: made(item))
         router.view(source, into=day, name=f"{name}_days")(lambda item, made=of_day: made(item))
-    app = App("bench", routers=[router])
+    return App("bench", routers=[router])
+
+
+def ours(batch: dict[str, Any]) -> Callable[[], None]:
+    """The application called as Lambda calls it."""
+    app = application()
     app.lambda_handler(event(2), Context())  # what is made once: clients, the manifest
 
     def work() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import damaged
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
+from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, STATE
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, HeldByName, HeldEntries, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
 from streamfold.records.change import ItemKey
@@ -111,6 +111,14 @@ def _rows(text: str) -> Contribution:
             tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
         )
     return rows
+
+
+def needs_no_finishing(text: str) -> bool:
+    """Whether no row of a stored text is recomputed or copied: quick, and False for texts that it cannot tell.
+
+    A row with entries has a digest behind its amounts. A stored attribute names the table of the state.
+    """
+    return '},"' not in text and f'["{STATE.name}",' not in text
 
 
 def _held(stored: dict[str, Any]) -> HeldByName:

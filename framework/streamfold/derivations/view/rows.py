@@ -18,7 +18,7 @@ from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Moment, Ordered
 from streamfold.routes.orderings import PLAIN, Ordering
-from streamfold.routes.route import Route, Target
+from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
 COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
@@ -31,6 +31,7 @@ class Making:
 
     route: Route
     forms: Forms  # what is known of attributes
+    fields: Fields  # of the rows' keys, beside those that a row gives
     seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # what this call adds to it
     mark: str = ""  # begins the names of attributes, and is not part of what the handler yielded
     spread: bool = False  # a row is spread over several, whose readers put ordered values together
