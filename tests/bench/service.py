@@ -53,7 +53,9 @@ class Service:
             return _cancelled(request.url, [CONFLICT] * len(asked["TransactItems"]))
         with self._lock:
             self._busy.difference_update(keys)
-        if operation == "TransactWriteItems" and any(reasons := [self._refusal(item) for item in asked["TransactItems"]]):
+        if operation == "TransactWriteItems" and any(
+            reasons := [self._refusal(item) for item in asked["TransactItems"]]
+        ):
             return _cancelled(request.url, [reason or TAKEN for reason in reasons])
         return _answer(request.url, 200, _found(operation, asked, self.kept))
 

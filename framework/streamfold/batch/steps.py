@@ -67,26 +67,35 @@ class Steps:
         return tuple([step for step in steps if step is not None])
 
     def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
-        """The step to the newest new image that the handler accepts. Records whose images it refuses fail."""
-        after: Contribution | None = None
-        version, oldest = "", work.changes[0]
-        old = oldest.old if oldest.has_old else None
-        for change in reversed(work.changes):
-            try:
-                check_view(route, change)
-                image = WatchedImage(change.new) if old else change.new
-                after = contribution(route, image, fields, self.forms)
-                version = change.version_text
-                break
-            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
-                self.fails(change, route, error)
-        if after is None:
+        """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
+
+        What the handler did not read of the new image makes no difference between both.
+        """
+        old = work.changes[0].old if work.changes[0].has_old else None
+        newest = self._newest(route, fields, work, watched=bool(old))
+        if newest is None:
             return None
+        change, image, after = newest
         if contributing(route).outlived(route, change, after):
             self._warn_of_expiry(route)
         if old and isinstance(image, WatchedImage) and image.reads_alike(old):
-            return Step(route, version, after, after)  # what is derived is a function of what was read
-        return Step(route, version, None if old is None else self._try(route, old, fields), after)
+            before: Contribution | None = after
+        else:
+            before = None if old is None else self._try(route, old, fields)
+        return Step(route, change.version_text, before, after)
+
+    def _newest(
+        self, route: Route, fields: Fields, work: ItemWork, *, watched: bool
+    ) -> tuple[Change, Image, Contribution] | None:
+        """What the newest new image contributes that the handler accepts. Records whose images it refuses fail."""
+        for change in reversed(work.changes):
+            try:
+                check_view(route, change)
+                image = WatchedImage(change.new) if watched and change.new else change.new
+                return change, image, contribution(route, image, fields, self.forms)
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+                self.fails(change, route, error)
+        return None
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.run.warn_once(

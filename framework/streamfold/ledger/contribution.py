@@ -282,6 +282,8 @@ def source_of(item: ItemKey) -> str:
 
 def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
+    if part is not None and previous is None and not part.plain:  # as most rows are begun
+        return AddRow(key, dict(sorted(part.amounts.items())), 1)
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}

@@ -76,7 +76,9 @@ def _divided(
     ordered: dict[str, HeldEntries] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Ordered):
+        if type(value) in COUNTED and name not in amounts:  # as nearly always
+            amounts[name] = value.amount
+        elif isinstance(value, Ordered):
             ordered[name] = held(postponed(target, name, value), spread=making.spread)
         elif not isinstance(value, Aggregate):
             plain[name] = value
