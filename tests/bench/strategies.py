@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from statistics import median
 from threading import local
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from tests.bench.service import Service, stubbed
+if TYPE_CHECKING:
+    from tests.bench.service import Service
 
 RECORDS, ROUNDS = 1_000, 3
 KINDS = ("USER", "ORDER", "POST", "SESSION", "PRODUCT")
@@ -205,7 +206,7 @@ class Context:
         return 600_000
 
 
-def measured(service: Service, work: Callable[[], None], rounds: int) -> Used:
+def measured(service: "Service", work: Callable[[], None], rounds: int) -> Used:
     """The median round."""
     found = []
     for _ in range(rounds):
@@ -220,6 +221,8 @@ def measured(service: Service, work: Callable[[], None], rounds: int) -> Used:
 
 def all_measured(records: int = RECORDS) -> dict[str, Used]:
     """Every strategy on the same batch, in this process."""
+    from tests.bench.service import stubbed
+
     warnings.simplefilter("ignore")
     with patch.dict(os.environ, ENVIRONMENT), stubbed() as service:
         import boto3
