@@ -4,19 +4,23 @@ A row that units of two chunks share is written twice. So what a plan writes bey
 benchmark's batch, and by properties of all batches.
 """
 
+from collections import Counter as Tally
+from weakref import WeakKeyDictionary
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.batch.process import plan_changes, read_changes
+from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
-from streamfold.limits import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX, STATEMENTS_MAX
 from streamfold.records.envelope import Origins, records_of
-from streamfold.run import Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from tests.bench.strategies import application, event
 from tests.commit.test_plan import ONE, ledger, shared
+from tests.helpers.counting import CountingEngine
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -35,6 +39,16 @@ def inserted(contributions):
     return [ledger(number, (ONE, {}, shared(**dict.fromkeys(rows, 1)))) for number, rows in enumerate(contributions)]
 
 
+class TakesAll(MemoryEngine):
+    """A store that takes every write of a batch and keeps none, as the service of the benchmark does."""
+
+    def transact(self, writes, expires_at):
+        return None
+
+    def forget(self, finished):
+        pass
+
+
 def test_the_batch_of_the_benchmark_is_written_with_few_writes_more_than_the_least():
     app = application()
     run = Run(Settings(tables={"app": "app"}))
@@ -44,6 +58,26 @@ def test_the_batch_of_the_benchmark_is_written_with_few_writes_more_than_the_lea
     print(f"\n{written(plan.chunks):,} writes in {len(plan.chunks)} chunks; {least(plan.chunks):,} are the least")
     assert written(plan.chunks) <= 1.05 * least(plan.chunks)
     assert len(plan.chunks) <= -(-least(plan.chunks) // ACTIONS_MAX) + 1
+
+
+def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
+    app, pace, learned = application(), SendingPace(), WeakKeyDictionary()
+    engine = CountingEngine(TakesAll(app.tables.values()))
+    for _ in range(2):  # the manifest and the forms of attributes are written with the first
+        engine.calls.clear()
+        run = Run(Settings(tables={"app": "app"}), pace=pace, learned=learned)
+        assert process_event(app, event(1_000), engine, run).failures == []
+    requests = Tally()
+    for call in engine.calls:
+        requests[call.name] += call.requests
+    actions = {call.name: call.actions for call in engine.calls if call.name in ("remove_empty", "forget")}
+    print(f"\n{requests.total()} requests: {dict(requests)}; {actions}")
+    assert requests == {
+        "read_state": 1,  # the manifest
+        "transact": -(-sum(call.actions for call in engine.named("transact")) // ACTIONS_MAX),
+        "remove_empty": -(-actions["remove_empty"] // STATEMENTS_MAX),
+        "forget": -(-actions["forget"] // STATEMENTS_MAX),
+    }
 
 
 def test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share():
