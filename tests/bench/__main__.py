@@ -12,6 +12,7 @@ from tests.bench import (
     instructions,
     memory,
     performance,
+    redelivery,
     replay,
     routing,
     scale,
@@ -23,6 +24,7 @@ from tests.bench import (
 
 BENCHMARKS = {
     "strategies": strategies.run,
+    "redelivery": redelivery.run,
     "imports": imports.run,
     "routing": routing.run,
     "replay": replay.run,

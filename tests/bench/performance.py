@@ -22,6 +22,7 @@ once. It is no rival: a batch that is cut otherwise when it comes again is count
 
 """
 TITLES = {
+    "redelivery": "A batch that comes again",
     "imports": "Importing an application",
     "routing": "Routing",
     "replay": "A replay in memory: CPU",

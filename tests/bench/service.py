@@ -1,6 +1,7 @@
 """A DynamoDB that only takes its time: everything of boto3 runs but sockets, TLS and the parsing of HTTP.
 
-Reads find nothing, and every write is taken. A transaction that meets an item of another in flight is refused.
+Reads find nothing but the manifest and the items that it was given. Every write is taken but those of such an item. A
+transaction that meets an item of another in flight is refused.
 """
 
 import json
@@ -19,7 +20,7 @@ SECONDS = {"TransactWriteItems": 0.020, "BatchExecuteStatement": 0.020, "BatchWr
 OTHER_SECONDS = 0.005
 """What a request takes, about as in a function beside its table."""
 CANCELLED = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
-CONFLICT = {"Code": "TransactionConflict"}
+CONFLICT, TAKEN = {"Code": "TransactionConflict"}, {"Code": "None"}
 
 
 class Service:
@@ -28,6 +29,7 @@ class Service:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.writes = self.conflicts = 0
+        self.kept: dict[tuple[str, str], dict[str, Any]] = {}  # state items by ``pk`` and ``sk``, which refuse writes
         self._lock, self._busy = Lock(), set[str]()
 
     def reset(self) -> None:
@@ -42,16 +44,30 @@ class Service:
         with self._lock:
             self.requests[operation] += 1
             self.writes += _writes(operation, asked)
+            self._keep(operation, asked)
             free = self._busy.isdisjoint(keys)
             self._busy.update(keys if free else ())
             self.conflicts += not free
         time.sleep(SECONDS.get(operation, OTHER_SECONDS))
         if not free:
-            reasons = [CONFLICT] * len(asked["TransactItems"])
-            return _answer(request.url, 400, {"__type": CANCELLED, "CancellationReasons": reasons})
+            return _cancelled(request.url, [CONFLICT] * len(asked["TransactItems"]))
         with self._lock:
             self._busy.difference_update(keys)
-        return _answer(request.url, 200, _found(operation, asked))
+        if operation == "TransactWriteItems" and any(
+            reasons := [self._refusal(item) for item in asked["TransactItems"]]
+        ):
+            return _cancelled(request.url, [reason or TAKEN for reason in reasons])
+        return _answer(request.url, 200, _found(operation, asked, self.kept))
+
+    def _keep(self, operation: str, asked: dict[str, Any]) -> None:
+        """Keeps the manifest, which a process writes once."""
+        if operation == "PutItem" and asked["Item"].get("pk", {}).get("S", "").startswith("manifest#"):
+            self.kept[_place(asked["Item"])] = asked["Item"]
+
+    def _refusal(self, item: dict[str, Any]) -> dict[str, Any] | None:
+        (write,) = item.values()
+        found = self.kept.get(_place(write.get("Key") or write["Item"]))
+        return {"Code": "ConditionalCheckFailed", "Item": found} if found else None
 
 
 def _keys(asked: dict[str, Any]) -> set[str]:
@@ -73,14 +89,23 @@ def _writes(operation: str, asked: dict[str, Any]) -> int:
     return int(operation in ("PutItem", "UpdateItem", "DeleteItem"))
 
 
-def _found(operation: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _place(key: dict[str, Any]) -> tuple[str, str]:
+    return key["pk"]["S"], key["sk"]["S"]
+
+
+def _found(operation: str, asked: dict[str, Any], kept: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     if operation == "BatchGetItem":
-        return {"Responses": {table: [] for table in asked["RequestItems"]}}
+        wanted = {table: map(_place, keys["Keys"]) for table, keys in asked["RequestItems"].items()}
+        return {"Responses": {table: [kept[key] for key in keys if key in kept] for table, keys in wanted.items()}}
     if operation == "BatchExecuteStatement":
         return {"Responses": [{} for _ in asked["Statements"]]}
     if operation == "DescribeTable":
         return {"Table": {"TableId": "1"}}
     return {"Items": [], "Count": 0} if operation == "Query" else {}
+
+
+def _cancelled(url: str, reasons: list[dict[str, Any]]) -> AWSResponse:
+    return _answer(url, 400, {"__type": CANCELLED, "CancellationReasons": reasons})
 
 
 def _answer(url: str, status: int, content: dict[str, Any]) -> AWSResponse:

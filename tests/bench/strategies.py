@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from statistics import median
 from threading import local
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from tests.bench.service import Service, stubbed
+if TYPE_CHECKING:
+    from tests.bench.service import Service
 
 RECORDS, ROUNDS = 1_000, 3
 KINDS = ("USER", "ORDER", "POST", "SESSION", "PRODUCT")
@@ -158,8 +159,8 @@ def bound(client: Any, batch: dict[str, Any]) -> Callable[[], None]:
     return work
 
 
-def ours(batch: dict[str, Any]) -> Callable[[], None]:
-    """The same counters as handlers of an application, called as Lambda calls it."""
+def application() -> Any:
+    """An application whose handlers keep the same counters."""
     from streamfold import App, Count, Key, Router, Row, Table
 
     table, router = Table("app", partition="pk", sort="sk"), Router()
@@ -181,7 +182,12 @@ def ours(batch: dict[str, Any]) -> Callable[[], None]:
         router.view(source, into=own, name=f"{name}_counters")(counted)
         router.view(source, into=stats, name=f"{name}_stats")(lambda item, made=of_kind: made(item))
         router.view(source, into=day, name=f"{name}_days")(lambda item, made=of_day: made(item))
-    app = App("bench", routers=[router])
+    return App("bench", routers=[router])
+
+
+def ours(batch: dict[str, Any]) -> Callable[[], None]:
+    """The application called as Lambda calls it."""
+    app = application()
     app.lambda_handler(event(2), Context())  # what is made once: clients, the manifest
 
     def work() -> None:
@@ -200,7 +206,7 @@ class Context:
         return 600_000
 
 
-def measured(service: Service, work: Callable[[], None], rounds: int) -> Used:
+def measured(service: "Service", work: Callable[[], None], rounds: int) -> Used:
     """The median round."""
     found = []
     for _ in range(rounds):
@@ -215,6 +221,8 @@ def measured(service: Service, work: Callable[[], None], rounds: int) -> Used:
 
 def all_measured(records: int = RECORDS) -> dict[str, Used]:
     """Every strategy on the same batch, in this process."""
+    from tests.bench.service import stubbed
+
     warnings.simplefilter("ignore")
     with patch.dict(os.environ, ENVIRONMENT), stubbed() as service:
         import boto3

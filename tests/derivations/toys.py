@@ -28,7 +28,7 @@ class Tally(Contributing):
             key, _ = split(target_of(route, effect), effect, fields)
             return key, row_part(making, target_of(route, effect), {route.options: Count()}, None)
 
-        return fold(Making(route, forms), image, fields, row)
+        return fold(Making(route, forms, fields), image, fields, row)
 
     def expected(self, route, history):
         shares = shares_of(route, history)

@@ -15,7 +15,7 @@ from streamfold.commit.outcome import Held
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     CONDITION,
@@ -141,7 +141,9 @@ class Setting:
         self.store.sent.clear()
         self.store.removals.clear()
         self.pauses.clear()
-        run = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, **run)
+        pace = SendingPace()
+        pace.ended(again=False)  # the process has no reason to think that the batch came before
+        run = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, pace=pace, **run)
         with patch("random.random", return_value=0.5):  # pauses of the same length at every run
             self.report = process_event(self.app, list(records), self.store, run)
         self.store.trouble = None

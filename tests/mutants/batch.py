@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import order
+from streamfold.batch import order, steps
 from streamfold.batch.steps import Steps
 from streamfold.commit.unfinished import NamedRows
+from streamfold.records.images import WatchedImage
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
+REPEATED = "tests/batch/test_repeated.py::"
+READ = "tests/derivations/test_what_is_read.py::"
 
 
 @mutant("the first record of an item in a batch wins")
@@ -75,4 +78,55 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch("streamfold.batch.manifest.check_handlers", lambda *handlers, older: None):
+        yield
+
+
+@mutant(
+    "an item of a batch that came before is settled though its last step left something",
+    None,
+    tests=REPEATED + "test_rows_that_a_dead_process_left_empty_are_removed",
+)
+def _() -> Iterator[None]:
+    settled = steps.is_settled
+
+    def whatever_was_left(found: Any, *more: Any) -> bool:
+        parts = {name: part._replace(left="") for name, part in found.parts.items()}
+        return settled(found._replace(parts=parts), *more)
+
+    with patch.object(steps, "is_settled", whatever_was_left):
+        yield
+
+
+@mutant(
+    "an item of a batch that came before is settled though a newer change of it did not come",
+    None,
+    tests=REPEATED + "test_a_batch_with_newer_changes_than_came_before_is_sent",
+)
+def _() -> Iterator[None]:
+    with patch.object(
+        steps, "is_settled", lambda found, work, routed: not any(part.left for part in found.parts.values())
+    ):
+        yield
+
+
+@mutant(
+    "rows of a batch that came before are not recomputed",
+    None,
+    tests=REPEATED + "test_rows_that_a_dead_process_did_not_recompute_are_recomputed_though_nothing_is_derived",
+)
+def _() -> Iterator[None]:
+    with patch.object(steps, "needs_no_finishing", lambda text: True):
+        yield
+
+
+@mutant(
+    "a handler is taken to have read nothing of an item",
+    None,
+    tests=(
+        READ + "test_a_handler_is_called_once_for_a_change_of_what_it_does_not_read",
+        "tests/records/test_watched_image.py::test_what_was_not_read_may_differ",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(WatchedImage, "reads_alike", lambda self, other: True):
         yield

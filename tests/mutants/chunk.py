@@ -13,6 +13,7 @@ from tests.mutants.registry import mutant
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 PLAN = "tests/commit/test_plan.py::"
+FEWEST = "tests/commit/test_fewest_writes.py::"
 
 
 def _joining(changed: Any) -> Any:
@@ -62,7 +63,11 @@ def _() -> Iterator[None]:
 @mutant(
     "units are grouped by their most shared row only",
     None,
-    tests=PLAN + "test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share",
+    tests=(
+        PLAN + "test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share",
+        FEWEST + "test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share",
+        FEWEST + "test_rows_within_rows_are_written_once_more_at_each_boundary_at_most",
+    ),
 )
 def _() -> Iterator[None]:
     anchor = plan_module._anchor

@@ -223,7 +223,7 @@ def test_an_attribute_of_another_handler_cannot_be_ordered_too():
     declared = route("view", handler(), ORDER_ITEM, into=TOTAL)
     forms = Forms({TOTAL: {"another": {"x": "Max"}}})
     with pytest.raises(HandlerError, match="but handler 'another' gave it as Max: one attribute of a target has"):
-        row_part(Making(declared, forms), declared.targets[0], {"x": Max(1)}, None)
+        row_part(Making(declared, forms, {}), declared.targets[0], {"x": Max(1)}, None)
 
 
 def test_a_row_of_one_source_shows_its_own_values():

@@ -289,7 +289,7 @@ def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
         check(app, {ORDER_ITEM: ITEM}, seed=2)
     assert len(raised.value.scenario.writes) <= 5
     assert len(raised.value.scenario.script) <= 2
-    assert "'TOTAL') has total=" in raised.value.problem
+    assert "'TOTAL') has " in raised.value.problem  # a total or a number of lines
     assert "  put ORDER#" in str(raised.value)
 
 

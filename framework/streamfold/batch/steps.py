@@ -4,26 +4,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamfold.batch.order import ItemWork, RoutedFields
+from streamfold.batch.repeated import LedgerItems, is_settled, ledger_of_repeated, read_ledger
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.contribution import Contribution, left_rows
+from streamfold.ledger.contribution import Contribution, left_rows, needs_no_finishing, stored_rows
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem, Step, held_after
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.images import Image
+from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.application import Application
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
 
 Unread = tuple[ItemWork, str, tuple[Step, ...]]
+NO_ITEM = LedgerItem.of(None)
 
 
 @dataclass(slots=True)
@@ -42,17 +43,20 @@ class Steps:
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def units(self) -> list[Unit]:
-        """The units of all items; reads state only where an old image is not known."""
+        """The units of all items; reads state only where an old image is not known, or for a batch that came before."""
+        stored = ledger_of_repeated(self.application.name, self.work, self.engine, self.run)
         units: list[Unit] = []
         unread: list[Unread] = []
         for work in self.work.values():
             for group, routed in work.ledger.items():
+                if stored is not None and self._settled(work, group, routed, stored):
+                    continue
                 steps = self._steps(work, routed)
-                if any(step.before is None for step in steps):
+                if steps and (stored is not None or any(step.before is None for step in steps)):
                     unread.append((work, group, steps))
                 elif steps:
                     units += self._unit(work, group, steps, None)
-        return units + self._read(unread)
+        return units + self._read(unread, stored)
 
     def named(self, unit: Unit, found: LedgerItem) -> NamedRows:
         """The rows that an item's images and its ledger item name: a crash may have left them unfinished."""
@@ -63,24 +67,35 @@ class Steps:
         return tuple([step for step in steps if step is not None])
 
     def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
-        """The step to the newest new image that the handler accepts. Records whose images it refuses fail."""
-        after: Contribution | None = None
-        version = ""
+        """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
+
+        What the handler did not read of the new image makes no difference between both.
+        """
+        old = work.changes[0].old if work.changes[0].has_old else None
+        newest = self._newest(route, fields, work, watched=bool(old))
+        if newest is None:
+            return None
+        change, image, after = newest
+        if contributing(route).outlived(route, change, after):
+            self._warn_of_expiry(route)
+        if old and isinstance(image, WatchedImage) and image.reads_alike(old):
+            before: Contribution | None = after
+        else:
+            before = None if old is None else self._try(route, old, fields)
+        return Step(route, change.version_text, before, after)
+
+    def _newest(
+        self, route: Route, fields: Fields, work: ItemWork, *, watched: bool
+    ) -> tuple[Change, Image, Contribution] | None:
+        """What the newest new image contributes that the handler accepts. Records whose images it refuses fail."""
         for change in reversed(work.changes):
             try:
                 check_view(route, change)
-                after = contribution(route, change.new, fields, self.forms)
-                version = change.version_text
-                break
+                image = WatchedImage(change.new) if watched and change.new else change.new
+                return change, image, contribution(route, image, fields, self.forms)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
                 self.fails(change, route, error)
-        if after is None:
-            return None
-        if contributing(route).outlived(route, change, after):
-            self._warn_of_expiry(route)
-        oldest = work.changes[0]
-        before = self._try(route, oldest.old, fields) if oldest.has_old else None
-        return Step(route, version, before, after)
+        return None
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.run.warn_once(
@@ -102,13 +117,37 @@ class Steps:
         unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
         return [unit] if unit else []
 
-    def _read(self, unread: Sequence[Unread]) -> list[Unit]:
-        """Units of items whose old image is unknown: their ledger items are read together, once for the batch."""
+    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: LedgerItems) -> bool:
+        """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
+        key = ledger_key(self.application.name, group, work.item)
+        found = stored.get(key)
+        if found is None or not is_settled(found, work, routed):
+            return False
+        routes = [route for route, _ in routed if not needs_no_finishing(found.parts[route.name].text)]
+        if routes:
+            try:
+                found = filled(self.engine, key, found, {route.name for route in routes})
+            except EngineUnavailable:
+                return False
+            self.unfinished.take(self._held(work.item, routes, found), routes, work.changes)
+        self.done += work.changes
+        return True
+
+    def _held(self, item: ItemKey, routes: Sequence[Route], found: LedgerItem) -> NamedRows:
+        """The rows that a ledger item holds, which may have to be recomputed or copied."""
+        named = NamedRows()
+        for route in routes:
+            named.add_stored(self.application.name, route, item, found)
+            named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
+        return named
+
+    def _read(self, unread: Sequence[Unread], stored: LedgerItems | None) -> list[Unit]:
+        """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""
         if not unread:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
         try:
-            items = read_state(self.engine, self.run.lanes, keys)
+            items = stored if stored is not None else read_ledger(self.engine, self.run, keys)
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
@@ -116,7 +155,7 @@ class Steps:
         units: list[Unit] = []
         for key, (work, group, steps) in zip(keys, unread, strict=True):
             try:
-                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+                found = filled(self.engine, key, items.get(key, NO_ITEM), {step.route.name for step in steps})
             except EngineUnavailable as error:
                 self._unread(work, steps, error)
                 continue

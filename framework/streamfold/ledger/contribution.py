@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import damaged
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
+from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, STATE
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, HeldByName, HeldEntries, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
 from streamfold.records.change import ItemKey
@@ -111,6 +111,14 @@ def _rows(text: str) -> Contribution:
             tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
         )
     return rows
+
+
+def needs_no_finishing(text: str) -> bool:
+    """Whether no row of a stored text is recomputed or copied: quick, and False for texts that it cannot tell.
+
+    A row with entries has a digest behind its amounts. A stored attribute names the table of the state.
+    """
+    return '},"' not in text and f'["{STATE.name}",' not in text
 
 
 def _held(stored: dict[str, Any]) -> HeldByName:
@@ -274,6 +282,8 @@ def source_of(item: ItemKey) -> str:
 
 def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
+    if part is not None and previous is None and not part.plain:  # as most rows are begun
+        return AddRow(key, dict(sorted(part.amounts.items())), 1)
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}

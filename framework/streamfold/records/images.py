@@ -73,6 +73,44 @@ class Image(Mapping[str, Any]):
         return f"Image({dict(self)!r})"
 
 
+class WatchedImage(Image):
+    """An image that notes what is read of it, to tell of another image whether reading that would give the same.
+
+    What is asked of it as a whole, such as its names or its length, counts as all of its attributes.
+    """
+
+    __slots__ = ("_image", "_read", "_whole")
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._read: set[str] = set()  # attributes that were read, or asked for
+        self._whole = False
+
+    def reads_alike(self, other: Image) -> bool:
+        """Whether all that was read so far is the same in another image: False where that is not certain."""
+        if self._whole:
+            return False
+        mine, theirs = self._image.raw, other.raw
+        return all(mine.get(name) == theirs.get(name) for name in self._read)
+
+    @property
+    def raw(self) -> RawImage:  # type: ignore[override]
+        """The attributes as they came."""
+        self._whole = True
+        return self._image.raw
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._image[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._read.add(str(name))
+        return name in self._image
+
+    def __bool__(self) -> bool:
+        return bool(self._image)
+
+
 def derived_by(raw: RawImage) -> dict[str, str]:
     """The attributes that an image marks as derived, each with its handler: ``APPLICATION/HANDLER``."""
     try:

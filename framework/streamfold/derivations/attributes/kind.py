@@ -81,7 +81,7 @@ class Attributes(Contributing):
             marked = {MARK + name: value for name, value in values.items()}
             return stored.row(key[1:]), row_part(making, target, marked, effect.wins)
 
-        return fold(Making(route, forms, mark=MARK), image, fields, row)
+        return fold(Making(route, forms, fields, mark=MARK), image, fields, row)
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
         return outlived(route, change, after)

@@ -76,7 +76,7 @@ class Index(Contributing):
                 return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
             return key, RowPart({}, values, "")
 
-        return fold(Making(route, forms), image, fields, row)
+        return fold(Making(route, forms, fields), image, fields, row)
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Counts items that share a claim with another item. If the index parks conflicts, they are failures too."""

@@ -46,17 +46,10 @@ class View(Contributing):
         return bool(spread_over(route))
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        shards = route.options.shards
-        own = {**fields, SHARD: shard_of(fields, shards)} if shards else fields
-
-        def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
-            if shards and SHARD in effect.values:
-                raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
-            target = target_of(route, effect)
-            key, values = split(target, effect, own)
-            return key, row_part(making, target, values, effect.wins)
-
-        return fold(Making(route, forms, spread=bool(shards)), image, fields, row)
+        if shards := route.options.shards:
+            given = {**fields, SHARD: shard_of(fields, shards)}
+            return fold(Making(route, forms, given, spread=True), image, fields, _row)
+        return fold(Making(route, forms, fields), image, fields, _row)
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
         return outlived(route, change, after)
@@ -68,6 +61,15 @@ class View(Contributing):
             return {SHARD: shard_of(fields, shards)} if shards else {}
 
         return Expected(shares=shares_of(route, history, more))
+
+
+def _row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+    if making.spread and SHARD in effect.values:
+        shards = spread_over(making.route)
+        raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
+    target = target_of(making.route, effect)
+    key, values = split(target, effect, making.fields)
+    return key, row_part(making, target, values, effect.wins)
 
 
 VIEW = View()

@@ -18,7 +18,7 @@ from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Moment, Ordered
 from streamfold.routes.orderings import PLAIN, Ordering
-from streamfold.routes.route import Route, Target
+from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
 COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
@@ -31,6 +31,7 @@ class Making:
 
     route: Route
     forms: Forms  # what is known of attributes
+    fields: Fields  # of the rows' keys, beside those that a row gives
     seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # what this call adds to it
     mark: str = ""  # begins the names of attributes, and is not part of what the handler yielded
     spread: bool = False  # a row is spread over several, whose readers put ordered values together
@@ -75,7 +76,9 @@ def _divided(
     ordered: dict[str, HeldEntries] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Ordered):
+        if type(value) in COUNTED and name not in amounts:  # as nearly always
+            amounts[name] = value.amount
+        elif isinstance(value, Ordered):
             ordered[name] = held(postponed(target, name, value), spread=making.spread)
         elif not isinstance(value, Aggregate):
             plain[name] = value

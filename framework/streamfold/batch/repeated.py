@@ -1,0 +1,69 @@
+"""Whether a batch came before: then its ledger is read first, and what it holds already is neither derived nor sent.
+
+A process whose last invocation did not end well, or that is new, may be given what another one has committed. To find
+that out by a refused transaction costs what planning the batch costs, and the units of the transaction. So a few ledger
+items are read first. What they say is never trusted for more than an economy: a batch that seems new is planned and
+guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamfold.batch.order import ItemWork, RoutedFields
+from streamfold.commit.sending import read_state
+from streamfold.engines import Engine
+from streamfold.errors import EngineUnavailable
+from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.records.change import ItemKey
+from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
+
+SAMPLE = 10
+"""Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
+
+LedgerItems = Mapping[StateKey, LedgerItem]
+
+
+def ledger_of_repeated(
+    application: str, work: Mapping[ItemKey, ItemWork], engine: Engine, run: Run
+) -> LedgerItems | None:
+    """The ledger items of a batch that came before, none of those that are absent; None for a batch that seems new.
+
+    Nothing is read unless the process has a reason to ask, or for a batch that may fit one transaction: a refusal then
+    tells as much. Once a batch seems new its transactions need not be careful.
+    """
+    if not run.pace.careful:
+        return None
+    items = {ledger_key(application, group, each.item): each for each in work.values() for group in each.ledger}
+    optimistic = [key for key, each in items.items() if each.changes[0].has_old]
+    if len(optimistic) <= run.chunk_actions:
+        return None
+    try:
+        found = read_ledger(engine, run, optimistic[:: -(-len(optimistic) // SAMPLE)])
+        if not any(_is_as_new(item, items[key]) for key, item in found.items()):
+            run.pace.careful = False
+            return None
+        return {**found, **read_ledger(engine, run, [key for key in items if key not in found])}
+    except EngineUnavailable:
+        return None
+
+
+def is_settled(found: LedgerItem, work: ItemWork, routed: Sequence[RoutedFields]) -> bool:
+    """Whether the ledger has every handler's step to the newest change of an item, and nothing was left behind."""
+    newest = work.changes[-1].version_text
+    parts = found.parts
+    if any(part.left for part in parts.values()):
+        return False
+    return all(route.name in parts and parts[route.name].version >= newest for route, _ in routed)
+
+
+def read_ledger(engine: Engine, run: Run, keys: Sequence[StateKey]) -> dict[StateKey, LedgerItem]:
+    """The ledger items of keys, none of those that are absent. Raises ``EngineUnavailable``."""
+    found: Mapping[StateKey, Mapping[str, Any]] = read_state(engine, run.lanes, keys)
+    return {key: LedgerItem.of(item) for key, item in found.items()}
+
+
+def _is_as_new(found: LedgerItem, work: ItemWork) -> bool:
+    newest = work.changes[-1].version_text
+    return any(part.version >= newest for part in found.parts.values())

@@ -1,0 +1,143 @@
+"""A batch that came before is found out by a few reads, and costs no more than the reads of its ledger items."""
+
+from unittest.mock import patch
+
+import pytest
+
+from streamfold import App, Count, Key, Max, Router, Row
+from streamfold.batch.process import process_event
+from streamfold.batch.repeated import SAMPLE
+from streamfold.commit import committer
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
+from streamfold.keys.table import MAIN
+from streamfold.records.values import decode
+from streamfold.run import Run, SendingPace
+from streamfold.settings import Settings
+from tests.helpers.counting import CountingEngine
+from tests.helpers.source import Source
+
+ITEM, GROUP = Key("ITEM#{i}", "META"), Key("GROUP#{group}", "TOTAL")
+ITEMS, GROUPS = 40, 4
+ACTIONS = 20
+
+
+class Shop:
+    """A table of items in groups, its stream, and a store whose calls are counted."""
+
+    def __init__(self):
+        self.called = 0
+        router = Router()
+
+        @router.view(ITEM, into=GROUP)
+        def groups(item):
+            self.called += 1
+            yield Row(group=item["group"], items=Count(), best=Max(item["price"]))
+
+        self.app = App("shop", routers=[router])
+        self.engine = CountingEngine(MemoryEngine(self.app.tables.values()))
+        self.source = Source()
+        self.pace = SendingPace()
+
+    def puts(self, price, items=ITEMS):
+        return [self.source.put(f"ITEM#{n}", "META", group=str(n % GROUPS), price=price + n) for n in range(items)]
+
+    def deliver(self, *records, new=True):
+        """Delivers a batch to a process that is new, or goes on; the calls that are left are those of this batch."""
+        self.engine.calls.clear()
+        self.called = 0
+        self.pace = SendingPace() if new else self.pace
+        report = process_event(
+            self.app, list(records), self.engine, Run(Settings(chunk_actions=ACTIONS), pace=self.pace)
+        )
+        assert report.failures == []
+        return report
+
+    def rows(self):
+        """The rows as readers see them, by group."""
+        return {row["PK"]: {name: row[name] for name in ("items", "best") if name in row} for row in self._rows()}
+
+    def _rows(self):
+        return [decode({"M": row}) for row in self.engine.items(MAIN)]
+
+    def reads(self):
+        """How many ledger items each read asked for; the manifest is read first."""
+        return [call.actions for call in self.engine.named("read_state")][1:]
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+def test_a_batch_that_came_before_is_read_and_neither_derived_nor_sent(shop):
+    batch = shop.puts(1)
+    shop.deliver(*batch)
+    before = shop.rows()
+    report = shop.deliver(*batch)
+    assert (report.known, shop.called, shop.engine.named("transact")) == (ITEMS, 0, [])
+    assert shop.reads() == [SAMPLE, ITEMS - SAMPLE]
+    assert shop.rows() == before
+
+
+def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
+    shop.deliver(*shop.puts(1))
+    assert shop.reads() == [SAMPLE]
+    assert shop.pace.careful is False
+    shop.deliver(*shop.puts(2), new=False)
+    assert shop.reads() == []
+
+
+def test_a_batch_that_may_fit_one_transaction_is_not_asked_for(shop):
+    shop.deliver(*shop.puts(1, items=ACTIONS))
+    assert shop.reads() == []
+
+
+@pytest.mark.parametrize("committed", range(0, ITEMS, 7))
+def test_what_the_ledger_lacks_of_a_batch_that_came_in_part_is_sent(shop, committed):
+    first, batch = shop.puts(1), shop.puts(2)
+    shop.deliver(*first)
+    shop.deliver(*batch[:committed])
+    shop.deliver(*batch)
+    again = Shop()
+    again.deliver(*first)
+    again.deliver(*batch)
+    assert shop.rows() == again.rows()
+
+
+def test_a_batch_with_newer_changes_than_came_before_is_sent(shop):
+    batch = shop.puts(1)
+    shop.deliver(*batch)
+    later = shop.source.put("ITEM#1", "META", group="1", price=1000)
+    shop.deliver(*batch, later)
+    assert shop.rows()["GROUP#1"] == {"items": 10, "best": 1000}
+
+
+def test_rows_that_a_dead_process_did_not_recompute_are_recomputed_though_nothing_is_derived(shop):
+    batch = shop.puts(1)
+    with patch.object(committer, "recompute_rows", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        shop.deliver(*batch)
+    assert not any("best" in row for row in shop.rows().values())
+    shop.deliver(*batch)
+    assert shop.called == 0
+    assert sorted(row["best"] for row in shop.rows().values()) == [37, 38, 39, 40]
+
+
+def test_rows_that_a_dead_process_left_empty_are_removed(shop):
+    shop.deliver(*shop.puts(1))
+    removed = [shop.source.remove(f"ITEM#{n}", "META") for n in range(ITEMS)]
+    with patch.object(committer, "remove_empty", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        shop.deliver(*removed)
+    assert len(shop.rows()) == GROUPS
+    shop.deliver(*removed)
+    assert shop.rows() == {}
+
+
+def test_a_store_that_does_not_answer_the_question_is_taken_for_a_new_batch(shop):
+    batch = shop.puts(1)
+    shop.deliver(*batch)
+    before = shop.rows()
+    with patch("streamfold.batch.repeated.read_ledger", side_effect=EngineUnavailable("busy")):
+        assert shop.deliver(*batch).known == ITEMS
+    assert len(shop.engine.named("transact")) == 1
+    assert shop.rows() == before

@@ -1,0 +1,110 @@
+"""A plan writes hardly more than it must: each ledger item once, and each row once.
+
+A row that units of two chunks share is written twice. So what a plan writes beyond the least is counted here: in the
+benchmark's batch, and by properties of all batches.
+"""
+
+from collections import Counter as Tally
+from weakref import WeakKeyDictionary
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfold.batch.process import plan_changes, process_event, read_changes
+from streamfold.commit.plan import pack
+from streamfold.engines import MemoryEngine
+from streamfold.limits import ACTIONS_MAX, STATEMENTS_MAX
+from streamfold.records.envelope import Origins, records_of
+from streamfold.run import Run, SendingPace
+from streamfold.settings import Settings
+from tests.bench.strategies import application, event
+from tests.commit.test_plan import ONE, ledger, shared
+from tests.helpers.counting import CountingEngine
+
+pytestmark = pytest.mark.usefixtures("exact")
+
+
+def written(chunks):
+    return sum(len(chunk.writes) for chunk in chunks)
+
+
+def least(chunks):
+    """Ledger items and distinct rows: no plan that keeps its guards writes fewer."""
+    return len({write.key for chunk in chunks for write in chunk.writes})
+
+
+def inserted(contributions):
+    """The units of new items, each with the names of the rows that it adds to."""
+    return [ledger(number, (ONE, {}, shared(**dict.fromkeys(rows, 1)))) for number, rows in enumerate(contributions)]
+
+
+class TakesAll(MemoryEngine):
+    """A store that takes every write of a batch and keeps none, as the service of the benchmark does."""
+
+    def transact(self, writes, expires_at):
+        return None
+
+    def forget(self, finished):
+        pass
+
+
+def test_the_batch_of_the_benchmark_is_written_with_few_writes_more_than_the_least():
+    app = application()
+    run = Run(Settings(tables={"app": "app"}))
+    origins = Origins(app.source_tables, run.settings)
+    changes, _ = read_changes(records_of(event(1_000)), origins)
+    plan, _ = plan_changes(app, changes, MemoryEngine(app.tables.values()), run)
+    print(f"\n{written(plan.chunks):,} writes in {len(plan.chunks)} chunks; {least(plan.chunks):,} are the least")
+    assert written(plan.chunks) <= 1.05 * least(plan.chunks)
+    assert len(plan.chunks) <= -(-least(plan.chunks) // ACTIONS_MAX) + 1
+
+
+def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
+    app, pace, learned = application(), SendingPace(), WeakKeyDictionary()
+    engine = CountingEngine(TakesAll(app.tables.values()))
+    for _ in range(2):  # the manifest and the forms of attributes are written with the first
+        engine.calls.clear()
+        run = Run(Settings(tables={"app": "app"}), pace=pace, learned=learned)
+        assert process_event(app, event(1_000), engine, run).failures == []
+    requests = Tally()
+    for call in engine.calls:
+        requests[call.name] += call.requests
+    actions = {call.name: call.actions for call in engine.calls if call.name in ("remove_empty", "forget")}
+    print(f"\n{requests.total()} requests: {dict(requests)}; {actions}")
+    assert requests == {
+        "read_state": 1,  # the manifest
+        "transact": -(-sum(call.actions for call in engine.named("transact")) // ACTIONS_MAX),
+        "remove_empty": -(-actions["remove_empty"] // STATEMENTS_MAX),
+        "forget": -(-actions["forget"] // STATEMENTS_MAX),
+    }
+
+
+def test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share():
+    rows = [{f"Hot{n % 2}", f"Group{n % 20}"} for n in range(400)]
+    chunks = pack(inserted(rows), ACTIONS_MAX)
+    assert (len(chunks), written(chunks) - least(chunks)) == (5, 4 + 3)  # a hot row and a group at each boundary
+
+
+some_rows = st.lists(st.sets(st.sampled_from("abcdefghij"), max_size=5), max_size=60)
+
+
+@given(some_rows, st.integers(2, 12))
+def test_no_plan_writes_less_than_the_least_and_every_chunk_writes_a_row_once(contributions, actions):
+    units = inserted(contributions)
+    chunks = pack(units, actions)
+    assert least(chunks) == len(units) + len(set().union(*contributions))
+    assert written(chunks) >= least(chunks)
+    assert all(len({write.key for write in chunk.writes}) == len(chunk.writes) for chunk in chunks)
+
+
+depth = st.shared(st.integers(1, 4))
+paths = depth.flatmap(lambda levels: st.lists(st.text("xyz", min_size=levels, max_size=levels), max_size=60))
+
+
+@given(paths, st.integers(6, 12))
+def test_rows_within_rows_are_written_once_more_at_each_boundary_at_most(items, actions):
+    contributions = [{path[:end] for end in range(1, len(path) + 1)} for path in items]  # "x", "xy", "xyz"
+    chunks = pack(inserted(contributions), actions)
+    levels = max(map(len, items), default=0)
+    assert written(chunks) <= least(chunks) + levels * max(len(chunks) - 1, 0)
