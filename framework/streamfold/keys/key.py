@@ -44,11 +44,13 @@ class Key:
     __slots__ = (
         "_divided",
         "_hash",
+        "_identity",
         "_twice",
         "_wants_check",
         "declared_at",
         "fields",
         "partition",
+        "parts",
         "sort",
         "table",
         "types",
@@ -63,7 +65,9 @@ class Key:
             raise DeclarationError(_sort_message(partition, sort, self.table))
         self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
         self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
-        self._hash = hash(self._identity())  # asked for with every row that a handler yields
+        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self._identity = (self.table, *(part.text for part in self.parts))
+        self._hash = hash(self._identity)  # asked for with every row that a handler yields
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
             if self.types[field.name].spec != field.spec:
@@ -77,10 +81,6 @@ class Key:
         )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
         self._wants_check = any(is_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
-
-    @property
-    def parts(self) -> tuple[KeyPart, ...]:
-        return (self.partition,) if self.sort is None else (self.partition, self.sort)
 
     def key(self, /, **fields: Any) -> dict[str, KeyValue]:
         """The key attributes for these fields, as boto3's ``Key=`` takes them.
@@ -221,7 +221,7 @@ class Key:
                 raise KeyValueError(f"{self!r} has no field {name!r}; it has {', '.join(self.fields) or 'none'}.")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self._identity() == other._identity()
+        return self is other or (isinstance(other, Key) and self._identity == other._identity)
 
     def __hash__(self) -> int:
         return self._hash
@@ -229,9 +229,6 @@ class Key:
     def __repr__(self) -> str:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (self.table, *(part.text for part in self.parts))
 
     def _all_fields(self) -> list[Field]:
         return [field for part in self.parts for field in part.fields]

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import KINDS, Field, Unreadable, make_field
-from streamfold.keys.template_language import literal
+from streamfold.keys.template_language import Atoms, literal
 
 KeyValue = str | int | Decimal | bytes
 PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
@@ -16,10 +16,13 @@ FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 
 
 class KeyPart:
-    """One part (partition or sort) of a template, compiled."""
+    """One part (partition or sort) of a template.
+
+    What it is matched and compared by is made when that is first asked for: a function sees keys of few templates.
+    """
 
     __slots__ = (
-        "atoms", "attribute_type", "begins", "bytes_max", "convert", "fields", "pattern", "pieces", "text", "writers",
+        "_atoms", "_pattern", "attribute_type", "begins", "bytes_max", "convert", "fields", "pieces", "text", "writers",
     )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
@@ -29,11 +32,18 @@ class KeyPart:
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
         self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
-        self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
+        self._pattern: re.Pattern[str] | None = None
+        self._atoms: Atoms | None = None
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
-        atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
-        self.atoms = tuple(chain.from_iterable(atoms))
         self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
+
+    @property
+    def atoms(self) -> Atoms:
+        """The texts of this part, to compare templates by."""
+        if self._atoms is None:
+            atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
+            self._atoms = tuple(chain.from_iterable(atoms))
+        return self._atoms
 
     def is_apart(self, other: "KeyPart") -> bool:
         """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
@@ -48,7 +58,12 @@ class KeyPart:
             return {self.fields[0].name: value} if isinstance(value, wanted) else None
         if not self.fields:
             return {} if value == self.text else None
-        found = self.pattern.fullmatch(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
+        found = pattern.fullmatch(value)
         if found is None:
             return None
         values: dict[str, Any] = found.groupdict()

@@ -43,13 +43,17 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
 
 def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
     """Where a route's target is the source of another: (writer, target, reader)."""
+    heard = [
+        (reader, [each.key for each in reader.kind.listens(reader) if each.called])
+        for reader in routes
+        if reader.kind.reads_derived
+    ]
     return [
         (writer, target, reader)
         for writer in routes
         for target in writer.into
-        for reader in routes
-        if reader.kind.reads_derived
-        if any(each.called and each.key.overlaps(target) for each in reader.kind.listens(reader))
+        for reader, keys in heard
+        if any(key.overlaps(target) for key in keys)
     ]
 
 

@@ -1,0 +1,28 @@
+"""What an item contributes to the rows of a view."""
+
+from streamfold.derivations.view.fold import fold
+from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.view.shards import SHARD, shard_of
+from streamfold.derivations.yielded import split, target_of
+from streamfold.errors import HandlerError, shown
+from streamfold.ledger.contribution import RowPart
+from streamfold.ledger.forms import Contributed, Forms
+from streamfold.records.images import Image
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Fields, Route
+from streamfold.writes.guarded import RowKey
+
+
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    shards = route.options.shards
+    own = {**fields, SHARD: shard_of(fields, shards)} if shards else fields
+
+    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+        if shards and SHARD in effect.values:
+            raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
+        target = target_of(route, effect)
+        key, values = split(target, effect, own)
+        return key, row_part(making, target, values, effect.wins)
+
+    return fold(Making(route, forms, spread=bool(shards)), image, fields, row)
