@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -92,8 +92,7 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
         if not name or not real:
             raise SettingsError(f"--table {pair!r}: expected NAME=REAL, for example --table shop=orders-prod.")
         given[name] = real
-    return replace(
-        settings,
+    return settings._replace(
         tables={**settings.tables, **given},
         origins={**settings.origins, **({"tables": "--table"} if given else {})},
     )

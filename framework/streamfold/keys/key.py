@@ -180,11 +180,10 @@ class Key:
 
     def alike(self, other: "Key") -> bool:
         """Whether some key values fit both templates, be it in two tables."""
-        if len(self.parts) != len(other.parts):
+        if self.partition.is_apart(other.partition) or len(self.parts) != len(other.parts):  # so are most pairs
             return False
-        for mine, theirs in zip(self.parts, other.parts, strict=True):
-            if mine.is_apart(theirs):
-                return False
+        if self.sort is not None and other.sort is not None and self.sort.is_apart(other.sort):
+            return False
         if not (self.fields and other.fields):
             return _has(self, other) if self.fields else _has(other, self)
         return all(
@@ -194,7 +193,9 @@ class Key:
 
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
-        if self.table.name != other.table.name or any(map(KeyPart.is_apart, self.parts, other.parts)):
+        if self.partition.is_apart(other.partition) or self.table.name != other.table.name:
+            return False
+        if any(map(KeyPart.is_apart, self.parts, other.parts)):
             return False
         if not other.fields:
             return _has(self, other)

@@ -47,9 +47,10 @@ class KeyPart:
 
     def is_apart(self, other: "KeyPart") -> bool:
         """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
-        if not (self.fields or other.fields):
-            return self.text != other.text
-        return not (self.begins.startswith(other.begins) or other.begins.startswith(self.begins))
+        mine, theirs = self.begins, other.begins
+        if not (mine.startswith(theirs) or theirs.startswith(mine)):
+            return True
+        return not (self.fields or other.fields) and self.text != other.text
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""
