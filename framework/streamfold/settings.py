@@ -56,8 +56,9 @@ TEXTS = {
         "how long an invocation of older code may go on after a handler was first named, before it is filled"
     ),
     "older_code": "code runs that lacks handlers of the state, as after a rollback; these are partial from then on",
-    "logger": "Powertools Logger in the Lambda function",
-    "metrics": "Powertools Metrics in the Lambda function",
+    "logger": "log lines as JSON in the Lambda function",
+    "metrics": "metrics in the Lambda function, as log lines in the embedded metric format",
+    "powertools": "Powertools' Logger and Metrics write these lines; a cold start takes longer",
     "tracer": "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]",
     "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
 }
@@ -95,6 +96,7 @@ class Settings(NamedTuple):
     older_code: bool = False
     logger: bool = True
     metrics: bool = True
+    powertools: bool = False
     tracer: bool = False
     audit_key: bytes | None = None
     origins: Mapping[str, str] = NO_NAMES
@@ -303,6 +305,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "older_code": _switch,
     "logger": _switch,
     "metrics": _switch,
+    "powertools": _switch,
     "tracer": _switch,
     "audit_key": _secret,
 }

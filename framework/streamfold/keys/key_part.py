@@ -38,6 +38,13 @@ class KeyPart:
         self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
 
     @property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression that a text of this part matches."""
+        if self._pattern is None:
+            self._pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
+        return self._pattern
+
+    @property
     def atoms(self) -> Atoms:
         """The texts of this part, to compare templates by."""
         if self._atoms is None:
@@ -61,10 +68,7 @@ class KeyPart:
             return {} if value == self.text else None
         if not isinstance(value, str):
             return None
-        pattern = self._pattern
-        if pattern is None:
-            pattern = self._pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
-        found = pattern.fullmatch(value)
+        found = (self._pattern or self.pattern).fullmatch(value)
         if found is None:
             return None
         values: dict[str, Any] = found.groupdict()

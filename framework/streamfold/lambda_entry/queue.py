@@ -16,7 +16,8 @@ from streamfold.errors import EngineUnavailable, NotStarted, RecordError, Settin
 from streamfold.jobs.doorbell import read_message
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import Function, Response
-from streamfold.lambda_entry.observing import NAMESPACE, log, log_failures
+from streamfold.lambda_entry.lines import log
+from streamfold.lambda_entry.observing import log_failures, measuring
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.run import TIME_OVER, Run, Rung
@@ -30,8 +31,6 @@ AGE_METRIC = "fan_out_oldest_seconds"
 SQS = "aws:sqs"
 NOT_SENT = "The next message for this lane could not be sent; this one comes again."
 FAILED = "lane failed and comes again"
-
-Emit = Callable[[Mapping[str, int]], None]
 
 
 class QueueFunction(Function):
@@ -52,7 +51,7 @@ class QueueFunction(Function):
         if MAIN.name in app.tables and not settings.real_name(MAIN.name):
             raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record tells jobs_handler the table's name.")
         super().__init__(app, settings, client)
-        self.emit = _metrics(app.name) if settings.metrics else lambda _: None
+        self.emit = measuring(app.name, settings)
 
     def _processed(self, event: Any, context: Any) -> Response:
         run = self.run_of(context)
@@ -147,21 +146,6 @@ def _failed(rung: Rung, identities: Sequence[str], error: Exception) -> list[Fai
 
 def _watch_counts(found: Open) -> dict[str, int]:
     return {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
-
-
-def _metrics(service: str) -> Emit:
-    from aws_lambda_powertools import Metrics
-    from aws_lambda_powertools.metrics import MetricUnit
-
-    metrics = Metrics(namespace=NAMESPACE, service=service)
-
-    def emit(counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            unit = MetricUnit.Seconds if name == AGE_METRIC else MetricUnit.Count
-            metrics.add_metric(name=name, unit=unit, value=count)
-        metrics.flush_metrics()
-
-    return emit
 
 
 _functions: dict[str, QueueFunction] = {}
