@@ -22,16 +22,20 @@ class KeyPart:
     """
 
     __slots__ = (
-        "_atoms", "_pattern", "attribute_type", "begins", "bytes_max", "convert", "fields", "pieces", "text", "writers",
+        "_atoms", "_one_text", "_pattern", "attribute_type", "begins", "bytes_max", "convert", "delimiter", "fields",
+        "pieces", "text", "writers",
     )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
         self.bytes_max = bytes_max
+        self.delimiter = delimiter
         self.pieces = _pieces(text, delimiter)
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
         self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
+        # ``ORDER#{order_id}``, as most parts are: seen without an expression
+        self._one_text = self.pieces[-1].name if _is_one_text(self.pieces) else None  # type: ignore[union-attr]
         self._pattern: re.Pattern[str] | None = None
         self._atoms: Atoms | None = None
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
@@ -68,6 +72,10 @@ class KeyPart:
             return {} if value == self.text else None
         if not isinstance(value, str):
             return None
+        if self._one_text is not None:
+            text = value[len(self.begins) :]
+            fits = text and self.delimiter not in text and value.startswith(self.begins)
+            return {self._one_text: text} if fits else None
         found = (self._pattern or self.pattern).fullmatch(value)
         if found is None:
             return None
@@ -161,6 +169,12 @@ def _check_neighbour(text: str, position: int, pieces: list[str | Field], piece:
 
 def _malformed(text: str, position: int, what: str) -> DeclarationError:
     return DeclarationError(f"Key template {text!r} is malformed at character {position + 1}: {what}.")
+
+
+def _is_one_text(pieces: tuple[str | Field, ...]) -> bool:
+    """Whether a part is a literal, or nothing, and one plain field."""
+    last = pieces[-1]
+    return isinstance(last, Field) and not last.spec and sum(isinstance(piece, Field) for piece in pieces) == 1
 
 
 def _regex(pieces: tuple[str | Field, ...], loose: Field | None = None) -> str:
