@@ -80,7 +80,7 @@ def _found(operation: str, asked: dict[str, Any]) -> dict[str, Any]:
         return {"Responses": [{} for _ in asked["Statements"]]}
     if operation == "DescribeTable":
         return {"Table": {"TableId": "1"}}
-    return {"Items": [], "Count": 0} if operation == "Query" else {}
+    return {"Items": [], "Count": 0} if operation in ("Query", "Scan") else {}
 
 
 def _answer(url: str, status: int, content: dict[str, Any]) -> AWSResponse:
