@@ -240,17 +240,18 @@ def modules_behind(**switches):
 
 
 def test_tracers_sdk_is_imported_only_when_the_tracer_is_switched_on():
-    imported = modules_behind(logger=True, metrics=True, tracer=False)
+    imported = modules_behind(powertools=True, tracer=False)
     assert "aws_lambda_powertools.metrics.metrics" in imported
     assert not [name for name in imported if name.startswith("aws_xray")]
 
 
-def test_nothing_of_powertools_is_imported_when_all_of_it_is_off():
-    assert modules_behind(logger=False, metrics=False, tracer=False) == []
+@pytest.mark.parametrize("switches", [{}, {"powertools": True, "logger": False, "metrics": False}])
+def test_nothing_of_powertools_is_imported_unless_it_is_asked_for(switches):
+    assert modules_behind(**switches) == []
 
 
 def test_a_function_without_searches_imports_no_client_of_a_search_server():
-    imported = modules_behind(logger=True, metrics=True, tracer=False)
+    imported = modules_behind(powertools=True)
     assert imported
     assert not [name for name in imported if name.startswith("opensearch")]
 

@@ -195,3 +195,24 @@ def test_client_that_cannot_be_made_is_an_error(monkeypatch):
 
 def test_limit_of_an_error_s_text_leaves_room_in_a_message():
     assert ERROR_LETTERS_MAX * 4 < MESSAGE_BYTES_MAX / 100
+
+
+def test_a_client_is_made_for_the_first_record_that_is_parked(tmp_path):
+    made = []
+
+    class Bucket:
+        def put_object(self, **arguments):
+            pass
+
+    parking = open_parking("s3://failures", lambda service: made.append(service) or Bucket())
+    assert made == []
+    parking.park(PARKED)
+    parking.park(PARKED)
+    assert made == ["s3"]
+
+
+def test_a_record_whose_client_cannot_be_made_is_not_parked(monkeypatch):
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "none")
+    with pytest.raises(ParkingError, match="The client of sqs cannot be made: You must specify a region"):
+        open_parking(QUEUE).park(PARKED)

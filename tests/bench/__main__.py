@@ -7,6 +7,7 @@ import argparse
 
 from tests.bench import (
     backfill,
+    cold,
     exports,
     imports,
     instructions,
@@ -24,6 +25,7 @@ from tests.bench import (
 BENCHMARKS = {
     "strategies": strategies.run,
     "imports": imports.run,
+    "cold": cold.run,
     "routing": routing.run,
     "replay": replay.run,
     "instructions": instructions.run,

@@ -40,6 +40,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "service": self.service,
+            "name": record.name,
             **{name: value for name, value in vars(record).items() if name not in OWN},
         }
         if record.exc_info:
