@@ -1,7 +1,6 @@
 """Settings: read once from the environment, refused where they do not fit, and shown with their origin."""
 
 import re
-from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -34,6 +33,7 @@ def test_the_defaults_are_those_of_the_documents():
         "off",
         "on",
         "on",
+        "off",
         "off",
         "-",
     ]
@@ -166,7 +166,7 @@ def test_a_setting_that_does_not_fit_is_refused_with_what_was_expected(name, tex
 
 
 def test_settings_are_frozen():
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Settings().epoch = 1
 
 

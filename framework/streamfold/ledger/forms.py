@@ -89,8 +89,8 @@ class Contributed(NamedTuple):
 class Forms:
     """What a process knows of the forms of attributes, from its handlers and from the state."""
 
-    def __init__(self) -> None:
-        self.by_target: dict[Key, FormsByHandler] = {}
+    def __init__(self, by_target: dict[Key, FormsByHandler] | None = None) -> None:
+        self.by_target = {} if by_target is None else by_target
 
     def of(self, target: Key) -> FormsByHandler:
         """The forms of a target, which the caller may change."""
