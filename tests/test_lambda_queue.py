@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import replace
 
 import pytest
 
@@ -232,7 +231,7 @@ def test_the_age_is_a_metric_in_seconds(capsys):
 )
 def test_a_function_that_could_not_go_on_does_not_begin(settings, said):
     with pytest.raises(SettingsError, match=said):
-        QueueFunction(applications()[0], replace(QUEUED, **settings), client=object())
+        QueueFunction(applications()[0], QUEUED._replace(**settings), client=object())
 
 
 def stream_function(app, engine, queue):

@@ -3,7 +3,6 @@
 import logging
 import traceback
 from copy import deepcopy
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -271,14 +270,14 @@ def test_nothing_of_a_row_that_is_claimed_twice_is_logged(said, aws, told):
         yield Row(email=item["text"], n=item["number"])
 
     items = marked(), marked(f"ORDER#{TEXT}2")
-    function = local(App("shop", routers=[router]), replace(QUIET, park="s3://missing"))
+    function = local(App("shop", routers=[router]), QUIET._replace(park="s3://missing"))
     text = said(function, *inserted(*items))
     assert "claimed twice" in text or "The record is to be parked" in text
 
 
 def test_nothing_of_an_item_is_logged_that_cannot_be_parked(said, aws):
     app = shop(VIEWS["an error of its own"], VIEWS["a sum of text"], on_error="park")
-    text = said(local(app, replace(QUIET, park="s3://missing")), *inserted(marked()))
+    text = said(local(app, QUIET._replace(park="s3://missing")), *inserted(marked()))
     assert "The record is to be parked (MisbehavedError: ...), but" in text
     assert "The record is to be parked (HandlerError: Sum(...) is of type str" in text
 
@@ -349,7 +348,7 @@ def client(aws):
 
 def test_nothing_of_what_libraries_send_is_logged_at_any_level(said, client):
     app = shop(lambda item: [Row(OWN, n=item["text"]), Row(SHARED, name=item["text"], n=Max(item["number"]))])
-    function = Function(app, replace(QUIET, metrics=True), client)
+    function = Function(app, QUIET._replace(metrics=True), client)
     text = said(function, *inserted(marked(), marked(f"ORDER#{TEXT}2")))
     assert "batch processed" in text
     rows = client.scan(TableName="main")["Items"]

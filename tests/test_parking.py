@@ -130,7 +130,7 @@ def test_place_that_cannot_be_reached_is_an_error():
             raise EndpointConnectionError(endpoint_url="https://s3")
 
     with pytest.raises(ParkingError, match=r"s3://failures/ could not be reached \(.*\)\."):
-        S3Parking(Away(), "failures", "").park(PARKED)
+        S3Parking(lambda _: Away(), "failures", "").park(PARKED)
 
 
 def test_queue_takes_a_message_a_record(aws):
@@ -152,7 +152,7 @@ class Queue:
 def test_record_larger_than_a_message_is_an_error_with_the_remedy():
     queue = Queue()
     with pytest.raises(ParkingError) as raised:
-        SqsParking(queue, QUEUE).park(PARKED._replace(error="é" * (MESSAGE_BYTES_MAX // 2)))
+        SqsParking(lambda _: queue, QUEUE).park(PARKED._replace(error="é" * (MESSAGE_BYTES_MAX // 2)))
     assert f"and a message of {QUEUE} {MESSAGE_BYTES_MAX} at most" in str(raised.value)
     assert str(raised.value).endswith("STREAMFOLD_PARK=s3://BUCKET/PREFIX.")
     assert queue.bodies == []
@@ -160,7 +160,7 @@ def test_record_larger_than_a_message_is_an_error_with_the_remedy():
 
 def test_characters_that_a_queue_refuses_are_escaped():
     queue = Queue()
-    SqsParking(queue, QUEUE).park(PARKED._replace(error="\ufffe\uffff\x00"))
+    SqsParking(lambda _: queue, QUEUE).park(PARKED._replace(error="\ufffe\uffff\x00"))
     assert queue.bodies[0].isprintable()
     assert json.loads(queue.bodies[0])["error"] == "\ufffe\uffff\x00"
 
@@ -195,3 +195,24 @@ def test_client_that_cannot_be_made_is_an_error(monkeypatch):
 
 def test_limit_of_an_error_s_text_leaves_room_in_a_message():
     assert ERROR_LETTERS_MAX * 4 < MESSAGE_BYTES_MAX / 100
+
+
+def test_a_client_is_made_for_the_first_record_that_is_parked(tmp_path):
+    made = []
+
+    class Bucket:
+        def put_object(self, **arguments):
+            pass
+
+    parking = open_parking("s3://failures", lambda service: made.append(service) or Bucket())
+    assert made == []
+    parking.park(PARKED)
+    parking.park(PARKED)
+    assert made == ["s3"]
+
+
+def test_a_record_whose_client_cannot_be_made_is_not_parked(monkeypatch):
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "none")
+    with pytest.raises(ParkingError, match="The client of sqs cannot be made: You must specify a region"):
+        open_parking(QUEUE).park(PARKED)

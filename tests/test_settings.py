@@ -1,7 +1,6 @@
 """Settings: read once from the environment, refused where they do not fit, and shown with their origin."""
 
 import re
-from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -47,6 +46,7 @@ def test_the_defaults_are_those_of_the_documents():
         "off",
         "on",
         "on",
+        "off",
         "off",
         "-",
     ]
@@ -117,7 +117,7 @@ def test_a_password_in_a_url_is_refused_and_not_quoted():
 
 
 def test_every_setting_can_be_read():
-    names = {setting.name for setting in Settings.__dataclass_fields__.values()}
+    names = set(Settings._fields)
     assert names == {*READERS, "tables", "indexes", "origins"}
 
 
@@ -179,7 +179,7 @@ def test_a_setting_that_does_not_fit_is_refused_with_what_was_expected(name, tex
 
 
 def test_settings_are_frozen():
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Settings().epoch = 1
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from streamfold.errors import DeclarationError
 from streamfold.router import Router
 from streamfold.routes.application import Application
-from streamfold.settings import Settings
 
 if TYPE_CHECKING:
     from streamfold.commit.failure import Failure
     from streamfold.engines import Engine
+    from streamfold.settings import Settings
 
 
 class App(Application):
@@ -36,7 +36,7 @@ class App(Application):
         super().__init__(name, [route for router in _routers(routers) for route in router.routes], retired, tenant)
 
     def process(
-        self, event: Any, *, engine: "Engine", settings: Settings | None = None, external: bool = False
+        self, event: Any, *, engine: "Engine", settings: "Settings | None" = None, external: bool = False
     ) -> "list[Failure]":
         """Processes an event in this process and returns the failures, none when all went well.
 
@@ -50,6 +50,7 @@ class App(Application):
         when the application does not fit the state.
         """
         from streamfold.replay import local
+        from streamfold.settings import Settings
 
         return local.process(self, event, engine, settings or Settings.from_environment(os.environ), external=external)
 

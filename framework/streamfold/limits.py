@@ -11,6 +11,8 @@ KEYS_MAX = 100
 LANES_MAX = 32
 """Calls that one invocation makes side by side: DynamoDB's client keeps a connection for each."""
 
+SECONDS_A_DAY = 24 * 60 * 60
+
 CONNECT_SECONDS_MAX = 1
 READ_SECONDS_MAX = 4
 TRIES_MAX = 2

@@ -6,6 +6,7 @@ handler. Parking a record twice does no harm: in S3 the document is overwritten,
 
 import os
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -107,10 +108,15 @@ class FileParking:
 class S3Parking:
     """A prefix in an S3 bucket, one object a record and handler."""
 
-    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
-        self.client = client
+    def __init__(self, clients: Clients, bucket: str, prefix: str) -> None:
+        self._clients = clients
         self.bucket = bucket
         self.prefix = prefix
+
+    @cached_property
+    def client(self) -> Any:
+        """Made for the first record that is parked: few functions park any, and a client takes long to make."""
+        return _made(self._clients, "s3")
 
     def park(self, parked: Parked) -> None:
         with_prefix, body = self.prefix + parked.name, parked.text().encode()
@@ -124,9 +130,14 @@ class S3Parking:
 class SqsParking:
     """A standard SQS queue, one message a record and handler."""
 
-    def __init__(self, client: Any, url: str) -> None:
-        self.client = client
+    def __init__(self, clients: Clients, url: str) -> None:
+        self._clients = clients
         self.url = url
+
+    @cached_property
+    def client(self) -> Any:
+        """Made for the first record that is parked, as for S3."""
+        return _made(self._clients, "sqs")
 
     def park(self, parked: Parked) -> None:
         body = parked.text()
@@ -148,14 +159,14 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
     make = clients or make_client
     if place.startswith("s3://"):
         bucket, prefix = s3_place(place)
-        return S3Parking(make("s3"), bucket, prefix)
+        return S3Parking(make, bucket, prefix)
     if place.startswith(("https://", "http://")):
         if place.endswith(FIFO):
             raise SettingsError(
                 f"The parking place {place!r} is a FIFO queue, which would hold records behind one another: expected "
                 "the URL of a standard queue."
             )
-        return SqsParking(make("sqs"), place)
+        return SqsParking(make, place)
     if place.startswith("arn:") or "://" in place:
         raise SettingsError(
             f"The parking place {place!r} is not known: expected s3://BUCKET/PREFIX, the URL of an SQS queue "
@@ -193,6 +204,14 @@ def make_client(service: str) -> Any:
         return boto3.client(service, config=config)
     except (BotoCoreError, ValueError) as error:
         raise SettingsError(f"The client of {service} cannot be made: {error}") from None
+
+
+def _made(clients: Clients, service: str) -> Any:
+    """A client, or the error that says why the record is not parked: it comes again."""
+    try:
+        return clients(service)
+    except SettingsError as error:
+        raise ParkingError(str(error)) from None
 
 
 def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any) -> None:

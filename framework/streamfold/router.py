@@ -13,8 +13,8 @@ from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.feed.kind import FEED
 from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
-from streamfold.derivations.index.claims import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.index.kind import INDEX
+from streamfold.derivations.index.options import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
 from streamfold.derivations.on.kind import ON, Filter
 from streamfold.derivations.search.document import Document

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from streamfold.errors import NotStarted
-from streamfold.limits import ACTIONS_MAX
+from streamfold.limits import ACTIONS_MAX, SECONDS_A_DAY
 from streamfold.settings import Settings
 
-SECONDS_A_DAY = 24 * 60 * 60
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
 TRIES_MAX = 8

@@ -1,8 +1,8 @@
 """The settings of a deployed application: one frozen value, read once from ``STREAMFOLD_*``."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError
@@ -24,65 +24,82 @@ SERVICES = ("es", "aoss", "none")
 """What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+SECRETS = ("search_password", "audit_key")
+"""Settings whose values are never shown."""
+TEXTS = {
+    "tables": "real names of tables, STREAMFOLD_TABLE_<NAME>",
+    "indexes": "real names of search indexes, STREAMFOLD_INDEX_<NAME>",
+    "app": "the application that commands work on, MODULE:NAME; handlers:app if not set",
+    "engine": "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE",
+    "state_table": "real name of the state table; <application>-state if not set",
+    "group": "the group of handlers that this function runs; all if not set",
+    "epoch": (
+        "raised by one at a failover to another region, and when a table comes through another source or is another"
+    ),
+    "chunk_actions": "the most writes in one transaction, 2 to 100; fewer for a while after a conflict",
+    "lanes": f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}",
+    "retention_days": "how long claims and tombstones are kept; longer than the longest redrive",
+    "stop_seconds": "no further call is begun when the invocation has less time left",
+    "park": "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file",
+    "jobs": "URL of the SQS queue that rings for fan-outs; its function is jobs_handler",
+    "archive": "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER",
+    "search": "where documents go: the URL of an OpenSearch server, https://HOST",
+    "search_service": "what requests to it are signed for, es, aoss or none; by the host's name if not set",
+    "search_user": "name of a user of the search server, instead of signed requests",
+    "search_password": "password of that user",
+    "search_ca": "file with the certificates of the search server's own authority",
+    "search_bulk_bytes": "size of one request with documents",
+    "search_gzip": "requests to the search server are compressed",
+    "handlers_off": "handlers that are switched off; their records are parked or skipped",
+    "gate_seconds": (
+        "how long an invocation of older code may go on after a handler was first named, before it is filled"
+    ),
+    "older_code": "code runs that lacks handlers of the state, as after a rollback; these are partial from then on",
+    "logger": "log lines as JSON in the Lambda function",
+    "metrics": "metrics in the Lambda function, as log lines in the embedded metric format",
+    "powertools": "Powertools' Logger and Metrics write these lines; a cold start takes longer",
+    "tracer": "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]",
+    "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
+}
+"""What each setting says, for a person."""
 
 
-def _setting(default: Any, text: str, *, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"text": text, "secret": secret})
+class Settings(NamedTuple):
+    """The values that may differ between deployments of one application; ``TEXTS`` says what each means, ``origins``
+    where it came from.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The values that may differ between deployments of one application; ``origins`` tells where each came from."""
-
-    tables: Mapping[str, str] = field(
-        default_factory=dict, metadata={"text": "real names of tables, STREAMFOLD_TABLE_<NAME>"}
-    )
-    indexes: Mapping[str, str] = field(
-        default_factory=dict, metadata={"text": "real names of search indexes, STREAMFOLD_INDEX_<NAME>"}
-    )
-    app: str | None = _setting(None, "the application that commands work on, MODULE:NAME; handlers:app if not set")
-    engine: str | None = _setting(None, "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE")
-    state_table: str | None = _setting(None, "real name of the state table; <application>-state if not set")
-    group: str | None = _setting(None, "the group of handlers that this function runs; all if not set")
-    epoch: int = _setting(
-        0, "raised by one at a failover to another region, and when a table comes through another source or is another"
-    )
-    chunk_actions: int = _setting(
-        ACTIONS_MAX, "the most writes in one transaction, 2 to 100; fewer for a while after a conflict"
-    )
-    lanes: int = _setting(8, f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}")
-    retention_days: int = _setting(
-        RETENTION_DAYS_MIN, "how long claims and tombstones are kept; longer than the longest redrive"
-    )
-    stop_seconds: int = _setting(STOP_SECONDS, "no further call is begun when the invocation has less time left")
-    park: str | None = _setting(None, "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file")
-    jobs: str | None = _setting(None, "URL of the SQS queue that rings for fan-outs; its function is jobs_handler")
-    archive: str | None = _setting(
-        None, "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER"
-    )
-    search: str | None = _setting(None, "where documents go: the URL of an OpenSearch server, https://HOST")
-    search_service: str | None = _setting(
-        None, "what requests to it are signed for, es, aoss or none; by the host's name if not set"
-    )
-    search_user: str | None = _setting(None, "name of a user of the search server, instead of signed requests")
-    search_password: str | None = _setting(None, "password of that user", secret=True)
-    search_ca: str | None = _setting(None, "file with the certificates of the search server's own authority")
-    search_bulk_bytes: int = _setting(5_000_000, "size of one request with documents")
-    search_gzip: bool = _setting(False, "requests to the search server are compressed")
-    handlers_off: tuple[str, ...] = _setting((), "handlers that are switched off; their records are parked or skipped")
-    gate_seconds: int = _setting(
-        900, "how long an invocation of older code may go on after a handler was first named, before it is filled"
-    )
-    older_code: bool = _setting(
-        False, "code runs that lacks handlers of the state, as after a rollback; these are partial from then on"
-    )
-    logger: bool = _setting(True, "Powertools Logger in the Lambda function")
-    metrics: bool = _setting(True, "Powertools Metrics in the Lambda function")
-    tracer: bool = _setting(False, "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]")
-    audit_key: bytes | None = _setting(
-        None, "the secret that history rows are signed with; rows have no digests if not set", secret=True
-    )
-    origins: Mapping[str, str] = field(default_factory=dict, metadata={"text": ""})
+    tables: Mapping[str, str] = NO_NAMES
+    indexes: Mapping[str, str] = NO_NAMES
+    app: str | None = None
+    engine: str | None = None
+    state_table: str | None = None
+    group: str | None = None
+    epoch: int = 0
+    chunk_actions: int = ACTIONS_MAX
+    lanes: int = 8
+    retention_days: int = RETENTION_DAYS_MIN
+    stop_seconds: int = STOP_SECONDS
+    park: str | None = None
+    jobs: str | None = None
+    archive: str | None = None
+    search: str | None = None
+    search_service: str | None = None
+    search_user: str | None = None
+    search_password: str | None = None
+    search_ca: str | None = None
+    search_bulk_bytes: int = 5_000_000
+    search_gzip: bool = False
+    handlers_off: tuple[str, ...] = ()
+    gate_seconds: int = 900
+    older_code: bool = False
+    logger: bool = True
+    metrics: bool = True
+    powertools: bool = False
+    tracer: bool = False
+    audit_key: bytes | None = None
+    origins: Mapping[str, str] = NO_NAMES
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
@@ -120,14 +137,17 @@ class Settings:
         """Every setting as (name of the variable, value, origin, meaning)."""
         return [
             (
-                NAMED[setting.name] + "<NAME>" if setting.name in NAMED else PREFIX + setting.name.upper(),
-                _shown(getattr(self, setting.name), secret=setting.metadata.get("secret", False)),
-                self.origins.get(setting.name, "default"),
-                setting.metadata["text"],
+                NAMED[name] + "<NAME>" if name in NAMED else PREFIX + name.upper(),
+                _shown(getattr(self, name), secret=name in SECRETS),
+                self.origins.get(name, "default"),
+                text,
             )
-            for setting in fields(self)
-            if setting.name != "origins"
+            for name, text in TEXTS.items()
         ]
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self._asdict().items() if name not in SECRETS)
+        return f"Settings({', '.join(shown)})"
 
 
 def _names_of(variable: str) -> str | None:
@@ -293,6 +313,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "older_code": _switch,
     "logger": _switch,
     "metrics": _switch,
+    "powertools": _switch,
     "tracer": _switch,
     "audit_key": _secret,
 }

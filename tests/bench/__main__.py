@@ -7,6 +7,7 @@ import argparse
 
 from tests.bench import (
     backfill,
+    cold,
     exports,
     imports,
     instructions,
@@ -26,6 +27,7 @@ BENCHMARKS = {
     "strategies": strategies.run,
     "redelivery": redelivery.run,
     "imports": imports.run,
+    "cold": cold.run,
     "routing": routing.run,
     "replay": replay.run,
     "instructions": instructions.run,

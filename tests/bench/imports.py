@@ -1,4 +1,4 @@
-"""CPU of importing an application of ten handlers, against ``import boto3``, in fresh processes that have boto3."""
+"""CPU of importing an application, against ``import boto3``, in fresh processes that have boto3."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 ROUNDS = 9
 HANDLERS = 10
 PROGRAM = """
-import sys, time
-sys.path[:0] = sys.argv[1:]
+import importlib, sys, time
+sys.path[:0] = sys.argv[2:]
 begin = time.process_time()
 import boto3
 middle = time.process_time()
-import application
+importlib.import_module(sys.argv[1])
 print((time.process_time() - middle) / (middle - begin))
 """
 HEAD = """
@@ -40,12 +40,13 @@ def run(*, large: bool) -> Iterator[str]:
     source = HEAD + "".join(HANDLER.format(n=number) for number in range(HANDLERS))
     with TemporaryDirectory() as folder:
         Path(folder, "application.py").write_text(source + '\napp = App("shop", routers=[router])\n', "utf-8")
-        _ratio(folder)  # compiles what is compiled once on every machine
-        ratio = median(_ratio(folder) for _ in range(ROUNDS))
-    yield f"importing {HANDLERS} handlers takes {ratio:.2f} of import boto3 (goal: at most 0.25)"
+        for module, what in (("application", f"{HANDLERS} handlers"), ("handlers", "the shipped application")):
+            _ratio(module, folder)  # compiles what is compiled once on every machine
+            ratio = median(_ratio(module, folder) for _ in range(ROUNDS))
+            yield f"importing {what} takes {ratio:.2f} of import boto3 (goal: at most 0.2)"
 
 
-def _ratio(folder: str) -> float:
-    command = [sys.executable, "-c", PROGRAM, folder, "framework"]
+def _ratio(module: str, folder: str) -> float:
+    command = [sys.executable, "-c", PROGRAM, module, folder, "framework", "."]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
     return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)

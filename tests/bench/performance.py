@@ -24,6 +24,7 @@ once. It is no rival: a batch that is cut otherwise when it comes again is count
 TITLES = {
     "redelivery": "A batch that comes again",
     "imports": "Importing an application",
+    "cold": "A cold start",
     "routing": "Routing",
     "replay": "A replay in memory: CPU",
     "instructions": "A replay in memory: instructions",

@@ -101,7 +101,7 @@ def _found(operation: str, asked: dict[str, Any], kept: dict[tuple[str, str], di
         return {"Responses": [{} for _ in asked["Statements"]]}
     if operation == "DescribeTable":
         return {"Table": {"TableId": "1"}}
-    return {"Items": [], "Count": 0} if operation == "Query" else {}
+    return {"Items": [], "Count": 0} if operation in ("Query", "Scan") else {}
 
 
 def _cancelled(url: str, reasons: list[dict[str, Any]]) -> AWSResponse:

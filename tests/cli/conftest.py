@@ -163,5 +163,6 @@ class OnAws:
 def on_aws(folder, aws, monkeypatch):
     """Commands find moto at AWS's own addresses."""
     made = dynamodb_client.make_client
+    monkeypatch.setenv("STREAMFOLD_LANES", "1")  # moto is of one thread
     monkeypatch.setattr(dynamodb_client, "make_client", lambda *place: WithStatements(made(*place)))
     return OnAws(folder)

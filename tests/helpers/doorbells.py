@@ -2,7 +2,6 @@
 
 import json
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from botocore.exceptions import ClientError
@@ -81,7 +80,7 @@ def opened(readers):
 
 def queue_function(app, engine, client=None, **settings):
     """The function behind the queue, over an engine, with the client that it rings by."""
-    function = QueueFunction(app, replace(QUEUED, **settings), client=object())
+    function = QueueFunction(app, QUEUED._replace(**settings), client=object())
     function.engine = engine
     function.doorbell = Doorbell(app.name, URL, function.warn, client or Messages())
     return function

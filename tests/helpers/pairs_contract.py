@@ -1,7 +1,5 @@
 """What every engine does alike with rows that are made of two items, and with the mirrors of these."""
 
-from dataclasses import replace
-
 import pytest
 
 from streamfold.engines import Entries
@@ -95,7 +93,7 @@ class PairsContract:
 
     def test_a_pair_that_cannot_be_stored_is_left_and_the_others_are_written(self, store):
         pairs = [shown(key=key, fresh=True) for key in ROWS[:4]]
-        pairs[2] = replace(pairs[2], attributes={"text": "x" * 410_000})
+        pairs[2] = pairs[2]._replace(attributes={"text": "x" * 410_000})
         assert store.engine.put_pairs(pairs) == [ROWS[2]]
         assert len(store.rows("shop")) == 3
 

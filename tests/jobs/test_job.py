@@ -11,7 +11,8 @@ from streamfold import Table
 from streamfold.engines import EmbeddedEngine, MemoryEngine, Segment
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
-from streamfold.run import SECONDS_A_DAY, Deadline
+from streamfold.limits import SECONDS_A_DAY
+from streamfold.run import Deadline
 from streamfold.testing.choices import Drawn
 from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.invocations import Died

@@ -1,7 +1,6 @@
 """A handler is taken out of a state: its rows exactly, its parts, and nothing of others."""
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -89,7 +88,7 @@ class Retiring(History):
 
     def _run(self, settings):
         if self.off:
-            settings = replace(settings, handlers_off=(self.handler,))
+            settings = settings._replace(handlers_off=(self.handler,))
         return Run(settings, pause=lambda _: None)
 
     def _pages(self):

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from streamfold import Change
 from streamfold.commit.committer import Committer
-from streamfold.derivations.audit import kind as audit_kind
 from streamfold.derivations.audit import rows as audit_module
+from streamfold.derivations.audit import rows as audit_rows
 from streamfold.derivations.audit.digests import ROW, row_digest
 from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.rows import audit_row
@@ -132,7 +131,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     def changed(put_or_delete: Any) -> Any:
         def anyone(write: PutRow | DeleteRow, *found: Any) -> Any:
-            return put_or_delete(replace(write, owner=None), *found)
+            return put_or_delete(write._replace(owner=None), *found)
 
         return anyone
 
@@ -150,9 +149,9 @@ def _() -> Iterator[None]:
 
     def numbered(*arguments: Any) -> Any:
         row = audit_row(*arguments)
-        return replace(row, key=(*row.key[:2], f"{row.key[2]}{once(row.key)}"))
+        return row._replace(key=(*row.key[:2], f"{row.key[2]}{once(row.key)}"))
 
-    with patch.object(audit_kind, "audit_row", numbered):
+    with patch.object(audit_rows, "audit_row", numbered):
         yield
 
 

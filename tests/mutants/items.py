@@ -1,7 +1,6 @@
 """Mutants of unique rows and of attributes that are derived onto items."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +9,7 @@ from streamfold.batch import known_forms as kinds
 from streamfold.batch import process
 from streamfold.batch.steps import Steps
 from streamfold.derivations.attributes import bearing
-from streamfold.derivations.attributes import kind as attributes_kind
+from streamfold.derivations.attributes import contributed as attributes_contributed
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.view import rows as part
@@ -76,7 +75,7 @@ def _() -> Iterator[None]:
 
     def without_removals(*arguments: Any) -> Any:
         found = update(*arguments)
-        return replace(found, removed=()) if found and found.values else None
+        return found._replace(removed=()) if found and found.values else None
 
     with patch.object(bearing, "_update", without_removals):
         yield
@@ -88,7 +87,7 @@ def _() -> Iterator[None]:
     tests=WRITE_BACK + "test_attributes_do_not_follow_from_themselves",
 )
 def _() -> Iterator[None]:
-    with patch.object(attributes_kind, "without_derived", lambda raw: raw):
+    with patch.object(attributes_contributed, "without_derived", lambda raw: raw):
         yield
 
 
@@ -196,7 +195,7 @@ def _() -> Iterator[None]:
 
     def unguarded(*arguments: Any) -> Any:
         found = update(*arguments)
-        return found and replace(found, absent=tuple(name for name in found.absent if name != DERIVED))
+        return found and found._replace(absent=tuple(name for name in found.absent if name != DERIVED))
 
     with patch.object(bearing, "_update", unguarded):
         yield

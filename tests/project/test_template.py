@@ -17,8 +17,7 @@ from streamfold.lambda_entry.observing import NAMESPACE
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
 from streamfold.lifecycle.verify import READS_MAX
-from streamfold.limits import CALL_SECONDS_MAX
-from streamfold.run import SECONDS_A_DAY
+from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
 from streamfold.writes import guarded as writes
 from tests.helpers.doorbells import Clock, body, opened, queue_function

@@ -223,3 +223,40 @@ def test_a_handler_may_return_a_row_or_none_in_one_expression():
         return Row(n=1) if order.get("paid") else None
 
     check_handler(counted, "view")
+
+
+def written(body):
+    """A handler that is written so."""
+    names = {}
+    exec(f"def handler(item):\n    {body}", names)
+    return names["handler"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return 1",
+        "return item and None",
+        "return None if item else item",
+        "return item if item else None",
+        "return [" + ", ".join(f"'{number}'" for number in range(300)) + ", item]",
+        "x = (" + ", ".join(f"item[{number}.5]" for number in range(300)) + "); return 'last'",
+    ],
+)
+def test_a_function_that_may_return_a_value_is_a_handler(body):
+    check_handler(written(body), "view")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "item.get('a')",
+        "return",
+        "return None",
+        "if item: return",
+        "x = (" + ", ".join(f"item[{number}.5]" for number in range(300)) + "); return None",
+    ],
+)
+def test_a_function_that_returns_nothing_is_no_handler(body):
+    with pytest.raises(DeclarationError, match="never returns or yields anything"):
+        check_handler(written(body), "view")

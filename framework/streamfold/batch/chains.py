@@ -1,7 +1,5 @@
 """Chains without AWS: processes an engine's own stream of derived rows, and of children that a cascade removed."""
 
-from dataclasses import replace
-
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
@@ -23,7 +21,7 @@ def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
     """
     report = Report()
     # Records of the engine bear logical table names, whatever real names the settings give.
-    origins = Origins(app.tables, replace(run.settings, tables={name: name for name in app.tables}), run.warn)
+    origins = Origins(app.tables, run.settings._replace(tables={name: name for name in app.tables}), run.warn)
     merge(report, run_fan_outs(app, engine, run))
     while pending := engine.pending(BATCH_RECORDS_MAX):
         changes = [with_own_version(origins.change(record.record)) for record in pending]

@@ -11,6 +11,7 @@ from streamfold.batch.report import Report, merge
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Tallies
 from streamfold.commit.triage import Triage
+from streamfold.commit.unfinished import Unfinished
 from streamfold.derivations.derivation import Finishing, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
@@ -109,7 +110,7 @@ def work_on(app: Application, engine: Engine, run: Run, rung: Rung) -> Report:
     triage = Triage(app.name, timed, run)
     try:
         with localcontext(EXACT):
-            _work(fan_outs, job, number, route, Finishing(app, timed, engine, run, triage), report)
+            _work(fan_outs, job, number, route, Finishing(app, timed, engine, run, triage, Unfinished()), report)
     except NotStarted:
         run.ring(identity, [number])
     except Exception as error:

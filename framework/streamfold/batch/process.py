@@ -1,7 +1,6 @@
 """The batch loop that joins the rooms: changes are routed, derived, planned and committed. The run is passed in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import localcontext
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Outcome, add_counts, reported
 from streamfold.commit.plan import Deferred, Plan
 from streamfold.commit.triage import Triage
-from streamfold.commit.unfinished import forget_left
+from streamfold.commit.unfinished import Unfinished, forget_left
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
 from streamfold.engines import Engine
@@ -102,7 +101,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     routes = finishing.application.routes
     kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
     for kind in (kind for kind in kinds if kind.contributes):
-        found = kind.finish(waiting.get(kind, ()), replace(finishing, heard=listening.get(kind, ())))
+        found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
         unfinished.fail(found.failed)
         found.failed = reported(found.failed, finishing.triage)
         outcome += found
@@ -128,7 +127,9 @@ def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
     postponed, run.postponed = run.postponed or [], []
     triage = Triage(app.name, engine, run)
     with localcontext(EXACT):
-        outcome = finish(postponed, (), Finishing(app, Timed(engine, run), engine, run, triage), last=True)
+        outcome = finish(
+            postponed, (), Finishing(app, Timed(engine, run), engine, run, triage, Unfinished()), last=True
+        )
     report = Report()
     _add(report, outcome, triage)
     return report

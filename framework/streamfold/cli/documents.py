@@ -15,8 +15,9 @@ from streamfold.derivations.search.declared import index_fields, searches_of
 from streamfold.derivations.search.encoded import document_text, own_fields
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.make import index_of, index_template
+from streamfold.derivations.search.names import GONE, GONE_AT
 from streamfold.derivations.search.options import options_of, shown_index
-from streamfold.derivations.search.sink import GONE, GONE_AT, Found
+from streamfold.derivations.search.sink import Found
 from streamfold.engines import Engine
 from streamfold.keys.field import datetime_text
 from streamfold.routes.route import Route

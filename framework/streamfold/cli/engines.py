@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +20,11 @@ from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
+from streamfold.engines.threads import Threads
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
+from streamfold.run import Lanes
 from streamfold.settings import Settings, undeclared_tables
 
 DEFAULT_STATE = ".streamfold/replay.db"
@@ -92,8 +94,7 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
         if not name or not real:
             raise SettingsError(f"--table {pair!r}: expected NAME=REAL, for example --table shop=orders-prod.")
         given[name] = real
-    return replace(
-        settings,
+    return settings._replace(
         tables={**settings.tables, **given},
         origins={**settings.origins, **({"tables": "--table"} if given else {})},
     )
@@ -151,6 +152,11 @@ def open_store(app: App, settings: Settings, store: Store) -> Engine:
         raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
     tables, regional = real_tables(app, settings), partial(make_client, store.endpoint_url)
     return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
+
+
+def lanes_of(store: Store, settings: Settings) -> Lanes:
+    """How many calls a command makes side by side: on DynamoDB as many as a function; a local state has one thread."""
+    return Threads(settings.lanes) if store.engine == "dynamodb" else Lanes()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     Store,
     application_and_settings,
+    lanes_of,
     open_store,
     real_tables,
     state_option,
@@ -82,6 +83,7 @@ def command(
     store = Store(engine, state, endpoint_url)
     with closing(open_store(app, settings, store)) as opened:
         run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        run.lanes = lanes_of(store, settings)
         if (dropped or (ring and settings.jobs is None)) and engine == "dynamodb" and not endpoint_url:
             _confirm(app, settings, opened, yes=yes)
         if dropped:

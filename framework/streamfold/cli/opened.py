@@ -14,6 +14,7 @@ from streamfold.cli.engines import (
     EMBEDDED_ACTIONS,
     Store,
     application_and_settings,
+    lanes_of,
     open_store,
     real_tables,
     state_table,
@@ -57,6 +58,7 @@ def opened_state(application: str, tables: tuple[str, ...], store: Store) -> Ite
     with closing(open_store(app, settings, store)) as engine:
         actions = EMBEDDED_ACTIONS if store.engine == "embedded" else None
         run = Run(settings, warn=lambda text: _say(f"Warning: {plain(text)}"), actions=actions)
+        run.lanes = lanes_of(store, settings)
         check_application(app, engine, run, write=False)
         yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))
 

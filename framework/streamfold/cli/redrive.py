@@ -17,6 +17,7 @@ from streamfold.cli.engines import (
     EMBEDDED_ACTIONS,
     Store,
     application_and_settings,
+    lanes_of,
     open_copy,
     open_embedded,
     real_tables,
@@ -150,6 +151,7 @@ def _run(
     opened = _open(app, settings, origins, waiting, options, stack)
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
     run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
+    run.lanes = lanes_of(options.store, settings)
     _open_documents(app, run, options, stack)
     dry_run = not options.apply
     redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)

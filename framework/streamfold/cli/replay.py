@@ -20,6 +20,7 @@ from streamfold.cli.engines import (
     EMBEDDED_ACTIONS,
     Store,
     application_and_settings,
+    lanes_of,
     open_embedded,
     open_memory,
     real_tables,
@@ -258,6 +259,7 @@ def _check_options(options: ReplayOptions) -> None:
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
     actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" and not options.dry_run else None
     run = Run(settings, outside=options.external or None, warn=_warn, actions=actions)
+    run.lanes = lanes_of(options.store, settings)
     if options.search_url is None:
         return _replay(app, run, files, options)
     confirm_documents(app, settings, yes=options.yes)

@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, open_store
+from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, lanes_of, open_store
 from streamfold.cli.search_servers import confirm, opened_server, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
@@ -55,6 +55,7 @@ def opened_place(asked: Asked) -> Iterator[SearchPlace]:
     index = find_index(app.routes, asked.name, settings)
     with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
         run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        run.lanes = lanes_of(asked.store, settings)
         check_application(app, engine, run, write=asked.is_local)
         if asked.is_local:
             yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))

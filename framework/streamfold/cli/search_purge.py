@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from streamfold.cli.engines import as_json
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
 from streamfold.errors import SettingsError
-from streamfold.run import SECONDS_A_DAY
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:

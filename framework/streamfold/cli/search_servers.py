@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -59,7 +59,7 @@ def with_search(settings: Settings, url: str | None) -> Settings:
     """The settings with the server of ``--search-url``. Raises ``SettingsError`` for what is no URL of a server."""
     if url is None:
         return settings
-    return replace(settings, search=READERS["search"](OPTION, url), origins={**settings.origins, "search": OPTION})
+    return settings._replace(search=READERS["search"](OPTION, url), origins={**settings.origins, "search": OPTION})
 
 
 @contextmanager

@@ -13,7 +13,15 @@ import click
 from streamfold.app import App
 from streamfold.batch.process import check_application
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
+from streamfold.cli.engines import (
+    Store,
+    application_and_settings,
+    as_json,
+    lanes_of,
+    open_store,
+    state_option,
+    store_options,
+)
 from streamfold.cli.fan_outs import with_fan_outs
 from streamfold.cli.metered import metered
 from streamfold.cli.repaired import check_failed_file, failed_keys
@@ -113,8 +121,10 @@ def command(
     check_lag(max_lag, function, is_local=engine == "embedded")
     check_failed_file(failed)
     app, settings = application_and_settings(application, tables)
-    with closing(open_store(app, settings, Store(engine, state, endpoint_url))) as opened:
+    store = Store(engine, state, endpoint_url)
+    with closing(open_store(app, settings, store)) as opened:
         worker = _Worker(app, opened, settings, job, sharing)
+        worker.run.lanes = lanes_of(store, settings)
         worker.json_output = json_output
         worker.lag = lag_of(max_lag, function, worker.run.clock)
         if from_input:

@@ -1,29 +1,32 @@
 """The seam: what a batch, a redrive, a repair and a proof ask of a kind of derivation."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from streamfold.commit.outcome import Failed, Outcome, Triages, reported
-from streamfold.commit.plan import Deferred, KeyedPut, Unit
-from streamfold.commit.triage import explained
-from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.engines import Engine
-from streamfold.errors import Unprocessable, is_fatal
-from streamfold.ledger.contribution import Contribution
-from streamfold.ledger.forms import Contributed, Forms
-from streamfold.records.change import Change, ItemKey
-from streamfold.records.images import Image
-from streamfold.routes.application import Application
-from streamfold.routes.route import Fields, Kind, Route
-from streamfold.run import Run
-from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
+from streamfold.errors import is_fatal
+from streamfold.routes.route import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from streamfold.commit.outcome import Failed, Outcome, Triages
+    from streamfold.commit.plan import Deferred, KeyedPut, Unit
+    from streamfold.commit.unfinished import NamedRows, Unfinished
     from streamfold.derivations.expected import Expected, History, Stored
+    from streamfold.engines import Engine
+    from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
+    from streamfold.ledger.contribution import Contribution
+    from streamfold.ledger.forms import Contributed, Forms
+    from streamfold.records.change import Change, ItemKey
+    from streamfold.records.images import Image
+    from streamfold.routes.application import Application
+    from streamfold.routes.route import Fields, Route
+    from streamfold.run import Run
+    from streamfold.settings import Settings
+    from streamfold.writes.guarded import RowKey
 
 
 class Work(NamedTuple):
@@ -44,7 +47,7 @@ class Planned(NamedTuple):
     deferred: Sequence[Deferred] = ()  # for ``finish``
 
     @classmethod
-    def joined(cls, parts: Iterable["Planned"]) -> "Planned":
+    def joined(cls, parts: Iterable[Planned]) -> Planned:
         """All parts as one, in their order."""
         units: list[Unit] = []
         puts: list[KeyedPut] = []
@@ -56,19 +59,24 @@ class Planned(NamedTuple):
         return cls(units, puts, deferred)
 
 
-@dataclass(slots=True)
 class Planning:
     """What planning is given beside the work."""
 
-    application: Application
-    run: Run
-    fails: Callable[[Change, Route, Exception], bool]  # notes a failure; False where the record was parked
-    hold: Callable[[Route, Collection[Change]], None]  # notes that changes wait for an earlier one of their item
-    count: Callable[[str, Route], None]  # counts under a word of ``says``
+    def __init__(
+        self,
+        application: Application,
+        run: Run,
+        fails: Callable[[Change, Route, Exception], bool],
+        hold: Callable[[Route, Collection[Change]], None],
+        count: Callable[[str, Route], None],
+    ) -> None:
+        self.application, self.run = application, run
+        self.fails = fails  # notes a failure; False where the record was parked
+        self.hold = hold  # notes that changes wait for an earlier one of their item
+        self.count = count  # counts under a word of ``says``
 
 
-@dataclass(slots=True)
-class Finishing:
+class Finishing(NamedTuple):
     """What finishing is given beside what was deferred."""
 
     application: Application
@@ -76,18 +84,20 @@ class Finishing:
     store: Engine  # the same without a deadline, for notes of what was done already
     run: Run
     triage: Triages
-    unfinished: Unfinished = field(default_factory=Unfinished)  # the rows that the commit moved, with their causes
+    unfinished: Unfinished  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""
+        from streamfold.commit.outcome import Failed, reported
+
         return reported((Failed(change, route, error) for change in changes), self.triage)
 
 
 class LaneWork(Protocol):
     """The lanes of a fan-out, as they are worked on."""
 
-    def page(self, lane: "JobSegment") -> "Paged":
+    def page(self, lane: JobSegment) -> Paged:
         """Does the next page of a lane. Doing it again changes nothing."""
         ...
 
@@ -136,6 +146,8 @@ class Derivation(Kind):
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Carries out deferred work until the deadline of the run; the rest is among the failed."""
+        from streamfold.commit.outcome import Outcome
+
         del deferred, finishing
         return Outcome()
 
@@ -144,7 +156,7 @@ class Derivation(Kind):
         del settings
         return [Preview(str(deferred))]
 
-    def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
         """How the lanes of an open fan-out are worked on."""
         raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method lanes.")
 
@@ -154,6 +166,9 @@ class Derivation(Kind):
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Reconciles several items; reports failures with the changes of their work."""
+        from streamfold.commit.outcome import Failed, Outcome
+        from streamfold.commit.triage import explained
+
         outcome = Outcome()
         for work in works:
             try:
@@ -168,11 +183,11 @@ class Derivation(Kind):
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""
         del route, settings
 
-    def expected(self, route: Route, history: "History") -> "Expected":
+    def expected(self, route: Route, history: History) -> Expected:
         """What a route has to lead to, told from its declaration alone: what proofs compare with."""
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
-    def as_read(self, route: Route, rows: "Stored", stored: "Stored", history: "History") -> "Stored":
+    def as_read(self, route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
         """Derived rows as readers of this route see them, where that is not as they lie in the store.
 
         ``rows`` are those that are shown, ``stored`` all items of the framework, both with DynamoDB's attribute values.

@@ -158,11 +158,11 @@ class Redrive:
     def _origins_of(self, parked: Parked) -> Origins:
         """The origins of a parked record, in the epoch in which it was parked: its claims bear that epoch."""
         version = Version(parked.version)
-        settings = replace(self.origins.settings, epoch=version.epoch)
+        settings = self.origins.settings._replace(epoch=version.epoch)
         if is_local(parked):
             if not isinstance(self.engine, OwnStream):
                 raise RecordError("It comes from the own stream of a local state: redrive it there, with --state FILE.")
-            return Origins(self.app.tables, replace(settings, tables={name: name for name in self.app.tables}))
+            return Origins(self.app.tables, settings._replace(tables={name: name for name in self.app.tables}))
         if version.epoch == self.origins.settings.epoch:
             return self.origins
         known = self._parked_origins.get(version.epoch)

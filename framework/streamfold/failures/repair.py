@@ -21,7 +21,7 @@ from streamfold.commit.recompute import recompute
 from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
-from streamfold.commit.unfinished import NamedRows
+from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
@@ -119,7 +119,7 @@ class Repair:
     @property
     def _finishing(self) -> Finishing:
         """What a kind is given: a repair parks nothing."""
-        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed)
+        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, Unfinished())
 
     def _repaired(self, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""

@@ -18,10 +18,9 @@ in a template              Python value            text in the key
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from streamfold.keys.template_language import DIGITS, INTEGER, Atom, Atoms, literal
 
@@ -46,8 +45,7 @@ class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template
     """A value that could not be read back from the text it would make."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse.
 
     ``atoms`` are the texts to compare templates by: those of the pattern.

@@ -44,11 +44,13 @@ class Key:
     __slots__ = (
         "_divided",
         "_hash",
+        "_identity",
         "_twice",
         "_wants_check",
         "declared_at",
         "fields",
         "partition",
+        "parts",
         "sort",
         "table",
         "types",
@@ -63,7 +65,9 @@ class Key:
             raise DeclarationError(_sort_message(partition, sort, self.table))
         self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
         self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
-        self._hash = hash(self._identity())  # asked for with every row that a handler yields
+        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self._identity = (self.table, *(part.text for part in self.parts))
+        self._hash = hash(self._identity)  # asked for with every row that a handler yields
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
             if self.types[field.name].spec != field.spec:
@@ -77,10 +81,6 @@ class Key:
         )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
         self._wants_check = any(is_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
-
-    @property
-    def parts(self) -> tuple[KeyPart, ...]:
-        return (self.partition,) if self.sort is None else (self.partition, self.sort)
 
     def key(self, /, **fields: Any) -> dict[str, KeyValue]:
         """The key attributes for these fields, as boto3's ``Key=`` takes them.
@@ -180,11 +180,10 @@ class Key:
 
     def alike(self, other: "Key") -> bool:
         """Whether some key values fit both templates, be it in two tables."""
-        if len(self.parts) != len(other.parts):
+        if self.partition.is_apart(other.partition) or len(self.parts) != len(other.parts):  # so are most pairs
             return False
-        for mine, theirs in zip(self.parts, other.parts, strict=True):
-            if mine.is_apart(theirs):
-                return False
+        if self.sort is not None and other.sort is not None and self.sort.is_apart(other.sort):
+            return False
         if not (self.fields and other.fields):
             return _has(self, other) if self.fields else _has(other, self)
         return all(
@@ -194,7 +193,9 @@ class Key:
 
     def contains(self, other: "Key") -> bool:
         """Whether every key of the other template is one of this."""
-        if self.table.name != other.table.name or any(map(KeyPart.is_apart, self.parts, other.parts)):
+        if self.partition.is_apart(other.partition) or self.table.name != other.table.name:
+            return False
+        if any(map(KeyPart.is_apart, self.parts, other.parts)):
             return False
         if not other.fields:
             return _has(self, other)
@@ -221,7 +222,7 @@ class Key:
                 raise KeyValueError(f"{self!r} has no field {name!r}; it has {', '.join(self.fields) or 'none'}.")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self._identity() == other._identity()
+        return self is other or (isinstance(other, Key) and self._identity == other._identity)
 
     def __hash__(self) -> int:
         return self._hash
@@ -229,9 +230,6 @@ class Key:
     def __repr__(self) -> str:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (self.table, *(part.text for part in self.parts))
 
     def _all_fields(self) -> list[Field]:
         return [field for part in self.parts for field in part.fields]

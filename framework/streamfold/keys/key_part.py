@@ -8,7 +8,7 @@ from typing import Any
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import KINDS, Field, Unreadable, make_field
-from streamfold.keys.template_language import literal
+from streamfold.keys.template_language import Atoms, literal
 
 KeyValue = str | int | Decimal | bytes
 PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
@@ -16,30 +16,52 @@ FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
 
 
 class KeyPart:
-    """One part (partition or sort) of a template, compiled."""
+    """One part (partition or sort) of a template.
+
+    What it is matched and compared by is made when that is first asked for: a function sees keys of few templates.
+    """
 
     __slots__ = (
-        "atoms", "attribute_type", "begins", "bytes_max", "convert", "fields", "pattern", "pieces", "text", "writers",
+        "_atoms", "_one_text", "_pattern", "attribute_type", "begins", "bytes_max", "convert", "delimiter", "fields",
+        "pieces", "text", "writers",
     )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
         self.text = text
         self.bytes_max = bytes_max
+        self.delimiter = delimiter
         self.pieces = _pieces(text, delimiter)
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
         self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
-        self.pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
+        # ``ORDER#{order_id}``, as most parts are: seen without an expression
+        self._one_text = self.pieces[-1].name if _is_one_text(self.pieces) else None  # type: ignore[union-attr]
+        self._pattern: re.Pattern[str] | None = None
+        self._atoms: Atoms | None = None
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
-        atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
-        self.atoms = tuple(chain.from_iterable(atoms))
         self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression that a text of this part matches."""
+        if self._pattern is None:
+            self._pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
+        return self._pattern
+
+    @property
+    def atoms(self) -> Atoms:
+        """The texts of this part, to compare templates by."""
+        if self._atoms is None:
+            atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
+            self._atoms = tuple(chain.from_iterable(atoms))
+        return self._atoms
 
     def is_apart(self, other: "KeyPart") -> bool:
         """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
-        if not (self.fields or other.fields):
-            return self.text != other.text
-        return not (self.begins.startswith(other.begins) or other.begins.startswith(self.begins))
+        mine, theirs = self.begins, other.begins
+        if not (mine.startswith(theirs) or theirs.startswith(mine)):
+            return True
+        return not (self.fields or other.fields) and self.text != other.text
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""
@@ -48,7 +70,13 @@ class KeyPart:
             return {self.fields[0].name: value} if isinstance(value, wanted) else None
         if not self.fields:
             return {} if value == self.text else None
-        found = self.pattern.fullmatch(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        if self._one_text is not None:
+            text = value[len(self.begins) :]
+            fits = text and self.delimiter not in text and value.startswith(self.begins)
+            return {self._one_text: text} if fits else None
+        found = (self._pattern or self.pattern).fullmatch(value)
         if found is None:
             return None
         values: dict[str, Any] = found.groupdict()
@@ -141,6 +169,12 @@ def _check_neighbour(text: str, position: int, pieces: list[str | Field], piece:
 
 def _malformed(text: str, position: int, what: str) -> DeclarationError:
     return DeclarationError(f"Key template {text!r} is malformed at character {position + 1}: {what}.")
+
+
+def _is_one_text(pieces: tuple[str | Field, ...]) -> bool:
+    """Whether a part is a literal, or nothing, and one plain field."""
+    last = pieces[-1]
+    return isinstance(last, Field) and not last.spec and sum(isinstance(piece, Field) for piece in pieces) == 1
 
 
 def _regex(pieces: tuple[str | Field, ...], loose: Field | None = None) -> str:

@@ -6,13 +6,12 @@ containment are decided by walking two of them side by side over one representat
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DIGITS = frozenset("0123456789")
 
 
-@dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(NamedTuple):
     """One character of ``allowed``, or any character but those ``refused`` when ``allowed`` is None.
 
     With ``repeat`` it stands for one or more of them, with ``optional`` for one or none, with both for any number.

@@ -1,8 +1,9 @@
 """The AWS Lambda entry: one batch in, the partial batch response out.
 
-Powertools' Logger, Metrics and Tracer are each on or off by setting, and imported only when on. What is logged are
-counts, names of handlers and templates, sequence numbers, error types, places in the code, and messages without what
-they tell of an item: never keys or other contents of items, at any level.
+Log, metrics and tracer are each on or off by setting. Lines of log and metrics are written here; Powertools is
+imported only where a setting asks for it. What is logged are counts, names of handlers and templates, sequence
+numbers, error types, places in the code, and messages without what they tell of an item: never keys or other contents
+of items, at any level.
 """
 
 import gc
@@ -20,7 +21,8 @@ from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.engines.threads import Threads
 from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry.observing import log, observer
+from streamfold.lambda_entry.lines import log
+from streamfold.lambda_entry.observing import observer
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application

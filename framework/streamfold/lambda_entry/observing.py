@@ -1,28 +1,24 @@
 """What a function logs and measures: counts, names of handlers, and what failed without contents of items."""
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from streamfold.batch.report import Report
 from streamfold.derivations import KINDS
 from streamfold.errors import SettingsError
+from streamfold.lambda_entry.lines import NAMESPACE, Emit, log, metric_lines, unit_of, write_log
 from streamfold.run import SendingPace
 from streamfold.settings import Settings
 
-NAMESPACE = "streamfold"
 FAILURES_LOGGED_MAX = 20
 
 SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if said.log}
 """What is logged of a count, by word."""
 
-log = logging.getLogger("streamfold")
-
 
 def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
     """Logs and measures a report with what is switched on."""
-    if settings.logger:
-        powertools_logger(service)
-    metrics = _powertools_metrics(service) if settings.metrics else None
+    start_log(service, settings)
+    measure = measuring(service, settings)
     if settings.tracer:
         _powertools_tracer(service)
 
@@ -43,8 +39,7 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int, Sending
         for word, text in SAID.items():
             for handler, count in report.counts.get(word, {}).items():
                 log.warning(text, extra={"handler": handler, word: count})
-        if metrics is not None:
-            metrics(counts, report)
+        measure({**counts, "rows_written": sum(tally.written for tally in report.tallies.values())})
 
     return observe
 
@@ -67,34 +62,34 @@ def log_failures(report: Report, text: str) -> None:
         log.error("records were parked", extra={"handler": handler, "parked": parked})
 
 
-def powertools_logger(service: str) -> None:
-    """Has the log written as JSON, with the name of the service."""
+def start_log(service: str, settings: Settings) -> None:
+    """Has the log written as JSON, with the name of the service, where that is switched on."""
+    if not settings.logger:
+        return
+    if not settings.powertools:
+        write_log(service)
+        return
     from aws_lambda_powertools import Logger
     from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 
     copy_config_to_registered_loggers(Logger(service=service), include={log.name})
 
 
-def _powertools_metrics(service: str) -> Callable[[Mapping[str, int], Report], None]:
-    emit = powertools_counts(service)
-
-    def observed(counts: Mapping[str, int], report: Report) -> None:
-        emit({**counts, "rows_written": sum(tally.written for tally in report.tallies.values())})
-
-    return observed
+def measuring(service: str, settings: Settings) -> Emit:
+    """Gives a function that measures counts, in the embedded metric format; one that does nothing if switched off."""
+    if not settings.metrics:
+        return lambda _: None
+    return _powertools_counts(service) if settings.powertools else metric_lines(service)
 
 
-def powertools_counts(service: str, seconds: Collection[str] = ()) -> Callable[[Mapping[str, int]], None]:
-    """Gives a function that measures counts, some of them in seconds, in the embedded metric format."""
+def _powertools_counts(service: str) -> Emit:
     from aws_lambda_powertools import Metrics
-    from aws_lambda_powertools.metrics import MetricUnit
 
     metrics = Metrics(namespace=NAMESPACE, service=service)
 
     def emit(counts: Mapping[str, int]) -> None:
         for name, count in counts.items():
-            unit = MetricUnit.Seconds if name in seconds else MetricUnit.Count
-            metrics.add_metric(name=name, unit=unit, value=count)
+            metrics.add_metric(name=name, unit=unit_of(name), value=count)
         metrics.flush_metrics()
 
     return emit

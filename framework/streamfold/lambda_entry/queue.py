@@ -15,7 +15,8 @@ from streamfold.errors import EngineUnavailable, NotStarted, RecordError, Settin
 from streamfold.jobs.doorbell import read_message
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import Function, Response, function_of
-from streamfold.lambda_entry.observing import log, log_failures, powertools_counts
+from streamfold.lambda_entry.lines import log
+from streamfold.lambda_entry.observing import log_failures, measuring
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.run import TIME_OVER, Run, Rung
@@ -49,7 +50,7 @@ class QueueFunction(Function):
         if MAIN.name in app.tables and not settings.real_name(MAIN.name):
             raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record tells jobs_handler the table's name.")
         super().__init__(app, settings, client)
-        self.emit = powertools_counts(app.name, seconds=[AGE_METRIC]) if settings.metrics else lambda _: None
+        self.emit = measuring(app.name, settings)
 
     def _processed(self, event: Any, context: Any) -> Response:
         run = self.run_of(context)

@@ -8,7 +8,8 @@ from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
 from streamfold.lambda_entry import in_public, keep_quiet, seconds_left
-from streamfold.lambda_entry.observing import log, powertools_counts, powertools_logger
+from streamfold.lambda_entry.lines import log
+from streamfold.lambda_entry.observing import measuring, start_log
 from streamfold.lifecycle.scheduled import AskedSample, verify_sample
 from streamfold.routes.application import Application
 from streamfold.run import Run
@@ -26,8 +27,7 @@ def handle_verify(app: Application, event: Any, context: Any, client: Any = None
 
 def _verified(app: Application, event: Any, context: Any, settings: Settings, client: Any) -> dict[str, int]:
     keep_quiet()
-    if settings.logger:
-        powertools_logger(app.name)
+    start_log(app.name, settings)
     run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
     run.seconds_left = seconds_left(context)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
@@ -38,6 +38,5 @@ def _verified(app: Application, event: Any, context: Any, settings: Settings, cl
     for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
         for handler, count in by_handler.items():
             log.error(text, extra={"handler": handler, "count": count})
-    if settings.metrics:
-        powertools_counts(app.name)(found.counts)
+    measuring(app.name, settings)(found.counts)
     return dict(found.counts)

@@ -5,7 +5,6 @@ form. Values of all types go together, because they are ordered across types (``
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.keys.key import Key
@@ -87,11 +86,11 @@ class Contributed(NamedTuple):
     seen: SeenForms  # the forms of the yielded attributes
 
 
-@dataclass(slots=True)
 class Forms:
     """What a process knows of the forms of attributes, from its handlers and from the state."""
 
-    by_target: dict[Key, FormsByHandler] = field(default_factory=dict)
+    def __init__(self, by_target: dict[Key, FormsByHandler] | None = None) -> None:
+        self.by_target = {} if by_target is None else by_target
 
     def of(self, target: Key) -> FormsByHandler:
         """The forms of a target, which the caller may change."""

@@ -57,6 +57,10 @@ class Image(Mapping[str, Any]):
             ) from None
         return number
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""
+        return self[name] if name in self.raw and not name.startswith(HIDDEN) else default
+
     def __contains__(self, name: object) -> bool:
         return name in self.raw and not hidden(str(name))
 

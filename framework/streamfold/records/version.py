@@ -1,7 +1,7 @@
 """The version of a change: its place among the changes of its item."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
@@ -14,8 +14,7 @@ UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
+class Version(NamedTuple):
     """A text that sorts in the order of the changes of one item: ``epoch/stream label/sequence number``.
 
     The number is padded to 40 digits. Sequence numbers differ in length, exceed 64 bits and restart with a new stream,

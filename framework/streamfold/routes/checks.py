@@ -43,13 +43,18 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
 
 def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
     """Where a route's target is the source of another: (writer, target, reader)."""
+    heard = [
+        (each.key, reader)
+        for reader in routes
+        if reader.kind.reads_derived
+        for each in reader.kind.listens(reader)
+        if each.called
+    ]
     return [
         (writer, target, reader)
         for writer in routes
         for target in writer.into
-        for reader in routes
-        if reader.kind.reads_derived
-        if any(each.called and each.key.overlaps(target) for each in reader.kind.listens(reader))
+        for reader in dict.fromkeys([reader for key, reader in heard if key.overlaps(target)])
     ]
 
 
@@ -166,15 +171,18 @@ def _seen_on_items(routes: Sequence[Route]) -> list[tuple[Route, Route]]:
     return [
         (writer, reader)
         for writer in routes
+        for key in writer.kind.touches(writer)
         for reader in routes
         if reader.kind.sees_derived_attributes
-        if any(source.overlaps(key) for source in reader.sources for key in writer.kind.touches(writer))
+        if any(source.overlaps(key) for source in reader.sources)
     ]
 
 
 def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None:
     for reader in routes:
-        for source in reader.sources if not reader.kind.reads_derived else ():
+        if reader.kind.reads_derived:
+            continue
+        for source in reader.sources:
             if target.contains(source):
                 raise DeclarationError(
                     f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "

@@ -42,9 +42,11 @@ class Dispatch:
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
-        candidates = self.candidates(partition, sort)
-        matches = [(entry, entry.key.match_values(partition, sort)) for entry in candidates]
-        return [(entry, values) for entry, values in matches if values is not None]
+        return [
+            (entry, values)
+            for entry in self.candidates(partition, sort)
+            if (values := entry.key.match_values(partition, sort)) is not None
+        ]
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
         """The entries whose first segments fit."""

@@ -1,7 +1,6 @@
 """The policy for records that a handler cannot process: they are retried or parked."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from streamfold.errors import DeclarationError
 
@@ -12,8 +11,7 @@ AGE_SECONDS_MAX = 24 * 60 * 60
 """How long a stream keeps a record (Developer Guide, Streams): an older one never comes again by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """When a failing record of a handler is parked. With ``park`` and no limit, that is at its first failure."""
 
     on_error: OnError = "retry"  # ``retry``: never parked

@@ -18,8 +18,7 @@ SOURCE = "source"
 """The role of an item that a handler is declared for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A key that a route may write, with what the templates of the whole application say about it."""
 
     key: Key

@@ -27,7 +27,7 @@ def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
                 "names: values of different kinds do not compare. Write it the same way everywhere."
             )
     return tuple(
-        replace(route, targets=tuple(replace(target, tenant=tenant) for target in route.targets)) for route in routes
+        replace(route, targets=tuple(target._replace(tenant=tenant) for target in route.targets)) for route in routes
     )
 
 

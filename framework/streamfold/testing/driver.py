@@ -6,7 +6,6 @@ late writes land, the rest is delivered, records that were given up are redriven
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -240,7 +239,7 @@ class Driver:
         """The run of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
         return Run(
-            replace(self.settings, handlers_off=tuple(self.handlers.off)),
+            self.settings._replace(handlers_off=tuple(self.handlers.off)),
             clock=lambda: NOW,
             pause=lambda _: None,
             opened=self.opened,

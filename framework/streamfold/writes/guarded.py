@@ -23,8 +23,7 @@ class StateKey(NamedTuple):
     sk: str
 
 
-@dataclass(frozen=True, slots=True)
-class PutRow:
+class PutRow(NamedTuple):
     """Writes a whole row.
 
     An addition removes the owner's mark from the row, so that a whole row never overwrites what others added.
@@ -35,8 +34,7 @@ class PutRow:
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRow:
+class DeleteRow(NamedTuple):
     """Removes a row whose contributor left."""
 
     key: RowKey
@@ -107,8 +105,7 @@ def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, 
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedPut:
+class GuardedPut(NamedTuple):
     """Writes a row with the version of its source, only over an older version.
 
     Refused too if the row counts contributors and has no version: then handlers add to the row.
@@ -120,8 +117,7 @@ class GuardedPut:
     owner: str | None = None  # if given: refused over another owner's row; versions of different items do not compare
 
 
-@dataclass(frozen=True, slots=True)
-class PutPair:
+class PutPair(NamedTuple):
     """Writes a row that was made of two items, with the version of each; only over versions that are not newer.
 
     Refused over a row that has no such versions.
@@ -173,31 +169,27 @@ class LeftBehind(NamedTuple):
     text: str  # as the ledger item holds it
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Marks a change as done by a handler. Refused if the mark is there; the mark expires."""
 
     key: StateKey
 
 
-@dataclass(frozen=True, slots=True)
-class PutState:
+class PutState(NamedTuple):
     """Writes an item with a text: a contribution too large for its ledger item, guarded by that one; or a note."""
 
     key: StateKey
     contribution: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteState:
+class DeleteState(NamedTuple):
     """Removes the item that ``PutState`` wrote."""
 
     key: StateKey
     expected: str | None = None  # if given: refused unless the item holds this text
 
 
-@dataclass(frozen=True, slots=True)
-class PutMirror:
+class PutMirror(NamedTuple):
     """Writes a state item with a text and its version. Refused over a newer version."""
 
     key: StateKey
@@ -206,8 +198,7 @@ class PutMirror:
     expires: int | None  # epoch seconds; None: never
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputedRow:
+class RecomputedRow(NamedTuple):
     """Writes what a row makes of its entries."""
 
     key: RowKey
@@ -216,8 +207,7 @@ class RecomputedRow:
     removed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SwapState:
+class SwapState(NamedTuple):
     """Writes a state item with the next revision, and lets it expire."""
 
     key: StateKey
@@ -244,8 +234,7 @@ class CounterWrite:
             raise ValueError("A write of a counter adds ids or removes some: DynamoDB takes no update with both.")
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateSource:
+class UpdateSource(NamedTuple):
     """Writes attributes of a source item. Refused if the item is gone, or one of these attributes changed."""
 
     key: RowKey
@@ -255,15 +244,13 @@ class UpdateSource:
     removed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AbsentSource:
+class AbsentSource(NamedTuple):
     """Writes nothing. Refused if the source item is there."""
 
     key: RowKey
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSource:
+class DeleteSource(NamedTuple):
     """Removes a source item. Refused if the item changed since it was read.
 
     ``version`` and ``at`` go into the stream record of the removal, where the store itself makes that record.

@@ -95,7 +95,7 @@ def invisible_pairs_are_not_written():
 
     def only_shown(*arguments, **named):
         write = made(*arguments, **named)
-        return replace(write, replaces=write.replaces or write.attributes is None)
+        return write._replace(replaces=write.replaces or write.attributes is None)
 
     with patch.object(pairs, "made", only_shown):
         yield

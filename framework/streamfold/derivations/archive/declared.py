@@ -1,8 +1,12 @@
 """The places where archives can lie, as they are declared and set."""
 
+from typing import TYPE_CHECKING
+
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.routes.route import Route
-from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.settings import Settings
 
 FOLDER = "file:"
 BUCKET = "s3://"
@@ -26,7 +30,7 @@ def checked_place(to: str, at: str) -> str:
     return to
 
 
-def check_place(route: Route, settings: Settings) -> None:
+def check_place(route: Route, settings: "Settings") -> None:
     """Raises ``SettingsError`` for what is no place, and for a folder: it goes when the function's environment does."""
     place = settings.archive or str(route.options)
     if not is_place(place):

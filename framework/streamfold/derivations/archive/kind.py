@@ -1,18 +1,24 @@
 """The kind ``archive``."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from __future__ import annotations
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
 from streamfold.derivations.archive.declared import check_place
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Said, Work
-from streamfold.derivations.expected import Expected, History
-from streamfold.records.change import Change
+from streamfold.derivations.derivation import Derivation, Planned, Said
 from streamfold.routes.checks import check_view
-from streamfold.routes.route import Needs, Route
-from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.derivation import Finishing, Planning, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.records.change import Change
+    from streamfold.routes.route import Needs, Route
+    from streamfold.settings import Settings
+    from streamfold.writes.guarded import RowKey
 
 NOT_ARCHIVED = "not_archived"
 """Counts items that were written nowhere."""

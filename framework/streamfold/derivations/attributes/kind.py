@@ -5,30 +5,33 @@ row is. ``write_back`` copies it onto the item, when that exists and shows somet
 write set an attribute last: it is right when its value is.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from __future__ import annotations
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.commit.unfinished import NamedRows
-from streamfold.derivations.attributes.stored import MARK, StoredAttributes, stored_of
-from streamfold.derivations.attributes.write_back import WriteBack, write_back_item
-from streamfold.derivations.derivation import Contributing, Finishing
-from streamfold.derivations.expected import Expected, History, shares_of
-from streamfold.derivations.view.expiry import outlived
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, row_part
-from streamfold.derivations.yielded import split, target_of
-from streamfold.errors import DeclarationError, Unprocessable
-from streamfold.keys.key import Key
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamfold.derivations.attributes.stored import StoredAttributes, stored_of
+from streamfold.derivations.derivation import Contributing
+from streamfold.errors import DeclarationError
 from streamfold.keys.table import is_in_state
-from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.forms import Contributed, Forms
-from streamfold.records.change import Change, ItemKey
-from streamfold.records.images import Image, without_derived
 from streamfold.routes.effects import Row
-from streamfold.routes.route import Fields, Listening, Route
-from streamfold.writes.guarded import RowKey
+from streamfold.routes.route import Listening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.commit.unfinished import NamedRows
+    from streamfold.derivations.derivation import Finishing
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.errors import Unprocessable
+    from streamfold.keys.key import Key
+    from streamfold.ledger.contribution import Contribution
+    from streamfold.ledger.forms import Contributed, Forms
+    from streamfold.records.change import Change, ItemKey
+    from streamfold.records.images import Image
+    from streamfold.routes.route import Fields, Route
 
 BEARER = "bearer"
 """The role of an item that bears attributes."""
@@ -71,23 +74,20 @@ class Attributes(Contributing):
                     )
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
-        stored = stored_of(route)
-        assert stored is not None, "an application says where the attributes of its routes are kept"
+        from streamfold.derivations.attributes.contributed import contributed
 
-        def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
-            target = target_of(route, effect)
-            key, values = split(target, effect, fields)
-            marked = {MARK + name: value for name, value in values.items()}
-            return stored.row(key[1:]), row_part(making, target, marked, effect.wins)
-
-        return fold(Making(route, forms, fields, mark=MARK), image, fields, row)
+        return contributed(route, image, fields, forms)
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        from streamfold.derivations.view.expiry import outlived
+
         return outlived(route, change, after)
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Copies derived attributes onto the items that bear them."""
+        from streamfold.commit.outcome import Outcome
+        from streamfold.derivations.attributes.write_back import WriteBack
+
         del deferred
         items = WriteBack(finishing.application)
         items.moved(finishing.unfinished.state_rows)
@@ -97,6 +97,8 @@ class Attributes(Contributing):
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
     ) -> Sequence[Unprocessable]:
+        from streamfold.derivations.attributes.write_back import write_back_item
+
         del item
         stored = stored_of(route)
         rows = {*named.state_rows, *filter(is_in_state, after)}
@@ -105,6 +107,8 @@ class Attributes(Contributing):
         return ()
 
     def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.expected import Expected, shares_of
+
         return Expected(on_items=shares_of(route, history))
 
 

@@ -1,17 +1,24 @@
 """The kind ``audit``."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from streamfold.commit.plan import KeyedPut
+from typing import TYPE_CHECKING
+
 from streamfold.derivations.audit.declared import audit_template, check_audit, check_histories
-from streamfold.derivations.audit.rows import audit_row, own_change
-from streamfold.derivations.derivation import Derivation, Planned, Planning, Work
-from streamfold.derivations.expected import Expected, History
-from streamfold.keys.key import Key
-from streamfold.records.change import Change
-from streamfold.routes.application import Application
+from streamfold.derivations.derivation import Derivation, Planned
 from streamfold.routes.checks import check_view
-from streamfold.routes.route import Needs, Route, Target
+from streamfold.routes.route import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfold.commit.plan import KeyedPut
+    from streamfold.derivations.derivation import Planning, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.keys.key import Key
+    from streamfold.records.change import Change
+    from streamfold.routes.application import Application
+    from streamfold.routes.route import Needs, Route
 
 
 class Audit(Derivation):
@@ -55,6 +62,9 @@ class Audit(Derivation):
 
     @staticmethod
     def _put(work: Work, change: Change, planning: Planning) -> list[KeyedPut]:
+        from streamfold.commit.plan import KeyedPut
+        from streamfold.derivations.audit.rows import audit_row, own_change
+
         check_view(work.route, change)
         own = own_change(change)
         if own is None:

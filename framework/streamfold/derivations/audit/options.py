@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key, KeyValues
@@ -27,8 +26,7 @@ DIGEST = re.compile("sha256:[0-9a-f]{64}")
 """The name of an item whose key is too long for one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """What a history row holds."""
 
     redact: frozenset[str] = frozenset()  # attributes whose values are never written

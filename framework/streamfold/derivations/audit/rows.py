@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.derivations.audit.digests import ROW, image_digest, row_digest
 from streamfold.derivations.audit.options import Recorded, recorded_of
@@ -15,7 +15,9 @@ from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
 from streamfold.records.item_names import item_name
 from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
-from streamfold.writes.guarded import PutRow
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import PutRow
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -41,7 +43,7 @@ ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
 
 
-def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
+def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> "PutRow":
     """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
     head = {"item": item_name(change.item), **row_head(recorded_of(route), change)}
     values = {**fields, "item": head["item"], "version": head["version"]}
@@ -52,6 +54,8 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
+    from streamfold.writes.guarded import PutRow
+
     return PutRow((table.name, *place), own)
 
 

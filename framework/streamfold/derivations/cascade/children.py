@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Outcome, Tallies
 from streamfold.commit.sending import send
-from streamfold.derivations.cascade.declared import children_of
+from streamfold.derivations.cascade.declared import KEPT, children_of
 from streamfold.derivations.cascade.jobs import Removed, job_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.derivations.partition import child_fields, sort_prefix
@@ -34,8 +34,6 @@ INLINE_PAGES = 20
 GUARDS = 2
 """Writes of a page beside its children: the check of the parent, and the cursor."""
 START = ""
-KEPT = "kept"
-"""Counts parents that exist again."""
 
 
 class CascadeCursor(NamedTuple):

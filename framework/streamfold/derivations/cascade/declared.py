@@ -9,6 +9,9 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.routes.route import Route
 
+KEPT = "kept"
+"""Counts parents that exist again."""
+
 
 def children_of(route: Route) -> tuple[Key, ...]:
     """The keys of the items that go with their parent."""

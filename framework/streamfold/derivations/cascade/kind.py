@@ -1,22 +1,24 @@
 """The kind ``cascade``."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, ClassVar
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.derivations.cascade.children import KEPT, Children
-from streamfold.derivations.cascade.declared import check_cascades, children_of
-from streamfold.derivations.cascade.jobs import Removed
-from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
-from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.cascade.declared import KEPT, check_cascades, children_of
+from streamfold.derivations.derivation import Derivation, Planned, Said
 from streamfold.derivations.partition import child_fields
-from streamfold.keys.key import Key
-from streamfold.records.change import Change, ItemKey
-from streamfold.routes.route import Fields, Route
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.derivation import Finishing, LaneWork, Planning, Work
+    from streamfold.derivations.expected import Expected, History
     from streamfold.jobs.job import Job
+    from streamfold.keys.key import Key
+    from streamfold.records.change import Change, ItemKey
+    from streamfold.routes.route import Fields, Route
 
 NOT_CASCADED = "not_cascaded"
 
@@ -55,12 +57,18 @@ class Cascade(Derivation):
         check_cascades(own, routes)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        from streamfold.derivations.cascade.jobs import Removed
+
         del planning
         taken = [(work, tuple(change for change in work.changes if work.route.takes(change))) for work in works]
         return Planned(deferred=[Removed(work.route, changes, work.fields) for work, changes in taken if changes])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Removes the children of items that are gone, as far as the store holds the application's own items."""
+        from streamfold.commit.outcome import Outcome
+        from streamfold.derivations.cascade.children import Children
+        from streamfold.derivations.cascade.jobs import Removed
+
         parents: dict[tuple[str, object], Removed] = {}
         outcome = Outcome()
         for each in deferred:
@@ -74,10 +82,12 @@ class Cascade(Derivation):
         return Children(finishing, outcome).remove(parents.values()) if parents else outcome
 
     def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.expected import Expected
+
         del route, history
         return Expected()
 
-    def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
         from streamfold.derivations.cascade.lanes import CascadeLanes
 
         return CascadeLanes(route, job, finishing)

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.cascade.children import KEPT, Children
+from streamfold.derivations.cascade.children import Children
+from streamfold.derivations.cascade.declared import KEPT
 from streamfold.derivations.cascade.jobs import removed_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.jobs.fan_outs import REMOVED, Paged

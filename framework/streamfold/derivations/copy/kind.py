@@ -1,15 +1,23 @@
 """The kind ``copy``."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.derivations.copy.copies import Copied, Copies, copy_of, reconciled_copy
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work
-from streamfold.derivations.expected import Expected, History
-from streamfold.keys.key import Key
+from typing import TYPE_CHECKING
+
+from streamfold.derivations.derivation import Derivation, Planned
 from streamfold.routes.checks import check_view
-from streamfold.routes.route import Needs, Route, Target
+from streamfold.routes.route import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.copy.copies import Copied
+    from streamfold.derivations.derivation import Finishing, Planning, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.keys.key import Key
+    from streamfold.routes.route import Needs, Route
 
 
 class Copy(Derivation):
@@ -38,6 +46,8 @@ class Copy(Derivation):
     @staticmethod
     def _newest(work: Work, planning: Planning) -> list[Copied]:
         """The copy of the newest image that can be read; the records of others are reported."""
+        from streamfold.derivations.copy.copies import Copied, copy_of
+
         for change in reversed(work.changes):
             try:
                 check_view(work.route, change)
@@ -50,16 +60,22 @@ class Copy(Derivation):
         return []
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        from streamfold.derivations.copy.copies import Copied, Copies
+
         return Copies(finishing).write([each for each in deferred if isinstance(each, Copied)])
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Puts the copy of an item as it is now; reads the copy first, so that what a record brings meanwhile wins."""
+        from streamfold.derivations.copy.copies import Copied, Copies, reconciled_copy
+
         key = (work.route.into[0].table.name, *work.item[1:])
         row = finishing.engine.read_rows([key]).get(key, {})
         put = reconciled_copy(work.route, work.item, row, finishing.engine.read_source(work.item))
         return Copies(finishing).write([Copied(work.route, tuple(work.changes), put)] if put is not None else [])
 
     def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.expected import Expected
+
         expected = Expected()
         for change, _ in history.changes_of(route):
             key = (route.into[0].table.name, *change.item[1:])

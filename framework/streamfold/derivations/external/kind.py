@@ -1,19 +1,21 @@
 """The kind ``external``: calls of what has side effects outside of the store."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from streamfold.commit.outcome import HELD, Failed, Held, Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.commit.triage import explained
-from streamfold.derivations.derivation import Finishing, Planned, Planning, Said, Work
-from streamfold.derivations.expected import Expected, History
+from streamfold.derivations.derivation import Planned, Said
 from streamfold.derivations.on.kind import OnChanges
-from streamfold.records.change import Change
-from streamfold.routes.route import Fields, Route
 
 if TYPE_CHECKING:
-    from streamfold.records.change import ItemKey
+    from collections.abc import Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.derivation import Finishing, Planning, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.records.change import Change, ItemKey
+    from streamfold.routes.route import Fields, Route
 
 SKIPPED = "external_skipped"
 
@@ -49,6 +51,8 @@ class External(OnChanges):
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+        from streamfold.commit.outcome import HELD, Failed, Held, Outcome
+        from streamfold.commit.triage import explained
         from streamfold.derivations.external.calls import ExternalCalls
 
         outcome = Outcome()
@@ -67,6 +71,8 @@ class External(OnChanges):
         return outcome
 
     def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.expected import Expected
+
         del route, history
         return Expected()  # proofs do not call it
 

@@ -26,9 +26,10 @@ from streamfold.engines import Engine, Entries
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.state_keys import audience_key
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.encoded import to_json
 from streamfold.routes.route import Fields, Route
-from streamfold.run import SECONDS_A_DAY, Run
+from streamfold.run import Run
 from streamfold.writes.guarded import PutPair, RowKey, StateKey
 
 Mode = Literal["push", "flipping", "pull", "returning"]

@@ -1,31 +1,26 @@
 """The kind ``feed``."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.commit.triage import explained
-from streamfold.derivations.derivation import Derivation, Finishing, LaneWork, Planned, Planning, Said, Work
-from streamfold.derivations.expected import Expected, History, Stored
-from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, gone, side_key
+from streamfold.derivations.derivation import Derivation, Planned
 from streamfold.derivations.feed.options import options_of
-from streamfold.derivations.feed.pairs import Pair
-from streamfold.derivations.feed.spreading import Heard, Spreading
-from streamfold.errors import ManifestError, RecordError, SettingsError, is_fatal
-from streamfold.keys.key import Key
-from streamfold.ledger.item import BEFORE_ALL
-from streamfold.records.change import Change, image_of
-from streamfold.records.envelope import Origins
-from streamfold.records.values import RawImage
-from streamfold.records.version import BY_OURSELVES
-from streamfold.routes.checks import check_view
+from streamfold.errors import ManifestError, SettingsError
 from streamfold.routes.effects import Row
-from streamfold.routes.route import SOURCE, Listening, Needs, Route, Target
-from streamfold.settings import Settings
+from streamfold.routes.route import SOURCE, Listening, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.derivation import Finishing, LaneWork, Planning, Said, Work
+    from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.jobs.job import Job
+    from streamfold.keys.key import Key
+    from streamfold.routes.route import Needs, Route
+    from streamfold.settings import Settings
 
 EDGE = "edge"
 """The role of an item that says who follows whom."""
@@ -91,28 +86,19 @@ class Feeds(Derivation):
             )
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        return Planned(deferred=[heard for work in works for heard in _newest(work, planning)])
+        from streamfold.derivations.feed.hearing import newest
+
+        return Planned(deferred=[heard for work in works for heard in newest(work, planning)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Spreads the changes of a batch, one by one. One that fails does not affect the others."""
-        outcome = Outcome()
-        fatal: Exception | None = None
-        for heard in deferred:
-            assert isinstance(heard, Heard)
-            try:
-                finishing.run.begin()
-                self._spread(heard, finishing, outcome)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
-                if is_fatal(error):
-                    fatal = fatal or error
-                else:
-                    _failed(heard, error, finishing, outcome)
-        if fatal is not None:
-            raise fatal
-        return outcome
+        from streamfold.derivations.feed.hearing import finished
 
-    def lanes(self, route: Route, job: "Job", finishing: Finishing) -> LaneWork:
+        return finished(deferred, finishing)
+
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
         from streamfold.derivations.feed.lanes import FeedLanes
+        from streamfold.records.envelope import Origins
 
         origins = Origins(finishing.application.source_tables, finishing.run.settings, finishing.run.warn)
         return FeedLanes(route, job, finishing, origins.change)
@@ -123,31 +109,9 @@ class Feeds(Derivation):
         The mirror is read first, *then* the item; the version lies behind that of the mirror and before that of any
         later record, so that what a record brings meanwhile wins.
         """
-        outcome = Outcome()
-        side = POSTS if work.role == SOURCE else EDGES
-        sided = Sided(side, work.item, work.fields)
-        mirrors = Mirrors(finishing.application.name, work.route, finishing.engine, finishing.run.settings)
-        (known,) = mirrors.read([sided])
-        source = finishing.engine.read_source(work.item)
-        asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
-        now = Mirror(asked, work.item, source or {}, not image_of(source))
-        kept = known.raw if side == EDGES and options_of(work.route).keeps else None
-        mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
-        heard = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
-        self._spread(heard, finishing, outcome)
-        return outcome
+        from streamfold.derivations.feed.hearing import reconciled
 
-    @staticmethod
-    def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
-        mirrors = Mirrors(finishing.application.name, heard.route, finishing.engine, finishing.run.settings)
-        spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(heard.route.name))
-
-        def fails(pair: Pair, error: Exception) -> None:
-            from streamfold.derivations.feed.lanes import in_feed
-
-            _failed(heard, in_feed(heard.route, pair, error), finishing, outcome, cause=error)
-
-        spreading.spread(heard, fails)
+        return reconciled(work, finishing)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected
@@ -158,51 +122,6 @@ class Feeds(Derivation):
         from streamfold.derivations.feed.expected import as_read
 
         return as_read(route, rows, stored, history)
-
-
-def _newest(work: Work, planning: Planning) -> list[Heard]:
-    """What the newest change says whose image can be read; the records of others are reported."""
-    side = POSTS if work.role == SOURCE else EDGES
-    for change in reversed(work.changes):
-        try:
-            check_view(work.route, change)
-            return [_heard(work, side, change)]
-        except Exception as error:  # noqa: BLE001 - fails this record only
-            planning.fails(change, work.route, error)
-    return []
-
-
-def _heard(work: Work, side: str, change: Change) -> Heard:
-    sided = Sided(side, work.item, work.fields)
-    image, before = change.new, change.old if change.has_old else None
-    if image:
-        mirror = Mirror(change.version_text, work.item, image.raw, gone=False)
-    else:
-        kept = before.raw if before and side == EDGES and options_of(work.route).keeps else None
-        mirror = gone(change.version_text, work.item, side_key(work.route, side), kept)
-    try:
-        at = change.at.timestamp()
-    except RecordError:
-        at = 0.0
-    return Heard(work.route, sided, mirror, tuple(work.changes), at, before)
-
-
-def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mirror:
-    """The mirror of an item as it is, over the one that was read before it; ``kept``: what stays if it is gone."""
-    if now.gone:
-        now = gone(now.version, now.item, key, kept)
-    if known.version >= now.version and known.version:
-        same = known.gone == now.gone and (known.gone or known.raw == now.raw)
-        return known if same else now._replace(version=f"{known.version}{BY_OURSELVES}1")
-    return now
-
-
-def _failed(
-    heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
-) -> None:
-    if cause is not None:
-        error.__cause__ = cause
-    outcome.failed += finishing.failures(heard.changes, heard.route, explained(heard.route, error))
 
 
 FEED = Feeds()

@@ -11,13 +11,13 @@ from streamfold.engines import Engine, Entries
 from streamfold.errors import HandlerError, damaged
 from streamfold.keys.key import Key
 from streamfold.ledger.state_keys import side_partition
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.encoded import ITEM_BYTES_MAX, to_json
 from streamfold.records.images import Image
 from streamfold.records.item_names import item_name
 from streamfold.records.values import RawImage, encode
 from streamfold.routes.route import Fields, Route
-from streamfold.run import SECONDS_A_DAY
 from streamfold.settings import Settings
 from streamfold.writes.guarded import PutMirror, StateKey
 

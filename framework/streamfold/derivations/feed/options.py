@@ -1,14 +1,13 @@
 """Feeds as they are declared: posts and edges, joined on the fields that both keys have, in the order of a time."""
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.field import MICROSECOND_DIGITS, Field, ulid_milliseconds
 from streamfold.keys.key import Key
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.routes.route import Fields, Route, owns
-from streamfold.run import SECONDS_A_DAY
 
 INLINE = 2000
 """Rows that an invocation writes for one change itself: about a second. What is more goes on as a fan-out."""
@@ -25,8 +24,7 @@ TIMES = "{at:datetime}, {at:datetime.seconds}, {day:date} or {post_id:ulid}"
 Unfollow = Literal["remove", "keep"]
 
 
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
+class FeedOptions(NamedTuple):
     """The options of a feed."""
 
     audience: Key  # of the edges: who follows

@@ -6,7 +6,6 @@ either side. Where neither pair is newer, both mirrors are read again: each is a
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -138,7 +137,7 @@ class Pairs:
                 fails(pair, error)
                 continue
             if copied is not None and number >= copied and write.attributes is not None:
-                write = replace(write, fresh=False, replaces=True)
+                write = write._replace(fresh=False, replaces=True)
             wanted[write.key] = write, pair
             self._remember(write)
         self._drop_absent(wanted)
@@ -171,7 +170,7 @@ class Pairs:
             Sided(side, mirror.item, self.mirrors.fields_of(side, mirror.item))
             for side, mirror in zip((POSTS, EDGES), pair, strict=True)
         ]
-        return replace(made(self.route, Pair(*self.mirrors.read(sides)), fresh=False), replaces=write.replaces)
+        return made(self.route, Pair(*self.mirrors.read(sides)), fresh=False)._replace(replaces=write.replaces)
 
 
 Again = Callable[["RowKey"], PutPair]

@@ -19,10 +19,11 @@ from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Unprocessable
 from streamfold.jobs.fan_outs import FanOuts, record_of
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.images import Image
 from streamfold.routes.route import Route
-from streamfold.run import SECONDS_A_DAY, Run
+from streamfold.run import Run
 
 FUTURE_SECONDS_MAX = SECONDS_A_DAY
 """How far a post's time may lie ahead: one further ahead would head every feed for as long."""

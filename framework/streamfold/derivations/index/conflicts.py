@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import Failed
-from streamfold.derivations.index.claims import Unique
+from streamfold.derivations.index.options import Unique
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, Unprocessable, told
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_text

@@ -1,37 +1,33 @@
 """The kind ``index``."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from __future__ import annotations
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.commit.unfinished import NamedRows
-from streamfold.derivations.derivation import Contributing, Finishing, Said
-from streamfold.derivations.expected import Expected, History, shares_of
-from streamfold.derivations.index.claims import Unique, check_claim, claim_order, claim_part
-from streamfold.derivations.index.conflicts import claimed_twice, conflicts
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, note_all
-from streamfold.derivations.yielded import split, target_of
-from streamfold.errors import DeclarationError, HandlerError, ManifestError, Unprocessable
-from streamfold.keys.key import Key
-from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.forms import Contributed, Forms
-from streamfold.records.change import ItemKey
-from streamfold.records.images import Image
-from streamfold.routes.aggregates import Aggregate
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamfold.derivations.derivation import Contributing, Said
+from streamfold.derivations.index.options import unique_of
+from streamfold.errors import DeclarationError, ManifestError, Unprocessable
 from streamfold.routes.effects import Row
-from streamfold.routes.route import Fields, Route, Target
-from streamfold.writes.guarded import RowKey
+from streamfold.routes.route import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.commit.unfinished import NamedRows
+    from streamfold.derivations.derivation import Finishing
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.keys.key import Key
+    from streamfold.ledger.contribution import Contribution
+    from streamfold.ledger.forms import Contributed, Forms
+    from streamfold.records.change import ItemKey
+    from streamfold.records.images import Image
+    from streamfold.routes.route import Fields, Route
 
 CONFLICTS = "conflicts"
 ORDER_OPTIONS = ("by", "smallest", "ties")
 """The options of a unique index that say which claim wins: a state keeps to them."""
-
-
-def unique_of(route: Route) -> Unique | None:
-    """The options of a unique index; None for a plain one."""
-    return route.options if isinstance(route.options, Unique) else None
 
 
 class Index(Contributing):
@@ -63,23 +59,15 @@ class Index(Contributing):
                     raise DeclarationError(_not_owned(route, target.key))
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        unique = unique_of(route)
+        from streamfold.derivations.index.contributed import contributed
 
-        def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
-            target = target_of(route, effect)
-            if unique is not None:
-                check_claim(route.name, target.key, effect, fields)
-            key, values = split(target, effect, fields)
-            _check_plain(route, effect, values)
-            note_all(making, target, values)
-            if unique is not None:
-                return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
-            return key, RowPart({}, values, "")
-
-        return fold(Making(route, forms, fields), image, fields, row)
+        return contributed(route, image, fields, forms)
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Counts items that share a claim with another item. If the index parks conflicts, they are failures too."""
+        from streamfold.commit.outcome import Outcome
+        from streamfold.derivations.index.conflicts import conflicts
+
         del deferred
         outcome = Outcome()
         for each in conflicts(finishing.engine, finishing.unfinished):
@@ -93,6 +81,8 @@ class Index(Contributing):
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
     ) -> Sequence[Unprocessable]:
+        from streamfold.derivations.index.conflicts import claimed_twice
+
         del named
         return claimed_twice(finishing.engine, finishing.application.name, route, item, after)
 
@@ -117,6 +107,8 @@ class Index(Contributing):
                 )
 
     def expected(self, route: Route, history: History) -> Expected:
+        from streamfold.derivations.expected import Expected, shares_of
+
         unique = unique_of(route)
         if unique is None:
             return Expected(shares=shares_of(route, history))
@@ -132,13 +124,6 @@ def _not_owned(route: Route, key: Key) -> str:
         f"item has one source, so the template must hold every field of the source's key. Missing: {missing}. "
         "A row that several items may claim, of which one wins, is declared with unique=True."
     )
-
-
-def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
-    aggregates = [name for name, value in values.items() if isinstance(value, Aggregate)]
-    if aggregates or effect.wins is not None:
-        what = f"{aggregates[0]!r} as an aggregate" if aggregates else "wins="
-        raise HandlerError(f"Index {route.name!r} gave {what}: an index item has one source; use a view.")
 
 
 INDEX = Index()

@@ -1,17 +1,21 @@
 """The kind ``on``: effects of each change, behind a claim."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-from streamfold.commit.plan import claim_unit
-from streamfold.derivations.derivation import Derivation, Planned, Planning, Work
-from streamfold.derivations.expected import Expected, History
-from streamfold.derivations.on.effects import effects
-from streamfold.ledger.state_keys import claim_key
-from streamfold.records.change import EVENTS, Change, Event
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamfold.derivations.derivation import Derivation, Planned
+from streamfold.records.change import EVENTS
 from streamfold.routes.checks import check_view
 from streamfold.routes.effects import Add, Delete, Put
-from streamfold.routes.route import Needs, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamfold.derivations.derivation import Planning, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.records.change import Change, Event
+    from streamfold.routes.route import Needs, Route
 
 
 class Filter(NamedTuple):
@@ -71,6 +75,10 @@ class On(OnChanges):
         return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
+        from streamfold.commit.plan import claim_unit
+        from streamfold.derivations.on.effects import effects
+        from streamfold.ledger.state_keys import claim_key
+
         rows = effects(work.route, change, work.fields)
         key = claim_key(planning.application.name, work.route.name, work.item, change.identity_text)
         return Planned([claim_unit(key, work.route, change, rows)] if rows else ())

@@ -6,10 +6,10 @@ from urllib.parse import unquote
 
 from streamfold.derivations.search.encoded import own_fields, parsed
 from streamfold.derivations.search.gather import Root, known_items
-from streamfold.derivations.search.names import key_id
+from streamfold.derivations.search.names import GONE, key_id
 from streamfold.derivations.search.options import options_of
 from streamfold.derivations.search.root_runs import RootRun, lead
-from streamfold.derivations.search.sink import GONE, Found, Sink
+from streamfold.derivations.search.sink import Found, Sink
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, is_fatal
 from streamfold.ledger.state_keys import document_key

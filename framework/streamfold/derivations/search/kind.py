@@ -1,19 +1,26 @@
 """The kind ``search``."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from __future__ import annotations
 
-from streamfold.commit.outcome import Outcome
-from streamfold.commit.plan import Deferred
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Preview, Said, Work
-from streamfold.derivations.expected import Expected, History
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamfold.derivations.derivation import Derivation, Planned, Said
 from streamfold.derivations.partition import check_in_partition
-from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
-from streamfold.routes.route import SOURCE, Listening, Route
-from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
+from streamfold.routes.route import SOURCE, Listening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from streamfold.commit.outcome import Outcome
+    from streamfold.commit.plan import Deferred
+    from streamfold.derivations.derivation import Finishing, Planning, Preview, Work
+    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.search.gather import Root
+    from streamfold.routes.route import Route
+    from streamfold.settings import Settings
+    from streamfold.writes.guarded import RowKey
 
 NOT_INDEXED = "not_indexed"
 """Counts items whose documents were sent nowhere."""
@@ -90,6 +97,7 @@ class Search(Derivation):
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Indexes the roots of a batch, search by search. An index that is missing starves no other's documents."""
+        from streamfold.commit.outcome import Outcome
         from streamfold.derivations.search.places import sink_of
 
         outcome = Outcome()
@@ -115,6 +123,7 @@ class Search(Derivation):
         return outcome
 
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
+        from streamfold.derivations.search.gather import Root
         from streamfold.derivations.search.preview import previewed
 
         assert isinstance(deferred, Root)
@@ -161,6 +170,7 @@ class Search(Derivation):
 
 def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
     """The marks of all aliases of a batch, in one read; None where it was not answered, so that each search asks."""
+    from streamfold.derivations.search.gather import Root
     from streamfold.derivations.search.marks import read_marks
     from streamfold.derivations.search.root_runs import aliases_of
 
@@ -173,6 +183,8 @@ def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
 
 def _root(work: Work) -> Root:
     """The item whose document a change is of: the item itself, or the parent of a part."""
+    from streamfold.derivations.search.gather import Root
+
     if work.role == SOURCE:
         return Root(work.route, work.item, work.fields, tuple(work.changes))
     (source,) = work.route.sources
@@ -190,6 +202,8 @@ def _is_equal(root: Root) -> bool:
 
 
 def _by_route(deferred: Iterable[Deferred]) -> dict[Route, list[Root]]:
+    from streamfold.derivations.search.gather import Root
+
     found: dict[Route, list[Root]] = {}
     for each in deferred:
         assert isinstance(each, Root)

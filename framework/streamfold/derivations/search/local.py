@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from streamfold.derivations.search.names import OWN
-from streamfold.derivations.search.sink import CONFLICT, GONE, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
+from streamfold.derivations.search.names import GONE, OWN
+from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, told
 from streamfold.run import TRIES_MAX

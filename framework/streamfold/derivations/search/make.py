@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 from streamfold.derivations.search.document import Document
 from streamfold.derivations.search.encoded import document_text
 from streamfold.derivations.search.gather import Gathered, Root
-from streamfold.derivations.search.names import NEXT, index_name, key_id, real_template, setting_name, shortened_id
+from streamfold.derivations.search.names import (
+    CODE,
+    GONE,
+    GONE_AT,
+    NEXT,
+    index_name,
+    key_id,
+    real_template,
+    setting_name,
+    shortened_id,
+)
 from streamfold.derivations.search.options import options_of
-from streamfold.derivations.search.sink import CODE, GONE, GONE_AT
 from streamfold.derivations.yielded import yielded
 from streamfold.errors import HandlerError, KeyValueError, shown
 from streamfold.keys.key_part import KeyPart

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamfold.derivations.search.sink import CODE, GONE, GONE_AT
+from streamfold.derivations.search.names import CODE, GONE, GONE_AT
 from streamfold.errors import DeclarationError
 from streamfold.keys.table import RESERVED_PREFIX
 

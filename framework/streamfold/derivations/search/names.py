@@ -12,6 +12,12 @@ from streamfold.keys.key_part import KeyPart, KeyValue
 from streamfold.records.change import ItemKey
 from streamfold.records.numbers import number_text
 
+GONE = "_sf_gone"
+"""The field that hides a document whose item is gone: the alias filters it out."""
+GONE_AT = "_sf_at"
+"""The field of a hidden document that says when it was hidden, in epoch milliseconds."""
+CODE = "_sf_h"
+"""The field that holds a digest of the handler's code."""
 NEXT = "-next"
 """Ends the alias of a search that is to take over the index of another (``replaces=``)."""
 OWN = "-write"

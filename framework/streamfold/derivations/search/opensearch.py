@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from streamfold.derivations.search.calls import SearchCalls
-from streamfold.derivations.search.sink import BUSY, CONFLICT, GONE, VISIBLE, Action, Answer, Found
+from streamfold.derivations.search.names import GONE
+from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found
 from streamfold.errors import EngineError, EngineUnavailable, told
 
 BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"}

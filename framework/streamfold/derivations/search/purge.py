@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streamfold.derivations.search.names import in_path
+from streamfold.derivations.search.names import GONE, GONE_AT, in_path
 from streamfold.derivations.search.opensearch import OpenSearchIndex
-from streamfold.derivations.search.sink import CONFLICT, GONE, GONE_AT
+from streamfold.derivations.search.sink import CONFLICT
 from streamfold.errors import EngineUnavailable, told
 
 PAGE_DOCUMENTS = 500

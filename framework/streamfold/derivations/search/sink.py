@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from streamfold.derivations.search.names import GONE
 from streamfold.errors import EngineUnavailable
 
 ID_BYTES_MAX = 512
@@ -19,14 +20,8 @@ CONFLICT = 409
 """The status of a document that the index holds in the same version or a newer one."""
 BUSY = 429
 """The status of a document, or of a request, that the server is too busy for."""
-GONE = "_sf_gone"
-"""The field that hides a document whose item is gone: the alias filters it out."""
-GONE_AT = "_sf_at"
-"""The field of a hidden document that says when it was hidden, in epoch milliseconds."""
 VISIBLE = {"bool": {"must_not": [{"exists": {"field": GONE}}]}}
 """The filter of an alias that hides what is gone."""
-CODE = "_sf_h"
-"""The field that holds a digest of the handler's code."""
 
 
 class TooLarge(Exception):  # noqa: N818 - an outcome, not a mistake

@@ -1,0 +1,66 @@
+"""CPU of a cold start of the shipped application, against a function that imports boto3 and makes a client.
+
+A cold start imports the application and makes what an execution environment keeps, with the settings of template.yaml.
+Fresh processes that have byte code, as the built artifact has.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from statistics import median
+from tempfile import TemporaryDirectory
+
+ROUNDS = 9
+TIMED = """
+import sys, time
+sys.path[:0] = ["framework", "."]
+begin = time.process_time()
+{}
+print(time.process_time() - begin)
+"""
+CLIENT = "import boto3; boto3.client('dynamodb')"
+FUNCTION = """
+import os
+from handlers import app
+from streamfold.lambda_entry import Function
+from streamfold.settings import Settings
+Function(app, Settings.from_environment(os.environ))
+"""
+DEPLOYED = {
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "STREAMFOLD_TABLE_MAIN": "orders",
+    "STREAMFOLD_STATE_TABLE": "state",
+    "STREAMFOLD_GROUP": "main",
+    "STREAMFOLD_PARK": "s3://failures/parked",
+    "STREAMFOLD_JOBS": "https://sqs.us-east-1.amazonaws.com/123456789012/jobs",
+    "STREAMFOLD_ARCHIVE": "s3://archive",
+}
+"""The settings of the function that template.yaml declares."""
+
+
+def run(*, large: bool) -> Iterator[str]:
+    del large
+    with TemporaryDirectory() as folder:
+        for goal, powertools in ((1.25, "off"), (1.5, "on")):
+            environment = {
+                **os.environ,
+                **DEPLOYED,
+                "STREAMFOLD_POWERTOOLS": powertools,
+                "PYTHONPYCACHEPREFIX": folder,
+                "PYTHONDONTWRITEBYTECODE": "",
+            }
+            _ratio(environment)  # compiles what is compiled once on every machine
+            ratio = median(_ratio(environment) for _ in range(ROUNDS))
+            yield f"Powertools {powertools}: {ratio:.2f} of boto3 and a client (goal: at most {goal})"
+
+
+def _ratio(environment: dict[str, str]) -> float:
+    return _seconds(FUNCTION, environment) / _seconds(CLIENT, environment)
+
+
+def _seconds(program: str, environment: dict[str, str]) -> float:
+    command = [sys.executable, "-c", TIMED.format(program)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
