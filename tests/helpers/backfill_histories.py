@@ -111,10 +111,12 @@ class History:
             if not self.depth:
                 return call(*arguments, **named)
             drawn = self.random.random()
-            if drawn < 0.12 and self.depth < 3 and self.waiting:
-                self._deliver()
-            elif drawn < 0.2 and self.left:
-                self._change()
+            if drawn < 0.12:
+                if self.depth < 3 and self.waiting:
+                    self._deliver()
+            elif drawn < 0.2:
+                if self.left:
+                    self._change()
             elif drawn < 0.22:
                 raise Died
             elif drawn < 0.24:

@@ -163,13 +163,15 @@ def test_deployments_with_pages_beside_the_stream_end_right():
 
 
 @pytest.mark.ci
-def test_five_thousand_deployments_with_pages_beside_the_stream_end_right():
-    check(1_500, 1_000)
+@pytest.mark.parametrize("first", range(1_000, 5_000, 1_000))
+def test_four_thousand_deployments_with_pages_beside_the_stream_end_right(first):
+    check(1_000, first)
 
 
 @pytest.mark.nightly
-def test_many_deployments_with_pages_beside_the_stream_end_right():
-    check(20_000, 10_000)
+@pytest.mark.parametrize("first", range(10_000, 90_000, 10_000))
+def test_eighty_thousand_deployments_with_pages_beside_the_stream_end_right(first):
+    check(10_000, first)
 
 
 def test_deployments_through_kinesis_end_right():
@@ -177,13 +179,14 @@ def test_deployments_through_kinesis_end_right():
 
 
 @pytest.mark.ci
-def test_hundreds_of_deployments_through_kinesis_end_right():
-    check(400, 1_000, KinesisHistory)
+def test_a_thousand_deployments_through_kinesis_end_right():
+    check(1_000, 1_000, KinesisHistory)
 
 
 @pytest.mark.nightly
-def test_many_deployments_through_kinesis_end_right():
-    check(20_000, 10_000, KinesisHistory)
+@pytest.mark.parametrize("first", [10_000, 20_000])
+def test_twenty_thousand_deployments_through_kinesis_end_right(first):
+    check(10_000, first, KinesisHistory)
 
 
 def source_first(pages, wanted, report):
