@@ -18,7 +18,7 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Kind, Route
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
+from streamfold.writes.guarded import RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.derivations.expected import Expected, History
@@ -121,6 +121,7 @@ class Derivation(Kind):
     finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
+    leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles those of each role, not sources alone
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles
 
@@ -158,6 +159,11 @@ class Derivation(Kind):
                     raise
                 outcome.failed += [Failed(change, work.route, explained(work.route, error)) for change in work.changes]
         return outcome
+
+    def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
+        """Of these state items, the items that a route keeps them for, beside ledger items: those a run has to sweep."""
+        del route, keys, finishing
+        return ()
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""

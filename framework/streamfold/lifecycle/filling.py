@@ -22,6 +22,7 @@ from streamfold.lifecycle.keys import PAGE_ITEMS, ItemKeys
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.writes.guarded import StateKey
 
 LOOK_SECONDS = 5
 """How often a run looks at its job, for another rate or a pause."""
@@ -175,12 +176,14 @@ class Filling:
         return error
 
     def _swept(self, keys: Sequence[ItemKey]) -> list[ItemKey]:
-        """The items of ledger items of the handlers' groups whose source is gone."""
+        """The items whose source is gone, of those that the state keeps something for."""
         pages = cast(Pages, self.pages)
         routes = [route for route in pages.app.routes if route.name in pages.handlers]
         known = ItemKeys(pages.app, self.engine, routes)
         self.progress.unkeyed += sum(known.is_untold(key) for key in keys)
-        return list(known.gone(item for key in keys if (item := known.of_ledger(key)) is not None))
+        found = [item for key in keys if (item := known.of_ledger(key)) is not None]
+        found += pages.kept_items([StateKey(str(pk), str(sk)) for _, pk, sk in keys])
+        return list(known.gone(found))
 
     def count(self, read: int, report: PageReport) -> None:
         """Adds a page to the progress, which remembers the first of the items that failed."""

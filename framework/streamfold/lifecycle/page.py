@@ -56,8 +56,14 @@ class Scanned(NamedTuple):
     """Stands for the change of an item that a page met; a failure names it."""
 
     item: ItemKey
+    version_text: str = BEFORE_ALL
     sequence: str = ""
     event: str = ""
+
+    @property
+    def record(self) -> Mapping[str, object]:
+        """There is none."""
+        return {}
 
     @property
     def name(self) -> str:
@@ -183,7 +189,7 @@ class Pages:
                     continue
                 if route.kind.contributes:
                     groups.setdefault(route.group, []).append(HandlerPart(route, fields))
-                elif each.role == SOURCE or not self.sources_only:
+                elif each.role == SOURCE or not self.sources_only or derivation(route).leads_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)
             ledgers += [ItemParts(item, group, parts) for group, parts in groups.items()]
@@ -195,7 +201,7 @@ class Pages:
         if not wanted:
             return
         page = _PageWork(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
-        page.bounds = self._bounds(wanted)
+        page.bounds = self._bounds(each.item for each in wanted)
         stored = self.timed.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
         for key, each in page.keys.items():
@@ -229,14 +235,14 @@ class Pages:
         else:
             page.units.append(unit)
 
-    def _bounds(self, wanted: Sequence[ItemParts]) -> Mapping[str, str]:
+    def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
         """The versions that items have at least which are read from now on, by table."""
         if not self.delivered or self.emptied:
             return {}
         if self.manifest is None:
             self.manifest = read_manifest(self.app.name, self.timed)
         now = self.run.clock()
-        return {name: lower_bound(self.manifest, name, now) for name in {each.item[0] for each in wanted}}
+        return {name: lower_bound(self.manifest, name, now) for name in {item[0] for item in items}}
 
     def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
         return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
@@ -322,6 +328,7 @@ class Pages:
     def _others(self, works: Sequence[Work], report: PageReport) -> None:
         """Lets kinds without a ledger reconcile their items, each kind all of the page's."""
         by_kind: dict[object, list[Work]] = {}
+        bounds = self._bounds(work.item for work in works) if works else {}
         for work in works:
             by_kind.setdefault(work.route.kind, []).append(work)
         for own in by_kind.values():
@@ -329,9 +336,17 @@ class Pages:
             if self.dry_run:
                 report.written += len(own)
                 continue
-            scanned = [work._replace(changes=(_stand_in(work.item),)) for work in own]
+            scanned = [
+                work._replace(changes=(_stand_in(work.item, bounds.get(work.item[0], BEFORE_ALL)),)) for work in own
+            ]
             report.written += len(own)
             self._count(kind.reconcile_all(scanned, self._finishing(Unfinished())), report)
+
+    def kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
+        """Of these state items, the items that kinds without a ledger keep them for."""
+        finishing = self._finishing(Unfinished())
+        routes = [route for route in self.app.routes if route.name in self.handlers]
+        return [item for route in routes for item in derivation(route).kept_items(route, keys, finishing)]
 
     def _finishing(self, unfinished: Unfinished) -> Finishing:
         return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, unfinished)
@@ -351,8 +366,8 @@ def _bytes(write: GuardedWrite) -> int:
     return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
 
 
-def _stand_in(item: ItemKey) -> "Change":
-    return cast("Change", Scanned(item))
+def _stand_in(item: ItemKey, version: str = BEFORE_ALL) -> "Change":
+    return cast("Change", Scanned(item, version))
 
 
 def _difference(item: ItemKey, step: Step, found: LedgerItem) -> Difference:

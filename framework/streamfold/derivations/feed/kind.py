@@ -15,7 +15,7 @@ from streamfold.derivations.feed.spreading import Heard, Spreading
 from streamfold.errors import ManifestError, RecordError, SettingsError, is_fatal
 from streamfold.keys.key import Key
 from streamfold.ledger.item import BEFORE_ALL
-from streamfold.records.change import Change, image_of
+from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.envelope import Origins
 from streamfold.records.values import RawImage
 from streamfold.records.version import BY_OURSELVES
@@ -23,6 +23,7 @@ from streamfold.routes.checks import check_view
 from streamfold.routes.effects import Row
 from streamfold.routes.route import SOURCE, Listening, Needs, Route, Target
 from streamfold.settings import Settings
+from streamfold.writes.guarded import StateKey
 
 if TYPE_CHECKING:
     from streamfold.jobs.job import Job
@@ -40,6 +41,7 @@ class Feeds(Derivation):
     reads_items = True  # posts that are pulled are read as they are, and so is an item that is repaired
     sees_derived_attributes = True
     reconciles = True
+    leads_all_roles = True
     fans_out = True
     yields = (Row,)
     says: ClassVar[Mapping[str, Said]] = {}
@@ -135,6 +137,9 @@ class Feeds(Derivation):
         told = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
         self._spread(told, finishing, outcome)
         return outcome
+
+    def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
+        return Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings).swept(keys)
 
     @staticmethod
     def _spread(told: Heard, finishing: Finishing, outcome: Outcome) -> None:

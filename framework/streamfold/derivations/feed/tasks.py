@@ -90,7 +90,9 @@ def start(open_ones: FanOuts, route: Route, task: Task, run: Run) -> None:
 
 
 def record_of(change: Change) -> Mapping[str, Any] | None:
-    """The record of a change without its images, which the mirror has; None for one that is too long."""
+    """The record of a change without its images, which the mirror has; None for one that is too long, or for none."""
+    if not change.record:
+        return None
     record = dict(change.record)
     if isinstance(body := record.get("dynamodb"), Mapping):
         record["dynamodb"] = {name: value for name, value in body.items() if name not in ("NewImage", "OldImage")}
