@@ -37,9 +37,7 @@ def changes(*, gone=False):
     """Three edges and a post; ``gone``: the records that remove them."""
     found = [(follow(f"r{number}"), {"name": "n"}) for number in range(3)] + [(post(1), {"text": "hello"})]
     put = [item(*place, **values) for place, values in found]
-    return [
-        change(image, None, 100 + n) if gone else change(None, image, n + 1) for n, image in enumerate(put)
-    ]
+    return [change(image, None, 100 + n) if gone else change(None, image, n + 1) for n, image in enumerate(put)]
 
 
 def filled(app, engine, page_items=2):

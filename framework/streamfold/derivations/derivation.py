@@ -161,7 +161,7 @@ class Derivation(Kind):
         return outcome
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
-        """Of these state items, the items that a route keeps them for, beside ledger items: those a run has to sweep."""
+        """The items that a route keeps these state items for, beside ledger items: those that a run has to sweep."""
         del route, keys, finishing
         return ()
 

@@ -60,6 +60,13 @@ class VerifiedRows:
     moving: int = 0
     failed: list[ItemFailed] = field(default_factory=list)
 
+    def add(self, other: "VerifiedRows") -> None:
+        """Adds what was found of other rows."""
+        self.rows += other.rows
+        self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
+        self.moving += other.moving
+        self.failed += other.failed
+
 
 def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
     """The routes whose rows can be folded, and all others that write the same rows."""
