@@ -4,16 +4,9 @@ The store is the one that counts, and it kills: before a call or after it, at so
 is that of its process alone, and a kill is ``kill -9``.
 """
 
-import copyreg
-import multiprocessing
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import Connection
-from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold import App, Key, Router, Row, Sum
@@ -25,17 +18,13 @@ from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
+from tests.helpers.elsewhere import WorkProcess
 from tests.helpers.records import item
 
 KILLS = 20
 GROUPS = 100
 SEGMENTS = 4
 ITEM = Key("ITEM#{item_id}", "METADATA")
-READING = ("read_state", "read_rows", "read_sources")
-"""Calls whose first argument may be any iterable."""
-READY, DONE = "ready", "done"
-
-copyreg.pickle(MappingProxyType, lambda proxy: (dict, (dict(proxy),)))  # the default of a write's attributes
 
 
 class Killed(NamedTuple):
@@ -72,36 +61,13 @@ def image(n: int, amount: int = 1) -> dict[str, Any]:
     return item(f"ITEM#{n}", "METADATA", group=f"g{n % GROUPS}", amount=amount)
 
 
-class Elsewhere:
-    """The store, as the process of the run has it."""
-
-    def __init__(self, store: Connection) -> None:
-        self.store = store
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("pending", "advance", "retry"):  # it has no stream of its own
-            raise AttributeError(name)
-
-        def call(*given: Any, **named: Any) -> Any:
-            first = [list(given[0])] if name in READING else given[:1]
-            self.store.send((name, (*first, *given[1:]), named))
-            return self.store.recv()
-
-        return call
-
-
-def run_in_process(store: Connection, job: str, page: int) -> None:
+def backfilled(engine: Any, job: str, page: int) -> None:
     """What a process of the run does."""
-    app, engine = application(), Elsewhere(store)
-    jobs: Jobs = Jobs(app.name, engine)  # type: ignore[arg-type]
-    pages = Pages(app, engine, Run(Settings()), ["total"], delivered=True)  # type: ignore[arg-type]
-    store.send((READY, (), {}))
-    store.recv()
+    app, jobs = application(), Jobs("shop", engine)
     known = jobs.read(job)
     assert known is not None
+    pages = Pages(app, engine, Run(Settings()), ["total"], delivered=True)
     Filling(jobs, known, pages, [app.tables["main"]], page_items=page).run()
-    store.send((DONE, (), {}))
-    store.recv()
 
 
 class Store:
@@ -113,7 +79,7 @@ class Store:
         self.engine.put_sources((("main", f"ITEM#{n}", "METADATA"), encode(image(n))["M"], "0") for n in range(items))
         tables, jobs = [self.app.tables["main"]], Jobs(self.app.name, self.engine)
         self.job = new_job(jobs, "backfill", ["total"], tables, SEGMENTS, by="bench").id
-        self.moments = set(Random(1).sample(range(20, items // 100 + 8 * items // page), KILLS))  # noqa: S311
+        self.moments = set(Random(1).sample(range(20, items // 100 + 8 * items // page), KILLS))
         self.read: Counter[Any] = Counter()
         self.written: Counter[Any] = Counter()
         self.calls = self.kills = 0
@@ -130,36 +96,17 @@ class Store:
 
     def _served(self) -> bool:
         """Begins a process, and answers it; whether it came to its end."""
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(
-            target=run_in_process, args=(theirs, self.job, self.page), daemon=True
-        )
-        process.start()
-        theirs.close()
-        idle = 0.0
-        while True:
-            name, given, named = ours.recv()
-            if name == READY:
-                idle = _mib(process.pid, "VmRSS")
-                ours.send(None)
-                continue
-            dies, after = self._dies(name)
-            answer = None if name == DONE or (dies and not after) else self._answered(name, given, named)
-            if dies or name == DONE:
-                self.mib = max(self.mib, _mib(process.pid, "VmHWM") - idle)
+        process = WorkProcess(backfilled, self.job, self.page)
+        for name, given, named in process.calls():
+            self.calls += 1
+            dies, after = self.calls in self.moments, self.calls % 2 == 0
+            answer = self._answered(name, given, named) if after or not dies else None
             if dies:
-                os.kill(process.pid or 0, signal.SIGKILL)
+                process.kill()
             else:
-                ours.send(answer)
-            if dies or name == DONE:
-                process.join()
-                ours.close()
-                return not dies
-
-    def _dies(self, name: str) -> tuple[bool, bool]:
-        """Whether the process dies at this call, and whether after it was carried out."""
-        self.calls += 1
-        return name != DONE and self.calls in self.moments, self.calls % 2 == 0
+                process.answer(answer)
+        self.mib = max(self.mib, process.peak_mib - process.idle_mib)
+        return process.process.exitcode == 0
 
     def _answered(self, name: str, given: Any, named: Any) -> Any:
         answer = getattr(self.engine, name)(*given, **named)
@@ -168,13 +115,6 @@ class Store:
         if name == "transact" and answer is None:
             self.written.update(write.key for write in given[0] if str(write.key[0]).startswith("ledger#"))
         return answer
-
-
-def _mib(pid: int | None, name: str) -> float:
-    """Memory of a process, as the kernel tells it under this name."""
-    lines: Iterable[str] = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (found,) = (line for line in lines if line.startswith(f"{name}:"))
-    return int(found.split()[1]) / 1024
 
 
 def killed(items: int, pages: Iterable[int]) -> Iterator[Killed]:
