@@ -19,6 +19,7 @@ from tests.bench import (
     shards,
     state,
     strategies,
+    verified,
 )
 
 BENCHMARKS = {
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "search": search.run,
     "exports": exports.run,
     "backfill": backfill.run,
+    "verified": verified.run,
 }
 
 
