@@ -30,6 +30,7 @@ BATCH = 100
 WINDOW_SECONDS = 0.5
 """How long records are gathered for a batch (the setting of a mapping)."""
 PAGE = 500
+PAGES_MAX = 2
 NAIVE_SECONDS = 3.0
 WRITES_A_CALL = 25
 
@@ -39,7 +40,7 @@ class Live(NamedTuple):
 
     changes: int
     seconds: float
-    waited: int  # pages that went by at most between a change and the end of its batch
+    waited: Counter[int]  # batches by the pages that went by from their first change to their end
     failed: int
     added: Counter[int]  # to the amounts of a group
 
@@ -66,8 +67,13 @@ def beside(endpoint: str, items: int) -> Iterator[str]:
     yield (
         f"{items:,} items in {seconds:.0f} s beside {live.changes:,} changes, {live.rate:.0f} a second of the "
         f"{CHANGES_A_SECOND} asked for: {wrong} of {rows} rows wrong, {failed} failed; a record waited for "
-        f"{live.waited} pages at most, {live.failed} failed (goal: 0, 0, 2)"
+        f"{max(live.waited)} pages at most, {_longer(live.waited)} of {live.waited.total()} batches for more than two, "
+        f"{live.failed} failed (goal: 0, 0, 2)"
     )
+
+
+def _longer(waited: Counter[int]) -> int:
+    return sum(number for pages, number in waited.items() if pages > PAGES_MAX)
 
 
 def client_of(endpoint: str, name: str) -> Any:
@@ -146,8 +152,8 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
     """Changes items at a rate, and processes their records batch by batch."""
     app, client, random = application(), client_of(endpoint, name), Random(2)
     engine, run, amounts = _engine(app, client), Run(Settings()), Counter[int]()
-    added: Counter[int] = Counter()
-    done = waited = failed = 0
+    added, waited = Counter[int](), Counter[int]()
+    done = failed = 0
     found.put("ready")
     began = time.monotonic()
     while not ended.is_set():
@@ -155,8 +161,9 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
         if due < CHANGES_A_SECOND * WINDOW_SECONDS:
             time.sleep(WINDOW_SECONDS / 10)
             continue
-        numbers, page = random.sample(range(items), due), pages.value
+        numbers = random.sample(range(items), due)
         before = {n: amounts[n] + 1 for n in numbers}
+        page = pages.value
         _put(client, (image(n, before[n] + 1) for n in numbers))
         records = [
             change(image(n, before[n]), image(n, before[n] + 1), done + place) for place, n in enumerate(numbers, 1)
@@ -164,5 +171,6 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
         failed += len(process_changes(app, records, engine, run).failures)
         amounts.update(numbers)
         added.update(n % GROUPS for n in numbers)
-        done, waited = done + due, max(waited, pages.value - page)
+        done += due
+        waited[pages.value - page] += 1
     found.put(Live(done, time.monotonic() - began, waited, failed, added))
