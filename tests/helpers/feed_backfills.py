@@ -1,5 +1,6 @@
 """A feed that is deployed over posts and edges: old code takes records meanwhile, then pages lead it to all items."""
 
+from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs.job import Jobs
@@ -24,6 +25,7 @@ class BackfillHistory(feed_histories.History):
     def __init__(self, apps, seed, *, sweep=True, gate=True):
         super().__init__(apps, seed, MemoryEngine(apps[0].tables.values(), apps[0].chains))
         self.engine.source_tables.add("main")
+        self.acknowledged = []
         self.deployed, self.steps, self.sweep, self.gate = self.random.randint(5, 25), 0, sweep, gate
         self.begins = self.deployed if gate else self.random.randint(1, self.deployed)
         self.engine.scan = self._hooked("scan", self.engine.scan)
@@ -44,6 +46,18 @@ class BackfillHistory(feed_histories.History):
     def step(self):
         self.steps += 1
         super().step()
+
+    def _deliver(self):
+        """The first record of an item; who fails it gets it again with what came after it, acknowledged or not."""
+        first = {}
+        for place, record in self.waiting:
+            first.setdefault(place, (place, record))
+        chosen, begun = self.random.choice(list(first.values())), len(self.acknowledged)
+        self.waiting.remove(chosen)
+        if self._invoke(lambda app, run: process_changes(app, [chosen[1]], self.engine, run)):
+            self.acknowledged.append(chosen)
+        else:
+            self.waiting[:0] = [chosen, *(each for each in self.acknowledged[begun:] if each[0] == chosen[0])]
 
     def _invoke(self, work):
         """Older code acknowledges a record, and does nothing for the feed; a doorbell is answered by new code alone."""
