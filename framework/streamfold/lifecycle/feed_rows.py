@@ -42,7 +42,7 @@ class Followed(NamedTuple):
 
 def is_feed(route: Route) -> bool:
     """Whether a route is a feed."""
-    return isinstance(route.options, FeedOptions)
+    return isinstance(options_of(route), FeedOptions)
 
 
 class FeedRows:
