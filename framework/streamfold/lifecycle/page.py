@@ -12,6 +12,7 @@ time shortly before the reads (``lifecycle.bounds``).
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
+from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -37,6 +38,7 @@ from streamfold.lifecycle.bounds import lower_bound
 from streamfold.lifecycle.committing import PageCommitter
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
+from streamfold.records.encoded import to_json
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Fields, Route
@@ -85,6 +87,7 @@ class Difference(NamedTuple):
     handler: str
     stored: str  # what the ledger holds, as text
     expected: str  # what the handler makes of the source
+    seen: str = ""  # of which revision of the ledger item, and of which image: another one has moved
 
 
 @dataclass(slots=True)
@@ -229,7 +232,8 @@ class Pages:
             return
         report.written += len(unit.steps)
         if self.dry_run:
-            report.differing += [_difference(each.item, step, held) for step in unit.steps]
+            seen = _seen(held, sources.get(each.item))
+            report.differing += [_difference(each.item, step, held, seen) for step in unit.steps]
         if unit.partial or exceeds_transaction(unit):
             page.alone.append(each)
         else:
@@ -370,9 +374,14 @@ def _stand_in(item: ItemKey, version: str = BEFORE_ALL) -> "Change":
     return cast("Change", Scanned(item, version))
 
 
-def _difference(item: ItemKey, step: Step, found: LedgerItem) -> Difference:
+def _seen(held: LedgerItem, source: StoredItem | None) -> str:
+    image = sha256(to_json(source).encode(errors="surrogatepass")).hexdigest() if source else ""
+    return f"{held.revision}/{image}"
+
+
+def _difference(item: ItemKey, step: Step, found: LedgerItem, seen: str) -> Difference:
     stored = found.parts.get(step.route.name)
-    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after))
+    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after), seen)
 
 
 def _failed(failed: Failed) -> ItemFailed:
