@@ -278,3 +278,17 @@ def test_an_item_that_moves_whenever_it_is_looked_at_is_moving(app, engine):
 
     found = verified(app, engine, 1, pause=moves)
     assert (found.different, found.moving) == ([], 1)
+
+
+def test_an_item_that_moved_to_the_same_difference_is_moving(app, engine):
+    put(engine, 1)
+    image, numbers = item("ITEM#1", "METADATA", group="x", amount=2), iter(range(10, 30, 2))
+
+    def moves(_):
+        number = next(numbers)
+        told = [change(None, image, number), change(image, None, number + 1)]
+        for each in told:
+            assert process_changes(app, [each], engine, run_of()).failures == []
+
+    found = verified(app, engine, 1, pause=moves)
+    assert (found.different, found.moving) == ([], 1)
