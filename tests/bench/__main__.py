@@ -21,6 +21,7 @@ from tests.bench import (
     shards,
     state,
     strategies,
+    verified,
 )
 
 BENCHMARKS = {
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "search": search.run,
     "exports": exports.run,
     "backfill": backfill.run,
+    "verified": verified.run,
 }
 
 

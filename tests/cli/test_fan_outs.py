@@ -62,6 +62,27 @@ def test_a_replay_works_on_the_fan_outs_that_it_opens(social):
     assert social.run("jobs", *STATE).out == "There are no jobs.\n"
 
 
+def test_a_feed_that_comes_later_is_filled_with_posts_and_edges_that_are_there(social):
+    counting = SOCIAL.replace("App, ", "App, Count, ").replace("=30", "=9_000")
+    feed = counting[counting.index("@router.feed") : counting.index("app = App")]
+    counts = "".join(
+        f"""@router.view({key}, into=Key("COUNT#{key}", "ALL", TABLE))
+def count_{key.lower()}(item):
+    return Row(items=Count())
+
+
+"""
+        for key in ("POST", "FOLLOW")
+    )
+    social.app(counting.replace(feed, counts))
+    replayed(social)
+    social.app(counting.replace(feed, feed + counts))
+    ran = social.run("backfill", "timeline", *STATE)
+    assert (ran.code, f"{3 + READERS} parts written" in ran.out) == (0, True), ran.out + ran.err
+    assert sum(key.startswith("FEED#") for key in social.rows(*STATE)) == 3 * READERS
+    assert social.run("rebuild", "timeline", *STATE).code == 0
+
+
 def test_a_follow_in_an_old_recording_copies_what_was_young_then(social, source):
     replayed(social)
     follow = source.put("USER#late", "FOLLOWS#b", name="n")

@@ -7,8 +7,14 @@ import pytest
 
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import encode
+from tests.cli.test_fan_outs import SOCIAL
 from tests.helpers.exports import write_export
 from tests.helpers.records import item, record
+
+MORE = """
+router.audit(POST, name="history")
+router.copy(POST, to=Table("texts"), name="texts")
+"""
 
 
 @pytest.fixture
@@ -58,6 +64,63 @@ def test_a_report_of_exports_is_what_repair_takes(folder, moment):
     folder.write("report.json", verify(folder, items, state, "--json").out)
     ran = folder.run("repair", "--from-verify", "report.json", "--state", "state.db")
     assert (ran.code, ran.out.startswith("1 items: 1 parts written")) == (0, True), ran.err
+
+
+@pytest.fixture
+def social(folder, source):
+    """Exports of a table with a feed, a copy and an audit, and of its state."""
+    folder.app(SOCIAL.replace("app = App", MORE + "\n\napp = App"))
+    follows = [source.put(f"USER#r{number}", "FOLLOWS#b", name="n") for number in range(3)]
+    posts = [source.put("USER#b", f"POST#2026-03-01T0{hour}:00:00Z#p{hour}", text=f"post {hour}") for hour in (1, 2)]
+    ran = folder.run("replay", folder.records(*follows, *posts), "--state", "state.db")
+    assert ran.code == 0, ran.err
+    app = folder.load()
+    with closing(EmbeddedEngine(app, "state.db")) as engine:
+        return list(engine.items(app.tables["main"])), list(engine.state_items())
+
+
+@pytest.mark.parametrize("with_state", [True, False])
+def test_rows_of_feeds_that_agree_are_equal(folder, social, with_state):
+    items, state = social
+    ran = verify(folder, items, state if with_state else None, "timeline")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "6 rows: 0 different, 0 moving; a handler failed on 0 items.")
+
+
+def test_rows_of_feeds_that_differ_are_found(folder, social):
+    items, state = social
+    rows = [each for each in items if each["PK"]["S"].startswith("FEED#")]
+    rows[0]["text"] = {"S": "odd"}
+    items.remove(rows[1])
+    items.remove(next(each for each in items if each["PK"] == {"S": "USER#r2"}))  # the record of an unfollow was lost
+    ran = verify(folder, items, state, "--json")
+    found = [(each["key"]["PK"]["S"], each["what"]) for each in json.loads(ran.out)["rows"]["different"]]
+    assert (ran.code, found) == (
+        1,
+        [("FEED#r0", "different"), ("FEED#r0", "missing"), ("FEED#r2", "extra"), ("FEED#r2", "extra")],
+    )
+
+
+def test_handlers_that_exports_do_not_tell_of_are_named_with_the_reason(folder, social):
+    ran = verify(folder, *social)
+    assert ran.code == 0
+    assert "Not compared: handler 'history': it is of kind audit, and follows from changes" in ran.out
+    report = json.loads(verify(folder, *social, "--json").out)
+    assert report["handlers"] == ["timeline"]
+    assert [each["handler"] for each in report["not_compared"]] == ["history", "texts"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [("texts", "'texts' cannot be compared by exports: it is of kind copy"), ("history", "is of kind audit")],
+)
+def test_a_named_handler_that_exports_do_not_tell_of_is_refused(folder, social, handler, text):
+    ran = verify(folder, *social, handler)
+    assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+def test_spark_does_not_compare_feeds(folder, social):
+    ran = verify(folder, social[0], None, "timeline", "--runner", "spark")
+    assert (ran.code, "leave --runner out" in ran.err) == (2, True), ran.err
 
 
 def test_without_an_export_of_the_state_only_rows_are_compared(folder, moment):

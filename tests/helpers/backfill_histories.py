@@ -83,6 +83,7 @@ class History:
         self.engine.source_tables.add("main")
         self.items: dict[str, dict[str, object] | None] = {}
         self.waiting: list[object] = []
+        self.acknowledged: list[object] = []
         self.sequence, self.depth, self.steps = 0, 0, 0
         self.left = self.random.randint(6, 16)
         self.deployed = self.random.randint(3, 15)
@@ -111,10 +112,12 @@ class History:
             if not self.depth:
                 return call(*arguments, **named)
             drawn = self.random.random()
-            if drawn < 0.12 and self.depth < 3 and self.waiting:
-                self._deliver()
-            elif drawn < 0.2 and self.left:
-                self._change()
+            if drawn < 0.12:
+                if self.depth < 3 and self.waiting:
+                    self._deliver()
+            elif drawn < 0.2:
+                if self.left:
+                    self._change()
             elif drawn < 0.22:
                 raise Died
             elif drawn < 0.24:
@@ -140,13 +143,18 @@ class History:
         self.waiting.append((name, change(*images, self.sequence)))
 
     def _deliver(self) -> None:
-        """The first waiting record of an item, to old code or new, as a rolling deployment has both."""
+        """The first waiting record of an item, to old code or new, as a rolling deployment has both.
+
+        Who fails a record gets it again with all that came after it, acknowledged or not: a stream goes on from there.
+        """
         names = list(dict.fromkeys(name for name, _ in self.waiting))
         name = self.random.choice(names)
         place = next(place for place, (other, _) in enumerate(self.waiting) if other == name)
-        record = self.waiting.pop(place)
-        if not self._processed(record[1]):
-            self.waiting.insert(place, record)
+        record, begun = self.waiting.pop(place), len(self.acknowledged)
+        if self._processed(record[1]):
+            self.acknowledged.append(record)
+        else:
+            self.waiting[:0] = [record, *(each for each in self.acknowledged[begun:] if each[0] == name)]
 
     def _processed(self, record) -> bool:
         """Whether old or new code took a record."""

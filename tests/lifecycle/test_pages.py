@@ -163,13 +163,15 @@ def test_deployments_with_pages_beside_the_stream_end_right():
 
 
 @pytest.mark.ci
-def test_five_thousand_deployments_with_pages_beside_the_stream_end_right():
-    check(1_500, 1_000)
+@pytest.mark.parametrize("first", range(1_000, 5_000, 1_000))
+def test_four_thousand_deployments_with_pages_beside_the_stream_end_right(first):
+    check(1_000, first)
 
 
 @pytest.mark.nightly
-def test_many_deployments_with_pages_beside_the_stream_end_right():
-    check(20_000, 10_000)
+@pytest.mark.parametrize("first", range(10_000, 90_000, 10_000))
+def test_eighty_thousand_deployments_with_pages_beside_the_stream_end_right(first):
+    check(10_000, first)
 
 
 def test_deployments_through_kinesis_end_right():
@@ -177,13 +179,14 @@ def test_deployments_through_kinesis_end_right():
 
 
 @pytest.mark.ci
-def test_hundreds_of_deployments_through_kinesis_end_right():
-    check(400, 1_000, KinesisHistory)
+def test_a_thousand_deployments_through_kinesis_end_right():
+    check(1_000, 1_000, KinesisHistory)
 
 
 @pytest.mark.nightly
-def test_many_deployments_through_kinesis_end_right():
-    check(20_000, 10_000, KinesisHistory)
+@pytest.mark.parametrize("first", [10_000, 20_000])
+def test_twenty_thousand_deployments_through_kinesis_end_right(first):
+    check(10_000, first, KinesisHistory)
 
 
 def source_first(pages, wanted, report):
@@ -272,6 +275,20 @@ def test_an_item_that_moves_whenever_it_is_looked_at_is_moving(app, engine):
         engine.put_sources(
             [(keys(1)[0], {"group": {"S": "x"}, "amount": {"N": str(next(amounts))}}, f"{next(amounts)}z")]
         )
+
+    found = verified(app, engine, 1, pause=moves)
+    assert (found.different, found.moving) == ([], 1)
+
+
+def test_an_item_that_moved_to_the_same_difference_is_moving(app, engine):
+    put(engine, 1)
+    image, numbers = item("ITEM#1", "METADATA", group="x", amount=2), iter(range(10, 30, 2))
+
+    def moves(_):
+        number = next(numbers)
+        told = [change(None, image, number), change(image, None, number + 1)]
+        for each in told:
+            assert process_changes(app, [each], engine, run_of()).failures == []
 
     found = verified(app, engine, 1, pause=moves)
     assert (found.different, found.moving) == ([], 1)

@@ -1,200 +1,11 @@
 """Eight kinds of faults, planted in a state while a writer goes on: all are found, explained and mended, none false."""
 
-from random import Random
-
 import pytest
 
-from streamfold import App, Count, Key, Max, Router, Row, Sum
-from streamfold.batch.knowledge import knowledge
-from streamfold.batch.process import process_changes
-from streamfold.engines import MemoryEngine
-from streamfold.ledger.entries import partition
-from streamfold.ledger.state_keys import ledger_key
-from streamfold.lifecycle.explain import Explaining, explain_item
-from streamfold.lifecycle.explained_rows import explain_row
-from streamfold.lifecycle.keys import ItemKeys, pages
-from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import RowMending
-from streamfold.lifecycle.rows import RowsVerifier
-from streamfold.lifecycle.verify import Verifier
-from streamfold.records.values import encode
-from streamfold.run import Run
-from streamfold.settings import Settings
-from streamfold.writes.guarded import DeleteState
-from tests.helpers.records import change, item
+from tests.bench.verified import verified
+from tests.helpers.planted_faults import Shop
 
-ITEM = Key("ITEM#{item_id}", "METADATA")
-GROUPS = 5
-KINDS = ("row changed", "row deleted", "extra row", "ledger deleted", "record lost", "partial", "old code", "no claim")
-
-
-def application(*, partial=False, factor=1):
-    """A view with a sum and a maximum, an index, names of which each is one item's, and a handler that comes later."""
-    router = Router()
-
-    @router.view(ITEM, into=Key("GROUP#{group}", "TOTAL"))
-    def total(item):
-        return Row(group=item["group"], total=Sum(factor * item["amount"]), most=Max(item["amount"]), items=Count())
-
-    @router.index(ITEM, into=Key("OWN#{item_id}", "OWN"))
-    def own(item):
-        return Row(amount=item["amount"])
-
-    @router.index(ITEM, into=Key("NAME#{name}", "NAME"), unique=True, by="amount")
-    def name(item):
-        return Row(name=item["name"], amount=item["amount"])
-
-    if not partial:
-
-        @router.view(ITEM, into=Key("LATE#{group}", "TOTAL"), group="late")
-        def late(item):
-            return Row(group=item["group"], items=Count())
-
-    return App("shop", routers=[router])
-
-
-APP, PARTIAL, OLD = application(), application(partial=True), application(factor=2)
-HANDLERS = frozenset(route.name for route in APP.routes)
-
-
-def key(number):
-    return ("main", f"ITEM#{number}", "METADATA")
-
-
-class Shop:
-    """A state of so many items. The last of them belong to the writer, who changes them while others look."""
-
-    def __init__(self, items, each, seed):
-        self.random, self.each, self.items = Random(seed), each, items
-        self.engine = MemoryEngine(APP.tables.values(), APP.chains)
-        self.engine.source_tables.add("main")
-        self.images, self.sequence, self.writes, self.late = {}, 0, 0, None
-        self.run = Run(Settings(), pause=lambda _: self.write())
-        self.numbers = iter(self.random.sample(range(items), 8 * each))
-        for number in range(items):
-            self.change(number)
-        self.faults = {kind: [self.plant(kind, next(self.numbers)) for _ in range(each)] for kind in KINDS}
-
-    def image(self, number):
-        # What is planted in rows of groups has a group to itself, so that each fault is told apart.
-        self.sequence += 1
-        return item(*key(number)[1:], group=f"g{number}", amount=self.sequence, name=f"n{number}")
-
-    def change(self, number, app=APP, image=..., *, recorded=True):
-        """An item is put, and its record is processed, unless it is lost."""
-        before = self.images.get(number)
-        after = self.image(number) if image is ... else image
-        self.sequence += 1
-        self.images[number] = after
-        self.engine.put_sources([(key(number), after and encode(after)["M"], f"{self.sequence:09}")])
-        if recorded:
-            settings = Settings(older_code=True)
-            done = process_changes(app, [change(before, after, self.sequence)], self.engine, Run(settings))
-            assert done.failures == []
-
-    def write(self):
-        """The writer: an item comes, changes or goes, in groups of its own. Its record comes with the next call."""
-        if self.late is not None:
-            assert process_changes(APP, [self.late], self.engine, Run(Settings())).failures == []
-        self.writes += 1
-        number = self.items + self.writes % GROUPS
-        before = self.images.get(number)
-        gone = before is not None and self.writes % 3 == 0
-        self.change(number, image=None if gone else ..., recorded=False)
-        self.late = change(before, self.images[number], self.sequence)
-
-    def plant(self, kind, number):
-        """Plants a fault; returns the row that is wrong, or the item."""
-        rows, state = self.engine.rows, self.engine.state
-        group, own = ("main", f"GROUP#g{number}", "TOTAL"), ("main", f"OWN#{number}", "OWN")
-        name = ("main", f"NAME#n{number}", "NAME")
-        match kind:
-            case "row changed":
-                row = self.random.choice([group, own])
-                changed = {"total": {"N": "7"}, "odd": {"S": "x"}} if row == group else {"amount": {"N": "7"}}
-                rows[row] = rows[row] | changed
-            case "row deleted":
-                row = self.random.choice([group, own, name])
-                del rows[row]
-            case "extra row":
-                row = self.random.choice([("main", f"GROUP#x{number}", "TOTAL"), ("main", f"OWN#x{number}", "OWN")])
-                rows[row] = encode(item(row[1], row[2], total=3, amount=3, word="x"))["M"]
-            case "ledger deleted":
-                row = key(number)
-                del state[ledger_key("shop", "main", row)]
-            case "record lost":
-                row = key(number)
-                self.change(number, recorded=False)
-            case "partial":
-                row = key(number)
-                self.engine.state.pop(ledger_key("shop", "late", row))
-                del rows["main", f"LATE#g{number}", "TOTAL"]
-            case "old code":
-                row = key(number)
-                self.change(number, OLD)
-            case "no claim":
-                row = name
-                where = partition("shop", "name", "", name)
-                (claim,) = [each for each in state if each.pk == where]
-                self.engine.transact([DeleteState(claim)], 0)
-        return row
-
-    @staticmethod
-    def number(key):
-        """The number of an item, or of the item that a row is of."""
-        return key[1].partition("#")[2].lstrip("gnx")
-
-    def planted(self, *kinds):
-        return {row for kind in kinds for row in self.faults[kind]}
-
-    def different_items(self):
-        verifier = Verifier(Pages(APP, self.engine, self.run, HANDLERS, dry_run=True), 60)
-        for page in pages(ItemKeys(APP, self.engine, APP.routes, 64).all(), 50):
-            verifier.look(page)
-            self.write()
-        verifier.settle()
-        assert verifier.found.failed == []
-        return {each.item for each in verifier.found.different}
-
-    def different_rows(self):
-        verifier = RowsVerifier(APP, self.engine, self.run, APP.routes, live=True)
-        read = verifier.engine.read_sources
-
-        def read_while_others_write(items):
-            self.write()
-            return read(items)
-
-        verifier.engine.read_sources = read_while_others_write
-        return {each.row for each in verifier.verify().different}
-
-    def explaining(self):
-        return Explaining(APP, self.engine, knowledge(self.run, APP, self.engine).forms)
-
-    def check(self):
-        """Finds, explains and mends."""
-        of_items = self.planted("ledger deleted", "record lost", "partial", "old code")
-        of_rows = self.planted("row changed", "row deleted", "extra row", "no claim")
-        assert self.different_items() == of_items
-        for each in of_items:
-            assert any(part.agrees is False for part in explain_item(self.explaining(), each)), each
-        different = self.different_rows()
-        assert of_rows <= different
-        assert {self.number(row) for row in different} <= {self.number(each) for each in (*of_rows, *of_items)}
-        for each in of_rows:
-            assert not explain_row(self.explaining(), each, scan=True).agrees, each
-        self.mend(of_items)
-        assert (self.different_items(), self.different_rows()) == (set(), set())
-
-    def mend(self, of_items):
-        """Items first, and then the rows that still differ: those of which the ledger knew no more."""
-        led = Pages(APP, self.engine, self.run, HANDLERS, always=True).reconcile(of_items)
-        assert led.failed == []
-        left = self.different_rows()
-        twice = {self.number(item) for item in self.planted("ledger deleted")}  # a repair adds once more to their rows
-        expected = self.planted("row changed", "row deleted", "extra row", "no claim")
-        assert {row for row in left if self.number(row) not in twice} == expected
-        mended = RowMending(self.explaining(), self.run).mend(left)
-        assert (mended.left, set(mended.mended)) == ([], left)
+MIB_MAX = 300
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -205,3 +16,18 @@ def test_faults_of_eight_kinds_are_found_explained_and_mended_while_a_writer_goe
 @pytest.mark.nightly
 def test_two_hundred_faults_in_a_large_table_are_found_explained_and_mended():
     Shop(5_000, 25, 3).check()
+
+
+@pytest.mark.nightly
+def test_two_hundred_faults_among_two_hundred_thousand_items_are_found_in_little_memory():
+    found = verified(200_000, 25)
+    print(found)
+    assert (found.planted, found.lacking, found.false) == (200, 0, 0)
+    assert found.mib < MIB_MAX
+
+
+@pytest.mark.ci
+def test_what_is_found_from_a_process_of_its_own_is_what_was_planted():
+    found = verified(4_000, 2)
+    assert (found.planted, found.lacking, found.false) == (16, 0, 0)
+    assert found.mib < MIB_MAX

@@ -12,11 +12,13 @@ from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
 from streamfold.cli.work_lines import FailedElsewhere
+from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.offline import VerifiedExports, check_exports, verify_exports
+from streamfold.lifecycle.feed_rows import is_feed
+from streamfold.lifecycle.offline import VerifiedExports, check_exports, exported_routes, verify_exports
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
@@ -46,7 +48,7 @@ def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_outpu
     app, settings = load_application(given.application), make_settings(given.tables)
     check_tables(app, given.tables)
     warn_of_tables(app, settings)
-    routes = [route for route in wanted_routes(app, dict.fromkeys(handlers)) if route.kind.contributes]
+    routes, left_out = _chosen(app, handlers, spark=given.spark)
     exports = _opened(app, settings, given.places)
     if given.spark:
         found = _on_spark(given, app, routes, exports)
@@ -54,11 +56,33 @@ def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_outpu
         run = Run(settings, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
         found = verify_exports(app, run, routes, exports)
     if json_output:
-        click.echo(as_json(_report(app, [route.name for route in routes], found)))
+        click.echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
     else:
-        _print(found)
+        _print(found, left_out)
     items = found.items
     return REPORTED if found.rows.different or found.rows.failed or (items and (items.different or items.failed)) else 0
+
+
+def _chosen(app: App, names: Sequence[str], *, spark: bool) -> tuple[list[Route], dict[str, str]]:
+    """The routes that are compared, and why the others are not, by name.
+
+    Raises ``SettingsError`` for one that is named and cannot be compared.
+    """
+    wanted = wanted_routes(app, dict.fromkeys(names))
+    routes = [route for route in exported_routes(wanted) if route.kind.contributes or not spark]
+    left_out = {route.name: _why_not(route) for route in (wanted if names else app.routes) if route not in routes}
+    for name, why in left_out.items() if names else ():
+        raise SettingsError(f"Handler {name!r} cannot be compared by exports: {why}.")
+    return routes, left_out
+
+
+def _why_not(route: Route) -> str:
+    """Why exports do not tell whether a handler's work is right."""
+    if not derivation(route).reconciles:
+        return f"it is of kind {route.kind}, and follows from changes, which no export holds"
+    if is_feed(route):
+        return "--runner spark adds up rows, and those of a feed are no sums: leave --runner out"
+    return f"it is of kind {route.kind}, and what it made is not accounted for in the state"
 
 
 def _on_spark(given: GivenExports, app: App, routes: Sequence[Route], exports: Mapping[str, Export]) -> VerifiedExports:
@@ -92,15 +116,21 @@ def _opened(app: Application, settings: Settings, places: Sequence[str]) -> Mapp
     return exports
 
 
-def _print(found: VerifiedExports) -> None:
+def _print(found: VerifiedExports, left_out: Mapping[str, str]) -> None:
     print_rows(found.rows)
     if found.items is not None:
         print_verified(found.items)
+    for name, why in left_out.items():
+        click.echo(f"Not compared: handler {name!r}: {why}.")
     click.echo(
         f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs."
     )
 
 
-def _report(app: Application, handlers: Sequence[str], found: VerifiedExports) -> dict[str, Any]:
+def _report(
+    app: Application, handlers: Sequence[str], found: VerifiedExports, left_out: Mapping[str, str]
+) -> dict[str, Any]:
     items = verified_report(app, handlers, found.items or Verified())
-    return {**items, "time": found.time, "rows": rows_report(app, handlers, found.rows)}
+    not_compared = [{"handler": name, "why": why} for name, why in left_out.items()]
+    rows = rows_report(app, handlers, found.rows)
+    return {**items, "time": found.time, "rows": rows, "not_compared": not_compared}

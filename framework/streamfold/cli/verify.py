@@ -108,8 +108,9 @@ def command(
     what the state holds of their items, which it reads whole: let --full --repair lead the items first.
 
     With --export, the same is done of exports to S3, without a read unit: rows against what the sources add up to, and
-    with an export of the state each part against its source. All exports are of one moment. Records that the stream
-    had not brought by then make differences.
+    with an export of the state each part against its source. Rows of feeds are compared with what their posts and edges
+    make. Handlers that exports do not tell of are named, with the reason. All exports are of one moment. Records that
+    the stream had not brought by then make differences.
 
     \b
     Outcomes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Fields, Route
     from streamfold.run import Run
     from streamfold.settings import Settings
-    from streamfold.writes.guarded import RowKey
+    from streamfold.writes.guarded import RowKey, StateKey
 
 
 class Work(NamedTuple):
@@ -135,6 +135,7 @@ class Derivation(Kind):
     finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
+    leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles those of each role, not sources alone
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
     keeps: ClassVar[tuple[str, ...]] = ()  # words that begin the keys of what the state keeps of a handler for it
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles
@@ -178,6 +179,11 @@ class Derivation(Kind):
                     raise
                 outcome.failed += [Failed(change, work.route, explained(work.route, error)) for change in work.changes]
         return outcome
+
+    def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
+        """The items that a route keeps these state items for, beside ledger items: those that a run has to sweep."""
+        del route, keys, finishing
+        return ()
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""

@@ -63,7 +63,7 @@ class Expected:
 def fields_of(route: Route, item: ItemKey) -> Fields | None:
     """The fields of an item's key, by the source of the route that it is of: the narrowest of several."""
     keys = [key for key in route.sources if key.table.name == item[0] and key.match_values(*item[1:]) is not None]
-    narrowest = next((key for key in keys if all(other.contains(key) for other in keys)), None)
+    narrowest = next((key for key in keys if len(keys) == 1 or all(other.contains(key) for other in keys)), None)
     return None if narrowest is None else narrowest.match_values(*item[1:])
 
 

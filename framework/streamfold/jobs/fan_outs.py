@@ -32,7 +32,9 @@ RECORD_LETTERS_MAX = 100_000
 
 
 def record_of(change: Change) -> Mapping[str, Any] | None:
-    """The record of a change as a job keeps it, without its images; None for one that is too long."""
+    """The record of a change as a job keeps it, without its images; None for one that is too long, or for none."""
+    if not change.record:
+        return None
     record = dict(change.record)
     if isinstance(body := record.get("dynamodb"), Mapping):
         record["dynamodb"] = {name: value for name, value in body.items() if name not in ("NewImage", "OldImage")}

@@ -177,7 +177,7 @@ class Filling:
         return error
 
     def _swept(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
-        """The items whose source is gone, of those that the state tells."""
+        """The items whose source is gone, of those that the state keeps something for."""
         assert self.pages.sweep is not None  # or else the state would be none of the tables
         gone, unkeyed = self.pages.sweep(keys)
         self.progress.unkeyed += unkeyed

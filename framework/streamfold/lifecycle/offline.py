@@ -5,9 +5,10 @@ What the stream had not delivered at that moment is different there, too: a diff
 exports is lag.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from streamfold.keys.table import STATE
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.exports import Export
+from streamfold.lifecycle.feed_rows import FeedRows, is_feed
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, ItemKeys, pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import ACTIONS, RowsVerifier, VerifiedRows, verified_routes
@@ -42,6 +44,11 @@ class VerifiedExports:
     items: Verified | None  # None without an export of the state
 
 
+def exported_routes(routes: Iterable[Route]) -> list[Route]:
+    """Those of these routes that exports tell all of: what contributes to rows, and feeds."""
+    return [route for route in routes if route.kind.contributes or is_feed(route)]
+
+
 def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[str, Export]) -> str:
     """The time of the exports, by the names of their tables.
 
@@ -53,7 +60,7 @@ def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[st
     times = {str(export.summary.get("exportTime", "")) for export in exports.values()}
     if len(times) > 1:
         raise SettingsError(f"The exports are of different times, {' and '.join(sorted(times))}: expected one moment.")
-    folded = verified_routes(app, routes)
+    folded = [*verified_routes(app, routes), *filter(is_feed, routes)]
     wanted = {table.name for table in source_tables(folded)}
     wanted |= {key.table.name for route in folded for key in route.into if key.table.name != STATE.name}
     if missing := wanted - exports.keys():
@@ -92,11 +99,17 @@ def verify_exports(
 ) -> VerifiedExports:
     """Compares rows with what their sources add up to, and with an export of the state each part with its source.
 
+    Rows of feeds are compared with what their posts and edges make, one by one.
+
     Raises ``SettingsError`` as ``check_exports``, and for what is no export.
     """
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
         rows = RowsVerifier(app, engine, run, routes, live=False).verify()
+        moment = datetime.fromisoformat(time).timestamp() if time else run.clock()
+        for route in filter(is_feed, routes):
+            by = FeedRows(app, engine, run, route, moment, keeps_mirrors=STATE.name in exports)
+            rows.add(by.verify())
         items = _verified(app, engine, run, routes) if STATE.name in exports else None
     return VerifiedExports(time, rows, items)
 

@@ -12,6 +12,7 @@ time shortly before the reads (``lifecycle.bounds``).
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
+from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -38,6 +39,7 @@ from streamfold.lifecycle.committing import PageCommitter
 from streamfold.lifecycle.keys import ItemKeys
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
+from streamfold.records.encoded import to_json
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Fields, Route
@@ -57,8 +59,14 @@ class Scanned(NamedTuple):
     """Stands for the change of an item that a page met; a failure names it."""
 
     item: ItemKey
+    version_text: str = BEFORE_ALL
     sequence: str = ""
     event: str = ""
+
+    @property
+    def record(self) -> Mapping[str, object]:
+        """There is none."""
+        return {}
 
     @property
     def name(self) -> str:
@@ -80,6 +88,7 @@ class Difference(NamedTuple):
     handler: str
     stored: str  # what the ledger holds, as text
     expected: str  # what the handler makes of the source
+    seen: str = ""  # of which revision of the ledger item, and of which image: another one has moved
 
 
 @dataclass(slots=True)
@@ -170,9 +179,10 @@ class Pages:
             self.delivered = not isinstance(self.engine, OwnStream)
 
     def sweep(self, keys: Sequence[ItemKey]) -> Swept:
-        """The items whose source is gone, of the ledger items of the handlers' groups among keys of the state."""
+        """The items whose source is gone, of those that keys of the state tell that it keeps something for."""
         known = ItemKeys(self.app, self.timed, [route for route in self.app.routes if route.name in self.handlers])
         found = [item for key in keys if (item := known.of_ledger(key)) is not None]
+        found += self._kept_items([StateKey(str(pk), str(sk)) for _, pk, sk in keys])
         return Swept(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
@@ -197,7 +207,7 @@ class Pages:
                     continue
                 if route.kind.contributes:
                     groups.setdefault(route.group, []).append(HandlerPart(route, fields))
-                elif each.role == SOURCE or not self.sources_only:
+                elif each.role == SOURCE or not self.sources_only or derivation(route).leads_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)
             ledgers += [ItemParts(item, group, parts) for group, parts in groups.items()]
@@ -209,7 +219,7 @@ class Pages:
         if not wanted:
             return
         page = _PageWork(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
-        page.bounds = self._bounds(wanted)
+        page.bounds = self._bounds(each.item for each in wanted)
         stored = self.timed.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
         for key, each in page.keys.items():
@@ -237,20 +247,21 @@ class Pages:
             return
         report.written += len(unit.steps)
         if self.dry_run:
-            report.differing += [_difference(each.item, step, held) for step in unit.steps]
+            seen = _seen(held, sources.get(each.item))
+            report.differing += [_difference(each.item, step, held, seen) for step in unit.steps]
         if unit.partial or exceeds_transaction(unit):
             page.alone.append(each)
         else:
             page.units.append(unit)
 
-    def _bounds(self, wanted: Sequence[ItemParts]) -> Mapping[str, str]:
+    def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
         """The versions that items have at least which are read from now on, by table."""
         if not self.delivered or self.emptied:
             return {}
         if self.manifest is None:
             self.manifest = read_manifest(self.app.name, self.timed)
         now = self.run.clock()
-        return {name: lower_bound(self.manifest, name, now) for name in {each.item[0] for each in wanted}}
+        return {name: lower_bound(self.manifest, name, now) for name in {item[0] for item in items}}
 
     def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
         return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
@@ -336,6 +347,7 @@ class Pages:
     def _others(self, works: Sequence[Work], report: PageReport) -> None:
         """Lets kinds without a ledger reconcile their items, each kind all of the page's."""
         by_kind: dict[object, list[Work]] = {}
+        bounds = self._bounds(work.item for work in works) if works else {}
         for work in works:
             by_kind.setdefault(work.route.kind, []).append(work)
         for own in by_kind.values():
@@ -343,9 +355,17 @@ class Pages:
             if self.dry_run:
                 report.written += len(own)
                 continue
-            scanned = [work._replace(changes=(_stand_in(work.item),)) for work in own]
+            scanned = [
+                work._replace(changes=(_stand_in(work.item, bounds.get(work.item[0], BEFORE_ALL)),)) for work in own
+            ]
             report.written += len(own)
             self._count(kind.reconcile_all(scanned, self._finishing(Unfinished())), report)
+
+    def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
+        """Of these state items, the items that kinds without a ledger keep them for."""
+        finishing = self._finishing(Unfinished())
+        routes = [route for route in self.app.routes if route.name in self.handlers]
+        return [item for route in routes for item in derivation(route).kept_items(route, keys, finishing)]
 
     def _finishing(self, unfinished: Unfinished) -> Finishing:
         return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, unfinished)
@@ -365,13 +385,18 @@ def _bytes(write: GuardedWrite) -> int:
     return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
 
 
-def _stand_in(item: ItemKey) -> "Change":
-    return cast("Change", Scanned(item))
+def _stand_in(item: ItemKey, version: str = BEFORE_ALL) -> "Change":
+    return cast("Change", Scanned(item, version))
 
 
-def _difference(item: ItemKey, step: Step, found: LedgerItem) -> Difference:
+def _seen(held: LedgerItem, source: StoredItem | None) -> str:
+    image = sha256(to_json(source).encode(errors="surrogatepass")).hexdigest() if source else ""
+    return f"{held.revision}/{image}"
+
+
+def _difference(item: ItemKey, step: Step, found: LedgerItem, seen: str) -> Difference:
     stored = found.parts.get(step.route.name)
-    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after))
+    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after), seen)
 
 
 def _failed(failed: Failed) -> ItemFailed:

@@ -8,23 +8,28 @@ only if it is the same before and after a fold that it does not agree with, and 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import localcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from streamfold.batch.chains import run_chains
-from streamfold.engines import Engine
+from streamfold.derivations.derivation import contribution
+from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.timed import Timed
+from streamfold.errors import is_fatal
 from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.entries import entries_of, rows_lacking_entries
 from streamfold.lifecycle.keys import pages, scanned
 from streamfold.lifecycle.page import ItemFailed, Pages
-from streamfold.records.change import ItemKey
+from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
+from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
@@ -59,6 +64,13 @@ class VerifiedRows:
     different: list[RowDifference] = field(default_factory=list)
     moving: int = 0
     failed: list[ItemFailed] = field(default_factory=list)
+
+    def add(self, other: "VerifiedRows") -> None:
+        """Adds what was found of other rows."""
+        self.rows += other.rows
+        self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
+        self.moving += other.moving
+        self.failed += other.failed
 
 
 def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
@@ -127,7 +139,7 @@ class RowsVerifier:
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
         """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
         before = self.engine.read_rows(only) if only is not None else {}
-        with self._folded() as folded:
+        with self._folded(only) as folded:
             found: dict[RowKey, RowDifference] = {}
             for rows in pages(only) if only is not None else self._all_rows(folded):
                 shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
@@ -154,8 +166,8 @@ class RowsVerifier:
                 yield rows
 
     @contextmanager
-    def _folded(self) -> Iterator[EmbeddedEngine]:
-        """A new state in a file of its own, with what all sources add up to."""
+    def _folded(self, only: Collection[RowKey] | None) -> Iterator[EmbeddedEngine]:
+        """A new state in a file of its own, with what all sources add up to; ``only`` in these rows, where given."""
         with TemporaryDirectory() as folder:
             path = str(Path(folder) / "fold.db")
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
@@ -166,16 +178,38 @@ class RowsVerifier:
                 self.lacking = set()
                 for table in source_tables(self.routes):
                     for keys in pages(scanned(self.engine, table)):
-                        self._fold(led, folded, [key for key in keys if not self.app.derived(key)])
+                        self._fold(led, folded, [key for key in keys if not self.app.derived(key)], only)
                 run_chains(self.app, folded, run)
                 yield folded
 
-    def _fold(self, led: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey]) -> None:
+    def _fold(
+        self, led: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey], only: Collection[RowKey] | None
+    ) -> None:
         wanted = [key for key in keys if self.app.listeners(key)]
         sources = self.engine.read_sources(wanted) if wanted else {}
-        folded.put_sources((key, image, "0") for key, image in sources.items())
-        self.found.failed += led.reconcile(sources).failed
+        if only is not None:
+            with localcontext(EXACT):
+                sources = {
+                    key: image for key, image in sources.items() if self._leads_to(key, image, led.knows.forms, only)
+                }
+        with folded.batch():  # a page is one transaction of the file, whose items are read and written once
+            folded.put_sources((key, image, "0") for key, image in sources.items())
+            self.found.failed += led.reconcile(sources).failed
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
+
+    def _leads_to(self, item: ItemKey, image: StoredItem, forms: Forms, only: Collection[RowKey]) -> bool:
+        """Whether an item adds to one of these rows, perhaps by a row that is a source; or a handler raises on it."""
+        try:
+            made = [
+                contribution(each.route, image_of(image), fields, forms)
+                for each, fields in self.app.listeners(item)
+                if each.route in self.routes
+            ]
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            return True
+        return any(row in only or self.app.chains(row) for rows in made for row in rows)
 
     def _with_entries(self, folded: EmbeddedEngine, items: Iterable[ItemKey]) -> list[StateKey]:
         """The ledger items of these items that have entries in the fold."""

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from streamfold import App, Key, Router, Row, Table
 from streamfold.derivations.feed import lanes
 from streamfold.jobs import fan_outs
+from streamfold.lifecycle.feed_rows import FeedRows
 from streamfold.read.feeds import route_of
+from streamfold.run import Run
+from streamfold.settings import Settings
 from streamfold.testing import Clock, Twin
 from tests.helpers.held_feeds import HeldFeeds, read_all
 
@@ -112,6 +115,13 @@ class Feeds:
             shown = [(key["at"].timestamp(), key["author_id"], key["post_id"], text) for key, text in found]
             self.model.check(reader, shown, self.clock.now)
 
+    def check_rows(self):
+        """What a comparison of rows with all pairs finds: nothing."""
+        app, engine = self.twin.app, self.twin.engine
+        (route,) = app.routes
+        found = FeedRows(app, engine, Run(Settings()), route, self.clock.now, keeps_mirrors=True).verify()
+        assert (found.different, found.failed) == ([], [])
+
 
 @contextmanager
 def small():
@@ -126,6 +136,7 @@ def check(steps, options):
         for step in steps:
             feeds.take(*step)
             feeds.check()
+    feeds.check_rows()
 
 
 @pytest.mark.slow

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.jobs.job import Job
     from streamfold.keys.key import Key
+    from streamfold.records.change import ItemKey
     from streamfold.routes.route import Needs, Route
     from streamfold.settings import Settings
+    from streamfold.writes.guarded import StateKey
 
 EDGE = "edge"
 """The role of an item that says who follows whom."""
@@ -35,6 +37,7 @@ class Feeds(Derivation):
     reads_items = True  # posts that are pulled are read as they are, and so is an item that is repaired
     sees_derived_attributes = True
     reconciles = True
+    leads_all_roles = True
     fans_out = True
     keeps = ("posts", "edges", "audience")
     yields = (Row,)
@@ -112,6 +115,11 @@ class Feeds(Derivation):
         from streamfold.derivations.feed.hearing import reconciled
 
         return reconciled(work, finishing)
+
+    def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
+        from streamfold.derivations.feed.mirrors import Mirrors
+
+        return Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings).swept(keys)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected

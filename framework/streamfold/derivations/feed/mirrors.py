@@ -1,7 +1,7 @@
 """What a feed remembers of posts and edges: each side is mirrored in the state before the other side is read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -141,6 +141,20 @@ class Mirrors:
             else gone(NEVER, each.item, self.key_of(each.side))
             for place, each in zip(places, asked, strict=True)
         ]
+
+    def swept(self, keys: Iterable[StateKey]) -> list[ItemKey]:
+        """The items of those of these state items that are mirrors, of items that are gone too.
+
+        An item that older code saw removed is mirrored as it was. One that is known to be gone may have rows all the
+        same: whoever mirrored it died before its pairs were visited, and older code took the record after that.
+        """
+        found: list[ItemKey] = []
+        for side in (POSTS, EDGES):
+            prefix = side_partition(side, self.application, self.route.name, "")
+            own = [key for key in keys if key.pk.startswith(prefix)]
+            stored = self.engine.read_state(own, consistent=True) if own else {}
+            found += [Mirror.of(each["s"], self.key_of(side)).item for each in stored.values()]
+        return found
 
     def page(self, side: str, partition: str, wanted: Entries) -> list[tuple[str, Mirror]]:
         """Some mirrors of a side, strongly consistent, with their places."""
