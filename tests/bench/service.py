@@ -90,7 +90,8 @@ def _writes(operation: str, asked: dict[str, Any]) -> int:
 
 
 def _place(key: dict[str, Any]) -> tuple[str, str]:
-    return key["pk"]["S"], key["sk"]["S"]
+    partition, sort = ("pk", "sk") if "pk" in key else ("PK", "SK")
+    return key[partition]["S"], key[sort]["S"]
 
 
 def _found(operation: str, asked: dict[str, Any], kept: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:

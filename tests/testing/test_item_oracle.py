@@ -4,9 +4,9 @@ import pytest
 
 from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.derivations.archive.archives import Archives
-from streamfold.derivations.attributes import kind as attributes_kind
+from streamfold.derivations.attributes import contributed
 from streamfold.derivations.attributes.write_back import WriteBack
-from streamfold.derivations.cascade.children import Children
+from streamfold.derivations.cascade.children import CascadeCursor, Children
 from streamfold.engines import applied, guarded_items, memory
 from streamfold.engines.sources import source_refusal
 from streamfold.routes.route import Route
@@ -107,7 +107,7 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
             yield Row(n=order.get("n", 0) + 1)
 
     # What was derived is taken for the writer's own.
-    monkeypatch.setattr(attributes_kind, "without_derived", lambda raw: raw)
+    monkeypatch.setattr(contributed, "without_derived", lambda raw: raw)
     with pytest.raises(
         Diverged, match=r"handlers 'counted', item ORDER#\d / METADATA: they still wrote to it after 50"
     ):
@@ -115,7 +115,7 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
 
 
 def test_children_that_are_left_are_found(monkeypatch):
-    monkeypatch.setattr(Children, "_remove", lambda *_: None)
+    monkeypatch.setattr(Children, "remove_pages", lambda *_: CascadeCursor(done=True))
     found = diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d is still there, though ORDER#\d / METADATA was removed")
     assert len(found.scenario.writes) == 3
 

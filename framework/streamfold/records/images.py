@@ -107,6 +107,10 @@ class WatchedImage(Image):
         self._read.add(name)
         return self._image[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        self._read.add(name)
+        return self._image.get(name, default)
+
     def __contains__(self, name: object) -> bool:
         self._read.add(str(name))
         return name in self._image

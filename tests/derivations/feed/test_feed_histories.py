@@ -24,7 +24,7 @@ from tests.helpers.records import change, item
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
 HISTORIES = 40
-HISTORIES_CI = 400
+HISTORIES_CI = 1_640
 HISTORIES_NIGHTLY = 17_000
 MUTANT_HISTORIES = 2_000
 
