@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from streamfold.errors import SettingsError
 from streamfold.lambda_entry.lines import LEVEL_VARIABLE, NAMESPACE, log
 from streamfold.lambda_entry.observing import measuring, start_log
 from streamfold.settings import Settings
@@ -64,6 +65,12 @@ def test_the_level_is_that_of_the_variable(capsys, monkeypatch):
     monkeypatch.setenv(LEVEL_VARIABLE, "error")
     lines = logged(capsys, Settings(), lambda: (log.warning("not told"), log.error("told")))
     assert [line["message"] for line in lines] == ["told"]
+
+
+def test_a_level_that_is_none_is_told(monkeypatch):
+    monkeypatch.setenv(LEVEL_VARIABLE, "loud")
+    with pytest.raises(SettingsError, match="POWERTOOLS_LOG_LEVEL='LOUD': expected one of DEBUG, INFO, WARNING"):
+        start_log("shop", Settings())
 
 
 def test_a_second_start_writes_each_line_once(capsys):

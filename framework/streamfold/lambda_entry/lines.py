@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+from streamfold.errors import SettingsError, shown
+
 NAMESPACE = "streamfold"
 SECONDS_SUFFIX = "_seconds"
 """Ends the name of a metric that is no count."""
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 """The variable that gives the level, with Powertools and without."""
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """What every record of ``logging`` has; the rest was given as ``extra``."""
 
@@ -49,11 +52,17 @@ class JsonFormatter(logging.Formatter):
 
 
 def write_log(service: str) -> None:
-    """Has the log written as lines of JSON, with the name of the service."""
+    """Has the log written as lines of JSON, with the name of the service.
+
+    Raises ``SettingsError`` for a level that is none.
+    """
+    level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
+    if level not in LEVELS:
+        raise SettingsError(f"{LEVEL_VARIABLE}={shown(level)}: expected one of {', '.join(LEVELS)}.")
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter(service))
     log.handlers, log.propagate = [handler], False
-    log.setLevel(os.environ.get(LEVEL_VARIABLE, "INFO").upper())
+    log.setLevel(level)
 
 
 def metric_lines(service: str) -> Emit:
