@@ -1,21 +1,32 @@
 """Long fan-outs on DynamoDB Local: opened, left, rung for, and shown."""
 
 import json
+import time
 
 import pytest
 
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
+from streamfold.derivations.feed.mirrors import EDGES, Mirror, Mirrors, Sided
 from streamfold.engines import DynamoEngine
+from streamfold.engines.metering import Meter
+from streamfold.engines.threads import Threads
+from streamfold.jobs.fan_outs import LANES
+from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.cli import test_fan_outs
 from tests.helpers.commands import environment, streamfold
 from tests.helpers.doorbells import Clock, Messages, body, queue_function
+from tests.helpers.feed_histories import BEGIN, TABLE, applications, edge_key, post_key
+from tests.helpers.records import item, record
 from tests.helpers.source import Source
+from tests.helpers.tables import make_table
 
 SOCIAL = test_fan_outs.SOCIAL.replace("keep_days=30", "keep_days=30_000")  # DynamoDB Local removes what has expired
 READERS = 40
+OF_A_FAN_OUT = 10 * LANES
+"""Requests of a fan-out whatever its size: it is opened, and each of its lanes looks at it."""
 OPTIONS = ("--engine", "dynamodb", "--table", "main=main")
 
 
@@ -39,11 +50,6 @@ def social(tmp_path, dynamodb_endpoint, access_key):
 
 def _path(folder):
     return f"{folder}:{environment()['PYTHONPATH']}"
-
-
-def rows(client):
-    found = client.scan(TableName="main")["Items"]
-    return sum(item["PK"]["S"].startswith("FEED#") for item in found)
 
 
 def test_a_replay_works_on_its_fan_outs_and_a_feed_is_shown(social, dynamodb):
@@ -79,3 +85,41 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     assert rows(dynamodb) == 2 * READERS
     assert ring_open(app, engine, run) == 0
     assert run_fan_outs(app, engine, run).failures == []
+
+
+@pytest.mark.parametrize("followers", [2_500, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_a_post_reaches_all_followers(dynamodb, followers):
+    app, *_ = applications()
+    make_table(dynamodb, "main", {"PK": "S", "SK": "S"})
+    make_table(dynamodb, "social-state", {"pk": "S", "sk": "S"})
+    engine = DynamoEngine(dynamodb, {"main": (TABLE, "main")}, "social-state", pause=lambda _: None)
+    follow(app, engine, followers)
+    meter = Meter(dynamodb)
+    run = Run(Settings(), clock=lambda: BEGIN + 10, lanes=Threads(Settings().lanes))
+    began = time.monotonic()
+    assert not process_event(app, [record(None, item(*post_key("1"), text="hello"), 2)], engine, run).failures
+    assert not run_fan_outs(app, engine, run).failures
+    requests = meter.requests  # DynamoDB Local tells no units of statements
+    print(f"{followers:,} followers: {requests / followers:.4f} requests each, in {time.monotonic() - began:.0f} s")
+    assert rows(dynamodb) == followers
+    assert requests <= 0.045 * followers + OF_A_FAN_OUT
+
+
+def follow(app, engine, followers):
+    """Mirrors so many edges, without a record for each."""
+    (route,) = app.routes
+    mirrors = Mirrors(app.name, route, engine, Settings())
+    for first in range(0, followers, 100):
+        writes = []
+        for number in range(first, min(first + 100, followers)):
+            place = edge_key(f"reader-{number:06}")
+            edge = Mirror("00/2026", ("main", *place), encode(item(*place, name="one"))["M"], gone=False)
+            sided = Sided(EDGES, edge.item, mirrors.fields_of(EDGES, edge.item))
+            writes.append(mirrors.write(sided, edge, BEGIN))
+        assert engine.transact(writes, int(BEGIN) * 2) is None
+
+
+def rows(client):
+    """How many rows of feeds there are."""
+    pages = client.get_paginator("scan").paginate(TableName="main", ProjectionExpression="PK")
+    return sum(item["PK"]["S"].startswith("FEED#") for page in pages for item in page["Items"])
