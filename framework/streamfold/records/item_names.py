@@ -2,7 +2,6 @@
 
 import re
 from hashlib import sha256
-from shlex import quote
 
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
@@ -33,6 +32,8 @@ def item_parts(name: str) -> list[str]:
 
 def typed(name: str) -> str:
     """The arguments of a command for an item's name: partition and sort, quoted where a shell needs it."""
+    from shlex import quote  # only messages for a person need it, and a function's start should not pay for it
+
     return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
 
 
