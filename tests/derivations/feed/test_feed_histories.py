@@ -118,14 +118,13 @@ def by_nothing():
 @contextmanager
 def mode_before_mirror():
     spreads, reads = Spreading.spread, Audiences.read
-    known = {}
 
-    def spread(self, told, fails):
-        known[id(self.audiences)] = reads(self.audiences, told.sided.fields)
-        return spreads(self, told, fails)
+    def spread(self, heard, fails):
+        self.audiences.early = reads(self.audiences, heard.sided.fields)
+        return spreads(self, heard, fails)
 
     def read(self, fields):
-        return known.pop(id(self), None) or reads(self, fields)
+        return self.__dict__.pop("early", None) or reads(self, fields)
 
     with patch.object(Spreading, "spread", spread), patch.object(Audiences, "read", read):
         yield
@@ -223,7 +222,6 @@ MUTANTS = {
     "a row is guarded by nothing": (by_nothing, {}),
     "a newer change leaves the circle as it was": (stop_stays, {}),
     "a lane moves on before its rows are written": (lane_before_rows, {}),
-    "the mode is read before the mirror is written": (mode_before_mirror, {"pull_above": 3}),
     "posts are pushed again without a last one to pull": (back_without_until, {"pull_above": 3}),
     "pushed rows are shown beside pulled posts": (pushed_beside_pulled, {"pull_above": 2}),
     "posts are pulled before readers are told": (flip_without_middle, {"pull_above": 3}),
@@ -278,6 +276,38 @@ def shown_after_a_return(made=None):
             deliver(history, 7, post_key("2"), {"text": "two"})
             history._end()
     return [number for number, _ in history.shown("v")]
+
+
+def shown_where_pulling_ends_meanwhile(made=None):
+    """What a reader is shown where posts are pushed again just before a post is mirrored."""
+    history = History(applications(pull_above=2), 0)
+    with small():
+        both = {"name": "n", "text": "one"}
+        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
+            deliver(history, number, place, both)
+        history.now += 100
+        for number, reader in enumerate("wx", 5):
+            deliver(history, number, edge_key(reader), None, both)
+        writes = Mirrors.write
+
+        def meanwhile(self, sided, mirror, now):
+            if sided.item[1:] == post_key("3") and not history.items.get(post_key("2")):
+                deliver(history, 7, post_key("2"), {"text": "two"})
+                history._end()
+            return writes(self, sided, mirror, now)
+
+        with made() if made else nullcontext(), patch.object(Mirrors, "write", meanwhile):
+            deliver(history, 8, post_key("3"), {"text": "three"})
+        history._end()
+    return [number for number, _ in history.shown("v")]
+
+
+def test_a_post_is_shown_where_pulling_ends_before_it_is_mirrored():
+    assert shown_where_pulling_ends_meanwhile() == ["3", "2", "1"]
+
+
+def test_the_mode_is_read_after_the_mirror_is_written():
+    assert shown_where_pulling_ends_meanwhile(mode_before_mirror) == ["2", "1"]
 
 
 def shown_before_its_record(ahead_seconds):
