@@ -50,6 +50,14 @@ def filled(app, engine, page_items=2):
     return progress
 
 
+def spread(app, engine):
+    """Takes the records of all edges and of the post, with their fan-outs."""
+    run = new_run()
+    assert process_changes(app, changes(), engine, run).failures == []
+    assert run_fan_outs(app, engine, run).failures == []
+    assert shown_rows(engine) == ["FEED#r0", "FEED#r1", "FEED#r2"]
+
+
 def shown_rows(engine):
     """The readers who have a row that is shown."""
     rows = [decode({"M": dict(row)}) for row in engine.items(TABLE)]
@@ -74,20 +82,38 @@ def test_a_second_run_leaves_rows_as_they_are(app, engine):
 @pytest.mark.parametrize("gone", [0, 3], ids=["an edge", "a post"])
 def test_what_older_code_saw_removed_goes_from_feeds_when_the_state_is_swept(app, engine, gone):
     engine.put_sources(newest_sources(changes()))
-    assert process_changes(app, changes(), engine, new_run()).failures == []
+    spread(app, engine)
     engine.put_sources(newest_sources([changes(gone=True)[gone]]))  # its record is acknowledged by older code
     assert len(filled(app, engine).report.failed) == 0
     assert shown_rows(engine) == ([] if gone == 3 else ["FEED#r1", "FEED#r2"])
 
 
-def test_a_removal_that_newer_code_began_and_older_code_acknowledged_is_brought_to_its_end(app, engine):
+def shown_after_removals_that_were_begun(app, engine):
+    """The rows that are shown where newer code died in the removals of a pair, and older code acknowledged them."""
     engine.put_sources(newest_sources(changes()))
-    assert process_changes(app, changes(), engine, new_run()).failures == []
-    with patch.object(Spreading, "_post", side_effect=Died), pytest.raises(Died):
-        process_changes(app, changes(gone=True)[3:], engine, new_run())
-    engine.put_sources(newest_sources(changes(gone=True)[3:]))
+    spread(app, engine)
+    for gone, method in ((0, "_edge"), (3, "_post")):
+        removal = changes(gone=True)[gone : gone + 1]
+        with patch.object(Spreading, method, side_effect=Died), pytest.raises(Died):
+            process_changes(app, removal, engine, new_run())
+        engine.put_sources(newest_sources(removal))
     filled(app, engine)
-    assert shown_rows(engine) == []
+    return shown_rows(engine)
+
+
+def test_removals_that_newer_code_began_and_older_code_acknowledged_are_brought_to_their_end(app, engine):
+    assert shown_after_removals_that_were_begun(app, engine) == []
+
+
+def test_a_sweep_that_passes_over_what_is_known_to_be_gone_leaves_rows(app, engine, monkeypatch):
+    swept = Mirrors.swept
+
+    def there_alone(self, keys):
+        known = self.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])
+        return swept(self, [key for key, found in known.items() if '"gone":true' not in found["s"].replace(" ", "")])
+
+    monkeypatch.setattr(Mirrors, "swept", there_alone)
+    assert shown_after_removals_that_were_begun(app, engine) == ["FEED#r0"]
 
 
 def test_deployments_of_feeds_with_pages_beside_the_stream_end_right():
@@ -111,16 +137,3 @@ def test_twenty_thousand_deployments_of_feeds_end_right(options):
 def test_a_run_that_lacks_what_it_needs_is_noticed(lacking):
     histories = (BackfillHistory(applications(), seed, **{lacking: False}) for seed in range(HISTORIES_OF_MUTANTS))
     assert any(history.run().wrong() for history in histories)
-
-
-@pytest.mark.ci
-def test_a_sweep_that_passes_over_what_is_known_to_be_gone_is_noticed(monkeypatch):
-    swept = Mirrors.swept
-
-    def there_alone(self, keys):
-        known = self.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])
-        return swept(self, [key for key, found in known.items() if '"gone":true' not in found["s"].replace(" ", "")])
-
-    monkeypatch.setattr(Mirrors, "swept", there_alone)
-    seeds = range(1_000, 1_000 + HISTORIES_OF_MUTANTS)
-    assert any(BackfillHistory(applications(), seed).run().wrong() for seed in seeds)

@@ -66,7 +66,6 @@ def _() -> Iterator[None]:
     tests=(
         PLAN + "test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share",
         FEWEST + "test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share",
-        FEWEST + "test_rows_within_rows_are_written_once_more_at_each_boundary_at_most",
     ),
 )
 def _() -> Iterator[None]:
