@@ -29,11 +29,11 @@ def answer_bells(app: "App", engine: Engine, run: "Run", choices: Choices) -> No
     run_fan_outs(app, engine, run)
 
 
-def answer_all(app: "App", engine: Engine, run: "Run") -> None:
-    """Rings until no fan-out is open. Raises ``HandlerFails`` if one cannot be done."""
-    for _ in range(ROUNDS_MAX):
+def answer_all(app: "App", engine: Engine, run: "Run") -> bool:
+    """Rings until no fan-out is open; returns whether one was. Raises ``HandlerFails`` if one cannot be done."""
+    for number in range(ROUNDS_MAX):
         if not ring_open(app, engine, run):
-            return
+            return number > 0
         for failure in run_fan_outs(app, engine, run).failures:
             raise HandlerFails(str(failure)) from failure.error
     raise HandlerFails(f"Fan-outs are open after {ROUNDS_MAX} rounds.")

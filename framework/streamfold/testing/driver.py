@@ -317,8 +317,10 @@ class Driver:
         again = [lane.changes for lane in self.lanes] if end == "all-delivered-again" else []
         for changes in (*again, ()):  # the last are the chains of what landed late
             self._process(changes)
-        self._deliver_what_follows()
-        answer_all(self.app, self.engine, self._invocation())
+        for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
+            self._deliver_what_follows()
+            if not answer_all(self.app, self.engine, self._invocation()):
+                break
         self._process(())
 
     def _deliver_rest(self, lane: WriterLane) -> None:

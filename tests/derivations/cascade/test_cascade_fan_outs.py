@@ -13,9 +13,18 @@ from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing import Died
+from streamfold.testing import Died, check
 from streamfold.testing.choices import Choices
-from tests.derivations.cascade.test_children import CLOCK, Faulty, Store, items_of, make_app, removal
+from tests.derivations.cascade.test_children import (
+    CLOCK,
+    ORDER,
+    ORDER_ITEM,
+    Faulty,
+    Store,
+    items_of,
+    make_app,
+    removal,
+)
 from tests.helpers.records import item, record
 
 SETTINGS = Settings(chunk_actions=10)  # eight children a page
@@ -157,3 +166,11 @@ def test_all_children_go_once_by_fan_outs_under_faults(app, first):
         history.run()
         (gone,) = history.store.items(app.tables["main"], "GONE#1") if history.at != 30 else ({"gone": {"N": "0"}},)
         assert int(gone["gone"]["N"]) == 30 - (history.at or 0)
+
+
+def test_cascades_that_are_all_fan_outs_are_proved(monkeypatch):
+    monkeypatch.setattr(children, "INLINE_PAGES", 0)
+    items = {ORDER: [{"order_id": "1"}, {"order_id": "2"}], ORDER_ITEM: [{"order_id": "1", "sku": "a", "price": 1}]}
+    proof = check(make_app(), items, histories=40, processes=0)
+    assert proof.histories == 40
+    assert proof.faults["bell-lost"]
