@@ -8,10 +8,10 @@ from streamfold import App
 from streamfold.batch.report import Report
 from streamfold.cli.application import load_application
 from streamfold.cli.fan_outs import drop, fan_out_lines, follow_fan_outs, ring_again
+from streamfold.derivations import kept_words
 from streamfold.engines import MemoryEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
-from streamfold.lifecycle.retire import kept_words
 from streamfold.lifecycle.retire_kept import KeptRetirement
 from streamfold.settings import Settings
 from tests.helpers.doorbells import follow, new_run, opened, post, rows_of

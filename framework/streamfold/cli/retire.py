@@ -12,8 +12,9 @@ from streamfold.cli.items import item_text
 from streamfold.cli.opened import OpenedState, confirmed, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
+from streamfold.derivations import kept_words
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable, kept_words
+from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
 from streamfold.lifecycle.retire_kept import KeptRetirement
 
 SHOWN_MAX = 100

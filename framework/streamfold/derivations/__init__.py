@@ -18,6 +18,11 @@ from streamfold.derivations.view.kind import VIEW
 KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE, SEARCH, FEED]
 
 
+def kept_words(kind: str) -> tuple[str, ...]:
+    """The words with which the keys begin of what the state keeps of a handler of this kind, beside the ledger."""
+    return next((each.keeps for each in KINDS if each.name == kind), ())
+
+
 def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:
     """Kinds in the order in which they finish; one that is not in the list comes last, by its name."""
     return sorted(kinds, key=lambda kind: (KINDS.index(kind) if kind in KINDS else len(KINDS), kind.name))

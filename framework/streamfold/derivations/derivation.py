@@ -87,6 +87,12 @@ class Finishing(NamedTuple):
     unfinished: Unfinished  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
 
+    def change_of(self, record: Mapping[str, object]) -> Change:
+        """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
+        from streamfold.records.envelope import Origins
+
+        return Origins(self.application.source_tables, self.run.settings, self.run.warn).change(record)
+
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""
         from streamfold.commit.outcome import Failed, reported

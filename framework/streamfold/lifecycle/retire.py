@@ -7,12 +7,13 @@ Rows are taken back as pages lead items to their sources, with nothing in the pl
 ledger says is subtracted. That needs the handler's declaration. No record may reach the handler meanwhile.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
-from streamfold.derivations import KINDS
+from streamfold.derivations import kept_words
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
 from streamfold.ledger.item import LedgerItem, elsewhere
@@ -58,8 +59,29 @@ class RetireReport:
     kept: list[PartKept] = field(default_factory=list)
 
 
+class TakenOut(ABC):
+    """What a state keeps of a handler, found and taken out some at a time."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def pages(self) -> Iterator[Sequence[Any]]:
+        """What is there, some at a time. It is counted."""
+
+    @abstractmethod
+    def retire(self, page: Sequence[Any]) -> None:
+        """Takes some of it out of the state. Doing it again changes nothing."""
+
+    def go(self, *, dry_run: bool = False) -> Iterator[int]:
+        """Takes all of it out; yields how much was looked at. A dry run only counts."""
+        for page in self.pages():
+            if not dry_run:
+                self.retire(page)
+            yield len(page)
+
+
 @dataclass(slots=True)
-class Retirement:
+class Retirement(TakenOut):
     """Drops the parts of one handler. ``remove``: what they contribute is taken back first."""
 
     app: Application
@@ -68,13 +90,6 @@ class Retirement:
     handler: str
     remove: bool
     report: RetireReport = field(default_factory=RetireReport)
-
-    def go(self, *, dry_run: bool = False) -> Iterator[int]:
-        """Takes all of it out, some at a time; yields how much was looked at. A dry run only counts."""
-        for page in self.pages():
-            if not dry_run:
-                self.retire(page)
-            yield len(page)
 
     def pages(self) -> Iterator[Sequence[PartFound]]:
         """The parts in the state, some at a time. They are counted."""
@@ -145,11 +160,6 @@ class Retirement:
     def _drop_own(self, found: PartFound, *, large: bool) -> None:
         if large:
             self.engine.transact([DeleteState(part_key(found.key, self.handler))], self.run.expires_at)
-
-
-def kept_words(kind: str) -> tuple[str, ...]:
-    """The words with which the keys begin of what the state keeps of a handler of this kind, beside the ledger."""
-    return next((each.keeps for each in KINDS if each.name == kind), ())
 
 
 def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, remove: bool, offline: bool) -> None:

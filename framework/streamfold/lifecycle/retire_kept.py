@@ -5,12 +5,11 @@ Nothing is subtracted, because no ledger stands behind the rows: those of a feed
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from streamfold.engines import Engine, StoredItem
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.lifecycle.keys import pages
-from streamfold.lifecycle.retire import PartKept, RetireReport
+from streamfold.lifecycle.retire import PartKept, RetireReport, TakenOut
 from streamfold.lifecycle.state_items import found_in_state, state_key
 from streamfold.routes.application import Application
 from streamfold.run import Run
@@ -18,7 +17,7 @@ from streamfold.writes.guarded import DeleteState, StateKey
 
 
 @dataclass(slots=True)
-class KeptRetirement:
+class KeptRetirement(TakenOut):
     """Drops what the state keeps of one handler whose kind does not contribute."""
 
     app: Application
@@ -34,11 +33,7 @@ class KeptRetirement:
         return False
 
     def go(self, *, dry_run: bool = False) -> Iterator[int]:
-        """Takes all of it out, some at a time; yields how much was looked at. A dry run only counts."""
-        for page in self.pages():
-            if not dry_run:
-                self.retire(page)
-            yield len(page)
+        yield from TakenOut.go(self, dry_run=dry_run)
         if not dry_run:
             self.end()
 
@@ -67,6 +62,6 @@ class KeptRetirement:
             fan_outs.drop(job)
 
     def _kept(self, stored: StoredItem) -> StateKey | None:
-        key: Any = state_key(stored)
+        key = state_key(stored)
         begins = tuple(f"{word}#{self.app.name}#{self.handler}#" for word in self.words)
         return key if key.pk.startswith(begins) else None

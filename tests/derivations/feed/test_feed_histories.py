@@ -258,12 +258,7 @@ def shown_after_a_return(made=None):
     history = History(applications(pull_above=2), 0)
     audiences = "streamfold.derivations.feed.audience.Audiences"
     with small():
-        both = {"name": "n", "text": "one"}
-        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
-            deliver(history, number, place, both)
-        history.now += 100
-        for number, reader in enumerate("wx", 5):
-            deliver(history, number, edge_key(reader), None, both)
+        pulled_by_one(history)
         looked = Mirrors.page
 
         def looks(self, side, partition, wanted):
@@ -282,12 +277,7 @@ def shown_where_pulling_ends_meanwhile(made=None):
     """What a reader is shown where posts are pushed again just before a post is mirrored."""
     history = History(applications(pull_above=2), 0)
     with small():
-        both = {"name": "n", "text": "one"}
-        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
-            deliver(history, number, place, both)
-        history.now += 100
-        for number, reader in enumerate("wx", 5):
-            deliver(history, number, edge_key(reader), None, both)
+        pulled_by_one(history)
         writes = Mirrors.write
 
         def meanwhile(self, sided, mirror, now):
@@ -314,12 +304,7 @@ def shown_before_its_record(ahead_seconds):
     """What a reader is shown after posts are pushed again, where a post is there whose record has not come."""
     history = History(applications(pull_above=2), 0)
     with small(ahead_seconds):
-        both = {"name": "n", "text": "one"}
-        for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
-            deliver(history, number, place, both)
-        history.now += 100
-        for number, reader in enumerate("wx", 5):
-            deliver(history, number, edge_key(reader), None, both)
+        pulled_by_one(history)
         history.put(post_key("3"), item(*post_key("3"), text="three"))
         before = history.shown("v")
         deliver(history, 7, post_key("2"), {"text": "two"})
@@ -362,6 +347,16 @@ def test_a_follow_that_is_overtaken_writes_no_row():
 
 def test_a_follow_that_does_not_look_again_writes_a_row_that_stays():
     assert shown_after_an_overtaken_follow(own_mirror_is_not_read_again) == [("1", "one/n")]
+
+
+def pulled_by_one(history):
+    """Has an author pulled, whose followers then leave but for one: his next post is pushed again."""
+    both = {"name": "n", "text": "one"}
+    for number, place in enumerate((*map(edge_key, "vwx"), post_key("1")), 1):
+        deliver(history, number, place, both)
+    history.now += 100
+    for number, reader in enumerate("wx", 5):
+        deliver(history, number, edge_key(reader), None, both)
 
 
 def stays(self, fields, audience):

@@ -10,7 +10,6 @@ from streamfold.derivations.cascade.jobs import removed_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.jobs.fan_outs import REMOVED, Paged
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.records.envelope import Origins
 from streamfold.routes.route import Route
 
 PAGES_A_MOVE = 10
@@ -22,8 +21,7 @@ class CascadeLanes:
     """Works on the fan-out of one cascade."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
-        origins = Origins(finishing.application.source_tables, finishing.run.settings, finishing.run.warn)
-        self.removed = removed_of(route, job, origins.change)
+        self.removed = removed_of(route, job, finishing.change_of)
         self.finishing = finishing
 
     def page(self, lane: JobSegment) -> Paged:

@@ -101,10 +101,8 @@ class Feeds(Derivation):
 
     def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
         from streamfold.derivations.feed.lanes import FeedLanes
-        from streamfold.records.envelope import Origins
 
-        origins = Origins(finishing.application.source_tables, finishing.run.settings, finishing.run.warn)
-        return FeedLanes(route, job, finishing, origins.change)
+        return FeedLanes(route, job, finishing)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the mirror of an item, and all rows that it reaches, to what the item is now.

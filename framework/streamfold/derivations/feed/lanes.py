@@ -1,6 +1,6 @@
 """The lanes of a feed's fan-outs: one page of a lane, and what comes when all lanes are done."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from streamfold.commit.outcome import Failed
 from streamfold.derivations.derivation import Finishing
@@ -14,10 +14,8 @@ from streamfold.engines import Entries
 from streamfold.errors import HandlerError, Unprocessable, reason, told
 from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.records.change import Change
 from streamfold.routes.route import Route
 
-MakeChange = Callable[[Mapping[str, object]], Change]
 PAGE = 1000
 """Mirrors that are read at a time."""
 LIVE = "live"
@@ -27,13 +25,12 @@ LIVE = "live"
 class FeedLanes:
     """Works on the lanes of one fan-out of a feed."""
 
-    def __init__(self, route: Route, job: Job, finishing: Finishing, change: MakeChange) -> None:
+    def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
         self.route = route
         self.job = job
         self.options = options_of(route)
         self.task = Task.of(route, job)
         self.finishing = finishing
-        self.change = change  # makes one of a record
         self.run = finishing.run
         self.mirrors = Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings)
         self.pairs = Pairs(self.mirrors, finishing.engine, finishing.run)
@@ -101,7 +98,9 @@ class FeedLanes:
         wrong = in_feed(self.route, pair, error)
         if self.task.record is None:
             raise wrong from error
-        change = self.change(_with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge))
+        change = self.finishing.change_of(
+            _with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge)
+        )
         change.version_text = self.task.version
         left = self.finishing.triage(Failed(change, self.route, wrong))
         if left is not None:
