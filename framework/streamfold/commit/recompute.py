@@ -9,6 +9,7 @@ If every moved entry sorts beyond the row's cut-off, the row cannot change: entr
 """
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 PAGE_ENTRIES = 100
 """Entries that are read at once where each value counts once."""
 
+COMPARED = (str, int, Decimal, set)
+"""Types of values that are equal in the store where they are in Python; a list may hold ``True`` for ``1``."""
 UNCHANGED, WRITTEN, AGAIN = "unchanged", "written", "again"
 """What comes of one try with a row."""
 
@@ -195,4 +198,6 @@ def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], re
 
 
 def _equal(one: Any, other: Any) -> bool:
+    if type(one) is type(other) and type(one) in COMPARED:
+        return bool(one == other)
     return encode(one) == encode(other)

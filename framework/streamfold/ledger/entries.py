@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -35,6 +36,8 @@ SPELLING, CUT = re.compile("!(.)"), "!sha256:"
 """A spelled letter; and what stands before the digest of a text that was cut, which spells no letter."""
 BEYOND = "$"
 """A value's text with this letter sorts after all places of the value, and before those of the next value."""
+NAMES_KEPT = 256
+"""Partitions and sources whose texts are kept: one step asks for each of them several times."""
 Placed = TypeVar("Placed", bound=tuple[Any, ...])
 """A tuple that begins with a place: ``(place, value)``."""
 
@@ -111,6 +114,7 @@ def order_of(place: str) -> str:
     return place.partition(BEHIND)[0]
 
 
+@lru_cache(NAMES_KEPT)
 def partition(application: str, handler: str, name: str, row: RowKey) -> str:
     """The partition key of the entries of one attribute of a row, never the same for two."""
     escaped = name.replace("%", "%25").replace("#", "%23")
@@ -120,6 +124,7 @@ def partition(application: str, handler: str, name: str, row: RowKey) -> str:
     return text
 
 
+@lru_cache(NAMES_KEPT)
 def source_text(item: ItemKey) -> str:
     """The text that distinguishes and sorts sources of equal values: by table, partition key and sort key."""
     parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))

@@ -82,7 +82,7 @@ def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any
 
 def _listed(name: str, values: list[Any], form: Form, most: int) -> Any:
     """The smallest values of all; of a set each once, so that they need no more than their order."""
-    by_order = sorted(((order_text(_bytes(value), name), value) for value in values), key=_place)
+    by_order = sorted(((order_text(_bytes(value), lambda: name), value) for value in values), key=_place)
     if form.once:
         by_order = list(dict(by_order).items())
     return form.made([value for _, value in by_order[:most]])

@@ -87,24 +87,46 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
     item the value is; the item itself, as a map, is at level 0. Raises ``HandlerError`` for a float, a number beyond 38
     digits, an empty set, a moment without a time zone, more than 32 levels, or a type that DynamoDB does not have.
     """
-    if isinstance(value, str):
+    kind = type(value)  # asked first: nearly all values are of exactly these types
+    if kind is str:
         return {"S": value if value.isascii() else _storable(value)}
+    if kind is int or kind is Decimal:
+        return {"N": number_text(value)}
+    if kind is dict:
+        return _encode_map(value, level)
+    return _encode_other(value, level)
+
+
+def _encode_map(value: Mapping[Any, Any], level: int) -> dict[str, Any]:
+    if level >= LEVELS_MAX:
+        _check_level(value)
+    try:
+        return {
+            "M": {
+                name if type(name) is str and name else _attribute_name(name): encode(member, level + 1)
+                for name, member in value.items()
+            }
+        }
+    except HandlerError as error:
+        raise error if level else _naming(value, error) from None
+
+
+def _encode_other(value: Any, level: int) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"BOOL": value}
-    if isinstance(value, int | Decimal):
-        return {"N": number_text(value)}
     if value is None:
         return {"NULL": True}
-    if isinstance(value, Mapping):
-        _check_level(value, level)
-        try:
-            return {"M": {_attribute_name(name): encode(member, level + 1) for name, member in value.items()}}
-        except HandlerError as error:
-            raise error if level else _naming(value, error) from None
-    if isinstance(value, list | tuple):
-        _check_level(value, level)
+    if isinstance(value, (list, tuple)):
+        if level >= LEVELS_MAX:
+            _check_level(value)
         return {"L": [encode(member, level + 1) for member in value]}
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, str):
+        return {"S": _storable(value)}
+    if isinstance(value, (int, Decimal)):
+        return {"N": number_text(value)}
+    if isinstance(value, Mapping):
+        return _encode_map(value, level)
+    if isinstance(value, (bytes, bytearray)):
         return {"B": bytes(value)}
     if isinstance(value, AbstractSet):
         return _encode_set(value)
@@ -121,8 +143,8 @@ def _naming(item: Mapping[Any, Any], error: HandlerError) -> HandlerError:
     return error
 
 
-def _check_level(content: Any, level: int) -> None:
-    if level >= LEVELS_MAX and content:
+def _check_level(content: Any) -> None:
+    if content:
         raise HandlerError(
             f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its "
             "parts in attributes and rows of their own."

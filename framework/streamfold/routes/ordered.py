@@ -9,6 +9,7 @@ for each touched row of a batch. If a change concerns the entries that count, al
 and batch. docs/aggregates.md has the measured costs.
 """
 
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,7 @@ from streamfold.errors import HandlerError, plain, shown
 from streamfold.records.encoded import UNESCAPED
 from streamfold.records.numbers import Number
 from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, encode
+from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Amounts
 from streamfold.routes.orderings import SMALLEST_KEY, TIES, Ordering, Ties, form_name
 
@@ -42,6 +43,8 @@ ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
 
 Moment = Number | str | bytes | date
 """What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
+Saying = Callable[[], str]
+"""How a message names a value. It is written when a message is: nearly no value has one."""
 
 
 class Ordered(Aggregate):
@@ -49,7 +52,7 @@ class Ordered(Aggregate):
 
     __slots__ = ("by", "content", "order", "ordering", "said", "value")
 
-    def _set(self, ordering: Ordering, by: Any, value: Any, said: str) -> None:
+    def _set(self, ordering: Ordering, by: Any, value: Any, said: Saying) -> None:
         self.said = said
         self.by = by
         self.ordering = ordering
@@ -58,7 +61,7 @@ class Ordered(Aggregate):
         self.content = content_text(value, said)
 
     @classmethod
-    def of(cls, ordering: Ordering, by: Any, value: Any, said: str) -> "Ordered":
+    def of(cls, ordering: Ordering, by: Any, value: Any, said: Saying) -> "Ordered":
         """A value of any form; ``said`` names it in messages."""
         found = cls()
         found._set(ordering, by, value, said)
@@ -77,7 +80,7 @@ class Ordered(Aggregate):
         return hash(self._content())
 
     def __repr__(self) -> str:
-        return plain(self.said)
+        return plain(self.said())
 
 
 class Max(Ordered):
@@ -89,7 +92,7 @@ class Max(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Moment) -> None:
-        self._set(Ordering("max", 1), value, value, f"Max({shown(value)})")
+        self._set(Ordering("max", 1), value, value, lambda: f"Max({shown(value)})")
 
 
 class Min(Ordered):
@@ -98,7 +101,7 @@ class Min(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Moment) -> None:
-        self._set(Ordering("min", 1), value, value, f"Min({shown(value)})")
+        self._set(Ordering("min", 1), value, value, lambda: f"Min({shown(value)})")
 
 
 class Latest(Ordered):
@@ -110,7 +113,9 @@ class Latest(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
-        said = f"Latest({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+        def said() -> str:
+            return f"Latest({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+
         self._set(_ordering("latest", 1, said, smallest=False, ties=ties), by, value, said)
 
 
@@ -120,7 +125,9 @@ class First(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
-        said = f"First({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+        def said() -> str:
+            return f"First({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
+
         self._set(_ordering("latest", 1, said, smallest=True, ties=ties), by, value, said)
 
 
@@ -136,10 +143,12 @@ class Top(Ordered):
     __slots__ = ()
 
     def __init__(self, n: int, value: Any, *, by: Moment, smallest: bool = False, ties: Ties = SMALLEST_KEY) -> None:
-        said = f"Top({shown(n)}, {shown(value)}, by={shown(by)}{_choice(smallest=smallest, ties=ties)})"
+        def said() -> str:
+            return f"Top({shown(n)}, {shown(value)}, by={shown(by)}{_choice(smallest=smallest, ties=ties)})"
+
         _check_most(n, TOP_MAX, said)
         self._set(_ordering("top", n, said, smallest=smallest, ties=ties), by, value, said)
-        content_text(value, said, TOP_BYTES_MAX)
+        _check_size(self.content, said, TOP_BYTES_MAX)
 
 
 class Collect(Ordered):
@@ -153,9 +162,11 @@ class Collect(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Moment, *, most: int = 100, into: type = set) -> None:
-        said = f"Collect({shown(value)}, most={shown(most)}, into={getattr(into, '__name__', into)})"
+        def said() -> str:
+            return f"Collect({shown(value)}, most={shown(most)}, into={getattr(into, '__name__', into)})"
+
         if into not in (set, list):
-            raise HandlerError(f"{said}: expected into=set or into=list.")
+            raise HandlerError(f"{said()}: expected into=set or into=list.")
         _check_most(most, COLLECT_MAX, said)
         self._set(Ordering(into.__name__, most), value, value, said)
 
@@ -172,7 +183,7 @@ class Distinct(Ordered):
     __slots__ = ()
 
     def __init__(self, value: Moment) -> None:
-        self._set(Ordering("distinct", 0), value, value, f"Distinct({shown(value)})")
+        self._set(Ordering("distinct", 0), value, value, lambda: f"Distinct({shown(value)})")
 
 
 def _choice(*, smallest: object = False, ties: object = SMALLEST_KEY) -> str:
@@ -181,48 +192,56 @@ def _choice(*, smallest: object = False, ties: object = SMALLEST_KEY) -> str:
     return "".join(f", {name}={shown(value)}" for name, (value, default) in chosen.items() if value != default)
 
 
-def _ordering(name: str, most: int, said: str, *, smallest: Any, ties: Any) -> Ordering:
+def _ordering(name: str, most: int, said: Saying, *, smallest: Any, ties: Any) -> Ordering:
     if not isinstance(smallest, bool) or ties not in TIES:
-        raise HandlerError(f"{said}: expected smallest=True or False, and ties={TIES[0]!r} or {TIES[1]!r}.")
+        raise HandlerError(f"{said()}: expected smallest=True or False, and ties={TIES[0]!r} or {TIES[1]!r}.")
     return Ordering(form_name(name, smallest=smallest, ties=ties), most)
 
 
-def _check_most(most: object, limit: int, said: str) -> None:
+def _check_most(most: object, limit: int, said: Saying) -> None:
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limit:
         raise HandlerError(
-            f"{said} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the handler "
-            "fail; a test that calls it once shows it. For more values write a row for each, with an index, and query "
-            "them."
+            f"{said()} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the "
+            "handler fail; a test that calls it once shows it. For more values write a row for each, with an index, "
+            "and query them."
         )
 
 
-def order_text(value: Any, said: str) -> str:
+def order_text(value: Any, said: Saying) -> str:
     """Text for a value that sorts as the values do: its type, then the value, without any letter up to ``#``.
 
     Raises ``HandlerError`` for what does not compare, with what was said about it.
     """
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str | bytes | date):
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str, bytes, date)):
         hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
         hint = "; leave it out for an item without a value" if value is None else hint
         raise HandlerError(
-            f"{said} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
+            f"{said()} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
             f"number (int or Decimal), text, bytes, a date or a time{hint}."
         )
-    ((tag, content),) = encode(value).items()
-    text = content.translate(ESCAPED) if tag == "S" else sortable(decode({tag: content}))
+    if isinstance(value, (str, date)):
+        tag, content = "S", str(encode(value)["S"])
+        text = content.translate(ESCAPED)
+    else:
+        tag, content = "B" if isinstance(value, bytes) else "N", ""
+        text = sortable(value)
     if len(text) * 4 > ORDER_BYTES_MAX and (size := len(text.encode())) > ORDER_BYTES_MAX:
         counted = " (each of its bytes counts two)" if tag == "B" else ""
         counted = " (each of its letters up to '$' counts three)" if tag == "S" and text != content else counted
         raise HandlerError(
-            f"{said} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the beginning "
-            "of it, or by a digest."
+            f"{said()} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the "
+            "beginning of it, or by a digest."
         )
     return tag + text
 
 
-def content_text(value: Any, said: str, bytes_max: int = VALUE_BYTES_MAX) -> str:
+def content_text(value: Any, said: Saying) -> str:
     """The canonical text of a value. Raises ``HandlerError`` where it cannot be stored or is too large."""
     text = UNESCAPED.encode(encode(value))
-    if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
-        raise HandlerError(f"{said} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")
+    _check_size(text, said, VALUE_BYTES_MAX)
     return text
+
+
+def _check_size(text: str, said: Saying, bytes_max: int) -> None:
+    if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
+        raise HandlerError(f"{said()} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")

@@ -50,6 +50,6 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
 
 def claim_part(making: Making, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment) -> RowPart:
     """What a claim contributes to its row: an entry beside those of other claimants."""
-    one = Ordered.of(unique.ordering, order, values, f"The claim of index {making.route.name!r}")
+    one = Ordered.of(unique.ordering, order, values, lambda: f"The claim of index {making.route.name!r}")
     note(making, target, PLAIN_ENTRY, one)
     return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})

@@ -47,7 +47,7 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
-        one = Ordered.of(Ordering(PLAIN, 1), wins, plain, f"Row(wins={shown(wins)})")
+        one = Ordered.of(Ordering(PLAIN, 1), wins, plain, lambda: f"Row(wins={shown(wins)})")
         note(making, target, PLAIN_ENTRY, one)
         ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
