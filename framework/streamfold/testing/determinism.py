@@ -1,32 +1,22 @@
 """Whether a handler is a function of its input: called again, and at another time, it has to give the same."""
 
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from datetime import date, datetime, timedelta
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from streamfold.app import App
 from streamfold.records.change import Change
 from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Route
+from streamfold.testing.clocks import Clocks
 from streamfold.testing.handlers import is_called
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.sets import with_sets_reversed
 
-SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
-"""More than a year and not a whole number of hours: whatever is read of a clock differs."""
 SETS = "it goes by the order of a set, which every process has another of"
 AGAIN = "called twice it gives two things: it draws at random, or remembers other calls"
 AFTER_OTHERS = "it remembers other calls: after those of other items it gives another thing"
 MEMORY = "it remembers other calls: a new process gives another thing"
 CLOCK = "it reads a clock: a year later it gives another thing"
-CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
-CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
-"""Those that tell a time that they are given, and the clock's where they are given none."""
 
 
 class NotDeterministic(AssertionError):  # noqa: N818 - what it says
@@ -64,14 +54,15 @@ def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembe
     that yielded something. Raises ``NotDeterministic``.
     """
     calls = calls_on(app, changes)
-    firsts = [_checked(call, remembered) for call in calls]
+    clocks = Clocks()
+    firsts = [_checked(call, remembered, clocks) for call in calls]
     for call, first in reversed(list(zip(calls, firsts, strict=True))):
         if first is not None and call() != first:
             raise NotDeterministic(message(call.route, call.change, AFTER_OTHERS))
     return {call.route.name for call, first in zip(calls, firsts, strict=True) if first}
 
 
-def _checked(call: Call, remembered: Remembered) -> list[Any] | None:
+def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | None:
     """What a call gives, the same whenever it is made; None where it raises."""
     first = call()
     if first is None:
@@ -84,7 +75,7 @@ def _checked(call: Call, remembered: Remembered) -> list[Any] | None:
         if forgot and call() != first:
             raise NotDeterministic(message(call.route, call.change, MEMORY))
     assert call.route.function is not None
-    with _later(call.route.function):
+    with clocks.later(call.route.function):
         later = call()
     if later != first:
         raise NotDeterministic(message(call.route, call.change, CLOCK if call() == first else AGAIN))
@@ -117,85 +108,3 @@ def message(route: Route, change: Change, what: str) -> str:
         "A redelivery would then write something else than the first delivery. Take times from the item, or from "
         "change.at; take ids from the key; keep nothing between calls; sort what comes out of a set."
     )
-
-
-@contextmanager
-def _later(function: Callable[..., Any]) -> Iterator[None]:
-    """Shifts every clock that the handler's package can see."""
-    with ExitStack() as stack:
-        shifted = {getattr(time, name): _shifted_clock(name) for name in CLOCKS}
-        shifted |= {getattr(time, name): _shifted_told(name) for name in CLOCKS_TOLD}
-        for name in (*CLOCKS, *CLOCKS_TOLD):
-            stack.enter_context(patch.object(time, name, shifted[getattr(time, name)]))
-        for module in _modules_near(function):
-            for name, value in list(vars(module).items()):
-                if (replacement := _replacement(value, shifted)) is not None:
-                    stack.enter_context(patch.object(module, name, replacement))
-        yield
-
-
-def _modules_near(function: Callable[..., Any]) -> list[ModuleType]:
-    """The modules of the handler's own package."""
-    package = function.__module__.partition(".")[0]
-    return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]
-
-
-def _replacement(value: Any, shifted: dict[Any, Any]) -> Any:
-    if value is datetime:
-        return _LaterDatetime
-    if value is date:
-        return _LaterDate
-    if isinstance(value, ModuleType) and value.__name__ == "datetime":
-        return SimpleNamespace(**{**vars(value), "datetime": _LaterDatetime, "date": _LaterDate})
-    return shifted.get(value) if callable(value) and getattr(value, "__module__", "") == "time" else None
-
-
-def _shifted_clock(name: str) -> Callable[[], float]:
-    clock, shift = getattr(time, name), SHIFT_SECONDS * (1_000_000_000 if name.endswith("_ns") else 1)
-    return lambda: clock() + shift
-
-
-def _shifted_told(name: str) -> Callable[..., Any]:
-    tell, now, localtime = getattr(time, name), time.time, time.localtime
-    wanted = 2 if name == "strftime" else 1
-
-    def told(*given: Any) -> Any:
-        if len(given) == wanted:
-            return tell(*given)
-        seconds = now() + SHIFT_SECONDS
-        return tell(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
-
-    return told
-
-
-class _Instances(type):
-    """``isinstance(x, datetime)`` goes on to work while the name is bound to the shifted class."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.__mro__[1])
-
-
-class _LaterDatetime(datetime, metaclass=_Instances):
-    def __new__(cls, *parts: Any, **named: Any) -> Any:
-        return cls.__mro__[1](*parts, **named)  # what is made of an item's values is what it always is
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return datetime.now(tz) + timedelta(seconds=SHIFT_SECONDS)
-
-    @classmethod
-    def utcnow(cls) -> Any:
-        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
-
-    @classmethod
-    def today(cls) -> Any:
-        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
-
-
-class _LaterDate(date, metaclass=_Instances):
-    def __new__(cls, *parts: Any, **named: Any) -> Any:
-        return cls.__mro__[1](*parts, **named)
-
-    @classmethod
-    def today(cls) -> Any:
-        return date.today() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ011 - as the original gives it
