@@ -6,8 +6,9 @@ server takes at all is measured first, by a loop that does nothing else: nothing
 
 import multiprocessing
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ class Live(NamedTuple):
 
     changes: int
     seconds: float
-    waited: Counter[int]  # batches by the pages that went by from their first change to their end
+    waited: Counter[int]  # changes by the pages that went by from their write to the end of their batch
     failed: int
     added: Counter[int]  # to the amounts of a group
 
@@ -57,7 +58,7 @@ def beside(endpoint: str, items: int) -> Iterator[str]:
     make_table(client, "state", {"pk": "S", "sk": "S"})
     naive = _naive(client)
     yield f"DynamoDB Local takes {naive:.0f} transactions of two items a second from one loop, and nothing else"
-    _put(client, (image(n) for n in range(items)))
+    deque(_put(client, (image(n) for n in range(items))), maxlen=0)
     process = LiveProcess(endpoint, name, items)
     began = time.monotonic()
     failed = _filled(app, client, process)
@@ -67,7 +68,7 @@ def beside(endpoint: str, items: int) -> Iterator[str]:
     yield (
         f"{items:,} items in {seconds:.0f} s beside {live.changes:,} changes, {live.rate:.0f} a second of the "
         f"{CHANGES_A_SECOND} asked for: {wrong} of {rows} rows wrong, {failed} failed; a record waited for "
-        f"{max(live.waited)} pages at most, {_longer(live.waited)} of {live.waited.total()} batches for more than two, "
+        f"{max(live.waited)} pages at most, {_longer(live.waited)} of {live.waited.total()} for more than two, "
         f"{live.failed} failed (goal: 0, 0, 2)"
     )
 
@@ -83,15 +84,11 @@ def client_of(endpoint: str, name: str) -> Any:
     return boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1", **keys)
 
 
-def _put(client: Any, images: Iterator[dict[str, Any]]) -> None:
-    waiting: list[Any] = []
-    for each in images:
-        waiting.append({"PutRequest": {"Item": encode(each)["M"]}})
-        if len(waiting) == WRITES_A_CALL:
-            client.batch_write_item(RequestItems={"main": waiting})
-            waiting = []
-    if waiting:
-        client.batch_write_item(RequestItems={"main": waiting})
+def _put(client: Any, images: Iterator[dict[str, Any]]) -> Iterator[int]:
+    """Writes items call by call; yields how many each call wrote."""
+    while some := [{"PutRequest": {"Item": encode(each)["M"]}} for each in islice(images, WRITES_A_CALL)]:
+        client.batch_write_item(RequestItems={"main": some})
+        yield len(some)
 
 
 def _naive(client: Any) -> float:
@@ -163,8 +160,7 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
             continue
         numbers = random.sample(range(items), due)
         before = {n: amounts[n] + 1 for n in numbers}
-        page = pages.value
-        _put(client, (image(n, before[n] + 1) for n in numbers))
+        written = [(pages.value, count) for count in _put(client, (image(n, before[n] + 1) for n in numbers))]
         records = [
             change(image(n, before[n]), image(n, before[n] + 1), done + place) for place, n in enumerate(numbers, 1)
         ]
@@ -172,5 +168,6 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
         amounts.update(numbers)
         added.update(n % GROUPS for n in numbers)
         done += due
-        waited[pages.value - page] += 1
+        for page, count in written:
+            waited[pages.value - page] += count
     found.put(Live(done, time.monotonic() - began, waited, failed, added))

@@ -7,11 +7,10 @@ from unittest.mock import patch
 
 from streamfold import Change
 from streamfold.commit.committer import Committer
-from streamfold.derivations.audit import rows as audit_module
-from streamfold.derivations.audit import rows as audit_rows
+from streamfold.derivations.audit import puts as audit_puts
 from streamfold.derivations.audit.digests import ROW, row_digest
 from streamfold.derivations.audit.kind import Audit
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
@@ -151,7 +150,7 @@ def _() -> Iterator[None]:
         row = audit_row(*arguments)
         return row._replace(key=(*row.key[:2], f"{row.key[2]}{once(row.key)}"))
 
-    with patch.object(audit_rows, "audit_row", numbered):
+    with patch.object(audit_puts, "audit_row", numbered):
         yield
 
 
@@ -168,7 +167,7 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     before: dict[Any, str] = {}
-    made = audit_module._digests
+    made = audit_puts._digests
 
     def chained(key: bytes, change: Any, target: Any, place: Any, own: Any) -> dict[str, str]:
         own_digest = made(key, change, target, place, own)[ROW]
@@ -176,7 +175,7 @@ def _() -> Iterator[None]:
         before[change.item] = own_digest
         return {**digests, ROW: row_digest(key, {**target.attributes(*place), **own, "digests": digests})}
 
-    with patch.object(audit_module, "_digests", chained):
+    with patch.object(audit_puts, "_digests", chained):
         yield
 
 

@@ -151,7 +151,7 @@ class GuardedItems(ABC):
             return Refused(tuple(reasons))
         self._apply(done)
         for write in writes:
-            if isinstance(write, DeleteSource | UpdateSource):
+            if isinstance(write, (DeleteSource, UpdateSource)):
                 self._write_source(write)
         return None
 
@@ -181,7 +181,7 @@ class GuardedItems(ABC):
         """Whether a write, or its stream record, depends on the stored item."""
         if isinstance(write, OF_STATE):
             return isinstance(write, LOOKING)
-        whole = isinstance(write, PutRow | DeleteRow) and write.owner is None
+        whole = isinstance(write, (PutRow, DeleteRow)) and write.owner is None
         return not whole or self._is_wanted(write.key)
 
     def _is_wanted(self, key: RowKey) -> bool:

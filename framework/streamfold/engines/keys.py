@@ -43,7 +43,7 @@ def key_too_long(key: RowKey | StateKey) -> Reason | None:
 
 
 def _too_long(value: object, bytes_max: int) -> Reason | None:
-    if not isinstance(value, str | bytes) or len(value) * LETTER_BYTES_MAX <= bytes_max:
+    if not isinstance(value, (str, bytes)) or len(value) * LETTER_BYTES_MAX <= bytes_max:
         return None
     size_bytes = len(value.encode() if isinstance(value, str) else value)
     if size_bytes <= bytes_max:

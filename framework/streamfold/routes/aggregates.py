@@ -88,10 +88,11 @@ class Average(_Amount):
 
 
 def _number(value: Number, name: str) -> Number:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    if type(value) is int and -WHOLE_MAX <= value <= WHOLE_MAX:  # as nearly always
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         remedy = f": use Decimal({str(value)!r}); in place of a / b, divide(a, b, places=2)"
         hint = remedy if isinstance(value, float) else ""
         raise HandlerError(f"{name}({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
-    if not (isinstance(value, int) and -WHOLE_MAX <= value <= WHOLE_MAX):
-        number_text(value)  # refuses what could not be stored
+    number_text(value)  # refuses what could not be stored
     return value

@@ -43,7 +43,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + len(write.text) * 2
     if isinstance(write, CounterWrite):
         return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
-    if isinstance(write, PutRow | GuardedPut | PutPair) and write.attributes:
+    if isinstance(write, (PutRow, GuardedPut, PutPair)) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
     if isinstance(write, DeleteSource):
         return ACTION_BYTES + item_bytes(write.image)
@@ -71,7 +71,7 @@ def _stored(write: GuardedWrite) -> Mapping[str, Any]:
         return {"ids": [*write.added, *write.removed]}
     if isinstance(write, AddRow):
         return write.values
-    return (write.attributes or {}) if isinstance(write, PutRow | GuardedPut | PutPair) else {}
+    return (write.attributes or {}) if isinstance(write, (PutRow, GuardedPut, PutPair)) else {}
 
 
 def too_large(writes: Sequence[GuardedWrite]) -> bool:

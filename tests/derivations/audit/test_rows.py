@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Table
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, ImageError
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes

@@ -8,6 +8,7 @@ write set an attribute last: it is right when its value is.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamfold.derivations.attributes.stored import StoredAttributes, stored_of
@@ -18,7 +19,7 @@ from streamfold.routes.effects import Row
 from streamfold.routes.route import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
@@ -74,14 +75,22 @@ class Attributes(Contributing):
                     )
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        from streamfold.derivations.attributes.contributed import contributed
-
-        return contributed(route, image, fields, forms)
+        return self._contributed(route, image, fields, forms)
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        return self._outlived(route, change, after)
+
+    @cached_property  # an import statement costs, and these are called for each item
+    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
+        from streamfold.derivations.attributes.contributed import contributed
+
+        return contributed
+
+    @cached_property
+    def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
         from streamfold.derivations.view.expiry import outlived
 
-        return outlived(route, change, after)
+        return outlived
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Copies derived attributes onto the items that bear them."""

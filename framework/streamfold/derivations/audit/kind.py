@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING
 
 from streamfold.derivations.audit.declared import audit_template, check_audit, check_histories
 from streamfold.derivations.derivation import Derivation, Planned
-from streamfold.routes.checks import check_view
 from streamfold.routes.route import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamfold.commit.plan import KeyedPut
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import Key
-    from streamfold.records.change import Change
     from streamfold.routes.application import Application
     from streamfold.routes.route import Needs, Route
 
@@ -51,25 +48,9 @@ class Audit(Derivation):
         return f'Give the audit a target: into=Key("{audit_template(route, tenant)}", "{{version:rest}}").'
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        puts: list[KeyedPut] = []
-        for work in works:
-            for change in work.changes:
-                try:
-                    puts += self._put(work, change, planning)
-                except Exception as error:  # noqa: BLE001 - fails this record only
-                    planning.fails(change, work.route, error)
-        return Planned(puts=puts)
+        from streamfold.derivations.audit.puts import planned
 
-    @staticmethod
-    def _put(work: Work, change: Change, planning: Planning) -> list[KeyedPut]:
-        from streamfold.commit.plan import KeyedPut
-        from streamfold.derivations.audit.rows import audit_row, own_change
-
-        check_view(work.route, change)
-        own = own_change(change)
-        if own is None:
-            return []
-        return [KeyedPut(work.route, change, audit_row(work.route, own, work.fields, planning.run.settings.audit_key))]
+        return Planned(puts=planned(works, planning))
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.audit.expected import expected

@@ -4,7 +4,7 @@ Its version sorts before those of all changes. So an item has one such row at mo
 """
 
 from streamfold.derivations.audit.options import plain_row
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import Engine, StoredItem
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table

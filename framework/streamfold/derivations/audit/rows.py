@@ -1,23 +1,16 @@
-"""The history row of a change: a function of the change alone, under a key that contains it."""
+"""What a history row holds: the attributes of the change, and as much of the item as fits."""
 
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamfold.derivations.audit.digests import ROW, image_digest, row_digest
-from streamfold.derivations.audit.options import Recorded, recorded_of
+from streamfold.derivations.audit.options import Recorded
 from streamfold.errors import HandlerError, shown
-from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
-from streamfold.records.item_names import item_name
 from streamfold.records.values import encode
-from streamfold.routes.route import Fields, Route
-
-if TYPE_CHECKING:
-    from streamfold.writes.guarded import PutRow
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -43,22 +36,6 @@ ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
 
 
-def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> "PutRow":
-    """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
-    head = {"item": item_name(change.item), **row_head(recorded_of(route), change)}
-    values = {**fields, "item": head["item"], "version": head["version"]}
-    target = _target(route, change)
-    table = target.table
-    row = _fitting(recorded_of(route), change, head) | expiry(recorded_of(route), change, table)
-    own = {name: value for name, value in row.items() if name not in table.attributes}
-    place = target.compose(values)
-    if key is not None:
-        own["digests"] = _digests(key, change, target, place, own)
-    from streamfold.writes.guarded import PutRow
-
-    return PutRow((table.name, *place), own)
-
-
 def own_change(change: Change) -> Change | None:
     """A change without derived attributes; None if only these are known to have changed."""
     return change.unless_alone(change.without_derived())
@@ -79,13 +56,6 @@ def _version(recorded: Recorded, change: Change) -> str:
     return change.identity_among(lambda name: name in keys or recorded.shows(name))
 
 
-def _target(route: Route, change: Change) -> Key:
-    target = route.target(None) or next(
-        target for target in route.targets if target.key.table.name == change.table.name
-    )
-    return target.key
-
-
 def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
     """The attributes of a row that describe the change itself."""
     head: dict[str, Any] = {"event": change.event, "at": change.at, "version": _version(recorded, change)}
@@ -102,7 +72,7 @@ def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
     return head
 
 
-def _fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[str, Any]:
+def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[str, Any]:
     """The row with as much of the item as fits; ``left_out`` names what did not fit."""
     changed = wanted(recorded, change, change.changed)
     unchanged = None
@@ -184,11 +154,3 @@ def row_bytes(row: Mapping[str, Any]) -> int:
         return item_bytes(encode(row)["M"])
     except HandlerError:
         return ITEM_BYTES_MAX + 1
-
-
-def _digests(key: bytes, change: Change, target: Key, place: Any, own: Mapping[str, Any]) -> dict[str, str]:
-    images = (("old", change.old), ("new", change.new))
-    found = {side: image_digest(key, change.table.name, image) for side, image in images}
-    digests = {side: digest for side, digest in found.items() if digest is not None}
-    digests[ROW] = row_digest(key, {**target.attributes(*place), **own, "digests": digests})
-    return digests

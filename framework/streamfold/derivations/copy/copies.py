@@ -12,7 +12,7 @@ from streamfold.commit.lanes import in_lanes
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import send
-from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.engines import StoredItem
 from streamfold.errors import (
     Contended,
@@ -29,10 +29,25 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import LEGACY_REPLICATION_PREFIX, hidden
 from streamfold.records.version import BY_OURSELVES
+from streamfold.routes.checks import check_view
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import GuardedPut, Refused
 
 Send = Callable[[], Refused | None]
+
+
+def newest(work: Work, planning: Planning) -> list["Copied"]:
+    """The copy of the newest image that can be read; the records of others are reported."""
+    for change in reversed(work.changes):
+        try:
+            check_view(work.route, change)
+            row = copy_of(work.route, change)
+        except Exception as error:  # noqa: BLE001 - fails this record only
+            planning.fails(change, work.route, error)
+            continue
+        if row is not None:
+            return [Copied(work.route, tuple(work.changes), row)]
+    return []
 
 
 def copy_of(route: Route, change: Change) -> GuardedPut | None:

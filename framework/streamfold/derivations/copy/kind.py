@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamfold.derivations.derivation import Derivation, Planned
-from streamfold.routes.checks import check_view
 from streamfold.routes.route import Target
 
 if TYPE_CHECKING:
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
-    from streamfold.derivations.copy.copies import Copied
     from streamfold.derivations.derivation import Finishing, Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import Key
@@ -41,23 +39,9 @@ class Copy(Derivation):
         return Target(key, owned=True, alone=alone)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        return Planned(deferred=[copy for work in works for copy in self._newest(work, planning)])
+        from streamfold.derivations.copy.copies import newest
 
-    @staticmethod
-    def _newest(work: Work, planning: Planning) -> list[Copied]:
-        """The copy of the newest image that can be read; the records of others are reported."""
-        from streamfold.derivations.copy.copies import Copied, copy_of
-
-        for change in reversed(work.changes):
-            try:
-                check_view(work.route, change)
-                row = copy_of(work.route, change)
-            except Exception as error:  # noqa: BLE001 - fails this record only
-                planning.fails(change, work.route, error)
-                continue
-            if row is not None:
-                return [Copied(work.route, tuple(work.changes), row)]
-        return []
+        return Planned(deferred=[copy for work in works for copy in newest(work, planning)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         from streamfold.derivations.copy.copies import Copied, Copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfold.derivations.derivation import Contributing, Said
@@ -11,7 +12,7 @@ from streamfold.routes.effects import Row
 from streamfold.routes.route import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
@@ -59,9 +60,13 @@ class Index(Contributing):
                     raise DeclarationError(_not_owned(route, target.key))
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+        return self._contributed(route, image, fields, forms)
+
+    @cached_property  # an import statement costs, and this is called for each item
+    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
         from streamfold.derivations.index.contributed import contributed
 
-        return contributed(route, image, fields, forms)
+        return contributed
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Counts items that share a claim with another item. If the index parks conflicts, they are failures too."""

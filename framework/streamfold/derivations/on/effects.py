@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from streamfold.commit.plan import Unit, claim_unit
+from streamfold.derivations.derivation import Work
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, shown, told
 from streamfold.ledger.contribution import source_of
+from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
 from streamfold.records.encoded import digest
 from streamfold.records.numbers import Number, number_text
@@ -13,6 +16,13 @@ from streamfold.records.values import encode
 from streamfold.routes.effects import Add, Delete, Put
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
+
+
+def claimed(application: str, work: Work, change: Change) -> list[Unit]:
+    """The unit of one change's effects behind a claim; none where it has no effects."""
+    rows = effects(work.route, change, work.fields)
+    key = claim_key(application, work.route.name, work.item, change.identity_text)
+    return [claim_unit(key, work.route, change, rows)] if rows else []
 
 
 def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:

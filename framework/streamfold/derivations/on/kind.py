@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.derivations.derivation import Derivation, Planned
@@ -10,8 +11,9 @@ from streamfold.routes.checks import check_view
 from streamfold.routes.effects import Add, Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from streamfold.commit.plan import Unit
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.records.change import Change, Event
@@ -75,13 +77,13 @@ class On(OnChanges):
         return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
-        from streamfold.commit.plan import claim_unit
-        from streamfold.derivations.on.effects import effects
-        from streamfold.ledger.state_keys import claim_key
+        return Planned(self._claimed(planning.application.name, work, change))
 
-        rows = effects(work.route, change, work.fields)
-        key = claim_key(planning.application.name, work.route.name, work.item, change.identity_text)
-        return Planned([claim_unit(key, work.route, change, rows)] if rows else ())
+    @cached_property  # an import statement costs, and this is called for each change
+    def _claimed(self) -> Callable[[str, Work, Change], list[Unit]]:
+        from streamfold.derivations.on.effects import claimed
+
+        return claimed
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.on.expected import expected

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from streamfold.derivations.derivation import Work
 from streamfold.derivations.partition import child_fields, sort_prefix
 from streamfold.derivations.search.document import Part, Parts
 from streamfold.derivations.search.options import options_of
@@ -12,7 +13,7 @@ from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.records.values import decode
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import SOURCE, Fields, Route
 
 PARTS_MAX = 2_000
 """Parts of one document: a query of so many items of 1 KB takes two pages, and their document 2 MB."""
@@ -44,6 +45,15 @@ class Root(NamedTuple):
     def __str__(self) -> str:
         what = " and its parts" if options_of(self.route).parts else ""
         return f"{self.route.name}: document of {self.place}{what}"
+
+
+def root_of(work: Work) -> Root:
+    """The item whose document a change is of: the item itself, or the parent of a part."""
+    if work.role == SOURCE:
+        return Root(work.route, work.item, work.fields, tuple(work.changes))
+    (source,) = work.route.sources
+    fields = {name: work.fields[name] for name in source.types}
+    return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
 
 
 class Gathered(NamedTuple):

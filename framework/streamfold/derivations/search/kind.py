@@ -8,7 +8,7 @@ from streamfold.derivations.derivation import Derivation, Planned, Said
 from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
-from streamfold.routes.route import SOURCE, Listening
+from streamfold.routes.route import Listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,10 +87,12 @@ class Search(Derivation):
                 )
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
+        from streamfold.derivations.search.gather import root_of
+
         del planning
         roots: dict[Any, Root] = {}
         for work in works:
-            root = _root(work)
+            root = root_of(work)
             known = roots.get(root.item)
             roots[root.item] = known._replace(changes=(*known.changes, *root.changes)) if known else root
         return Planned(deferred=[root for root in roots.values() if not _is_equal(root)])
@@ -131,6 +133,7 @@ class Search(Derivation):
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""
+        from streamfold.derivations.search.gather import root_of
         from streamfold.derivations.search.places import sink_of
 
         def fails(_: Root, error: Exception) -> None:
@@ -142,12 +145,14 @@ class Search(Derivation):
                 f"Search {work.route.name!r} has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
                 "--search-url of a command."
             )
-        return self._indexed([_root(work)], finishing, sink, fails)
+        return self._indexed([root_of(work)], finishing, sink, fails)
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Indexes the documents of many items at once."""
+        from streamfold.derivations.search.gather import root_of
+
         roots: dict[Any, Root] = {}
-        for root in map(_root, works):
+        for root in map(root_of, works):
             roots.setdefault((root.route.name, root.item), root)
         return self.finish([*roots.values()], finishing)
 
@@ -179,17 +184,6 @@ def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
         return read_marks(finishing.application.name, finishing.engine, aliases_of(roots, finishing.run.settings))
     except EngineUnavailable:
         return None
-
-
-def _root(work: Work) -> Root:
-    """The item whose document a change is of: the item itself, or the parent of a part."""
-    from streamfold.derivations.search.gather import Root
-
-    if work.role == SOURCE:
-        return Root(work.route, work.item, work.fields, tuple(work.changes))
-    (source,) = work.route.sources
-    fields = {name: work.fields[name] for name in source.types}
-    return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
 
 
 def _is_equal(root: Root) -> bool:

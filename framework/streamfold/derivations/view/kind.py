@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.derivations.derivation import Contributing
 from streamfold.routes.effects import Row
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamfold.derivations.expected import Expected, History
     from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.forms import Contributed, Forms
@@ -43,14 +46,22 @@ class View(Contributing):
         return bool(spread_over(route))
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        from streamfold.derivations.view.contributed import contributed
-
-        return contributed(route, image, fields, forms)
+        return self._contributed(route, image, fields, forms)
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        return self._outlived(route, change, after)
+
+    @cached_property  # an import statement costs, and these are called for each item
+    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
+        from streamfold.derivations.view.contributed import contributed
+
+        return contributed
+
+    @cached_property
+    def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
         from streamfold.derivations.view.expiry import outlived
 
-        return outlived(route, change, after)
+        return outlived
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
