@@ -11,6 +11,8 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.bench.__main__ import BENCHMARKS
+from tests.bench.performance import TITLES
 from tests.helpers.tables import make_table
 from tests.tools import cli_docs
 
@@ -161,6 +163,28 @@ def test_history_rows_that_are_there_are_redacted_as_the_page_says() -> None:
     assert first["changes"] == {"email": {"redacted": ["new", "old"]}, "n": {"new": 1}}
     assert second["unchanged"] == {"email": {"redacted": ["value"]}}
     assert (["digests" in row for row in (first, second, third)]) == [False, False, True]
+
+
+def test_the_readmes_costs_are_those_of_the_page_that_was_measured() -> None:
+    rows = {cells[0]: cells for cells in table_rows((ROOT / "docs/performance.md").read_text("utf-8"))}
+    ours, naive = rows["streamfold, exactly once"], rows["naive boto3, at least once"]
+    seconds = [int(row[1].replace(",", "")) for row in (ours, naive, rows["Powertools with idempotency"])]
+    said = [
+        int(number.replace(",", ""))
+        for number in re.findall(r"(?<![a-z])\d[\d,]*", README.partition("- records a second")[2])
+    ]
+    assert said[0] == pytest.approx(seconds[0] / seconds[1], rel=0.02)
+    assert said[1] == pytest.approx(seconds[0] / seconds[2], rel=0.02)
+    assert [f"{number:,}" for number in said[2:5]] == [ours[5], naive[5], ours[6]]
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """The cells of all tables, line by line."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+
+
+def test_every_benchmark_is_on_the_page_of_performance() -> None:
+    assert set(BENCHMARKS) == {"strategies", *TITLES}
 
 
 def test_the_command_lines_page_is_what_help_says() -> None:
