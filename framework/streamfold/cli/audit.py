@@ -86,7 +86,7 @@ def command() -> None:
     is_flag=True,
     help="Compare the last row with the item as it is now: finds rows missing at the end, and changes on their way.",
 )
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def verify(
     partition: str | None,
     sort: str | None,

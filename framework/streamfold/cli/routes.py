@@ -58,7 +58,7 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
     help="The state file of a local replay: show since when handlers are partial, as with --engine dynamodb.",
 )
 @store_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(
     application: str,
     partition: str | None,

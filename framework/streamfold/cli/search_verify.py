@@ -23,12 +23,21 @@ REPORTED = 1
 @state_option
 @store_options
 @search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
-@click.option("--sample", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared.")
+@click.option(
+    "--sample", metavar="N", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared."
+)
 @click.option("--full", is_flag=True, help="Compare all items, and all documents of the index.")
-@click.option("--repair", "repairs", is_flag=True, help="Lead what differs to what the items are.")
-@click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--repair", "repairs", is_flag=True, help="Mend what differs: send documents again, or hide them.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="What differs is read again after this time.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     name: str,
     application: str,

@@ -67,7 +67,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
 @search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
-@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON; documents in JSON.")
+@click.option("--json", "json_output", is_flag=True, help="Print one item a line, in DynamoDB JSON; documents in JSON.")
 def command(
     partition: str | None,
     sort: str | None,

@@ -28,11 +28,11 @@ def command() -> None:
     """
 
 
-@command.command("stats", short_help="Items and bytes of the state, by purpose.")
+@command.command("stats", short_help="Show items and bytes of the state, by purpose.")
 @application_option
 @state_option
 @store_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def stats(
     application: str,
     state: str,
@@ -75,7 +75,7 @@ def stats(
 @store_options
 @click.option("--dry-run", is_flag=True, help="Print how many there are, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def collect(
     application: str,
     state: str,
