@@ -20,9 +20,9 @@ def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
     Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, copies, searches, feeds.
-    Handlers that are switched off or of another group are left out. Each page reads the ledger, then the items, and writes what differs
-    on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that was stopped goes on
-    where it was with the same command.
+    Handlers that are switched off or of another group are left out. Each page reads the ledger, then the items, and
+    writes what differs on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that
+    was stopped goes on where it was with the same command.
 
     A handler can be filled 15 minutes after a function first named it (STREAMFOLD_GATE_SECONDS): until then, older
     code may still take records without it.

@@ -118,5 +118,5 @@ def command(
         json_output=json_output,
     )
     asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
-    with opened_place(asked) as place:
+    with opened_place(asked, writes=True) as place:
         sys.exit(carried_out(asked, place, options))

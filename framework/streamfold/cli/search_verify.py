@@ -73,7 +73,7 @@ def command(
       streamfold search verify products --full --repair --state shop.db
     """
     asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
-    with opened_place(asked) as place:
+    with opened_place(asked, writes=repairs) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:
             confirm_place(asked, place, yes=yes)

@@ -100,7 +100,7 @@ def command(
       streamfold show SALES#2026-03-01 SKU# --json
       streamfold show --handler order_total --limit 20
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
-      streamfold show FEED#ada --feed timeline --limit 10
+      streamfold show HOME#ada --feed timeline --limit 10
       streamfold show reader_id=ada --feed timeline --engine dynamodb --table main=social
       streamfold show --index products --state shop.db
       streamfold show --index products --search-url http://127.0.0.1:9200 --hidden --json

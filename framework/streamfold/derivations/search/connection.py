@@ -65,7 +65,7 @@ def _transport(settings: Settings, url: str) -> Any:
         from urllib3 import Timeout
     except ImportError as missing:
         raise SettingsError(
-            f"{PREFIX}SEARCH is set, and the package {missing.name} is not installed: expected what "
+            f"A search server is named, and the package {missing.name} is not installed: expected what "
             "pip install 'streamfold[search]' installs."
         ) from None
 
