@@ -127,6 +127,8 @@ RUN = (
     "docs/unique.md",
 )
 """Pages whose every example runs as it stands; functions named as tests are called."""
+RUN_AS_ONE = ("docs/adding-a-kind.md", "docs/feeds.md", "docs/lifecycle.md")
+"""Pages whose examples go on from those before them."""
 EXAMPLES = [
     pytest.param(page, text, id=f"{page} {number}")
     for page in RUN
@@ -142,6 +144,21 @@ def test_the_examples_of_a_page_run(page: str, text: str) -> None:
     exec(compile(text, page, "exec"), names)
     for name in [name for name in names if name.startswith("test_")]:
         names[name]()
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("page", RUN_AS_ONE)
+def test_the_examples_of_a_page_run_one_after_another(page: str) -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    for language, _, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        if language == "python":
+            exec(compile(text, page, "exec"), names)
+
+
+def test_every_page_with_examples_is_tested() -> None:
+    tested = {*RUN, *RUN_AS_ONE, "README.md"}
+    with_examples = {path.relative_to(ROOT).as_posix() for path in PAGES if "```python" in path.read_text("utf-8")}
+    assert with_examples - tested == {"docs/failures.md"}  # which shows a part of a module
 
 
 @pytest.mark.usefixtures("aws")
