@@ -11,7 +11,8 @@ HEAD = """# Performance
 
 What it costs to keep three counters a record exactly, beside what one would write oneself; then what each part costs.
 `make bench` measures all of it in one run and writes this page. Ratios within a run can be trusted, times cannot: the
-machine of this run had {processors} processors and a load of {load:.1f}. A *goal* is what the project aims at, met or not.
+machine of this run had {processors} processors and a load of {load:.1f}.
+A *goal* is what the project aims at, met or not.
 Measured with {versions}.
 
 ## A batch of 1,000 records
