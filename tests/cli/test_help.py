@@ -45,7 +45,7 @@ def options():
     for name in COMMANDS:
         command = cli.get_command(context, name)
         for inner in command.commands.values() if isinstance(command, click.Group) else [command]:
-            for option in inner.get_params(context):
+            for option in inner.params:
                 if isinstance(option, click.Option) and not option.hidden:
                     yield f"{name} {inner.name}", option
 

@@ -7,6 +7,7 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
@@ -101,7 +102,7 @@ def _print(alias: str, found: VerifiedIndex, left: int | None, *, json_output: b
         return
     tell_wrong(found)
     numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    click.echo(f"Index {alias}: {found.roots:,} items compared; {numbers}; {found.moving:,} moving.")
+    click.echo(f"Index {alias}: {counted(found.roots, 'item')} compared; {numbers}; {found.moving:,} moving.")
     if found.untold:
         click.echo(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
     if left is not None and found.wrong:

@@ -6,7 +6,7 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.grids import print_grid
+from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.opened import confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
@@ -66,7 +66,7 @@ def stats(
     ]
     print_grid(("purpose", *NUMBERS, "what"), rows, right=NUMBERS)
     total = _total(sizes)
-    click.echo(f"\n{total['items']:,} items, {total['bytes']:,} bytes.")
+    click.echo(f"\n{counted(total['items'], 'item')}, {total['bytes']:,} bytes.")
 
 
 @command.command("gc", short_help="Let ledger items expire that hold nothing.")
