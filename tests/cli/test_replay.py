@@ -296,7 +296,7 @@ def test_file_that_does_not_exist_is_named_before_anything_runs(folder, records)
     ran = folder.run("replay", folder.records(*records), "missing.jsonl", *STATE)
 
     assert ran.code == 2
-    assert ran.err.startswith("Error: File missing.jsonl does not exist or is no file: expected a recorded file")
+    assert ran.err.startswith("Error: File missing.jsonl does not exist: expected a recorded file")
     assert not (folder.path / "state.db").exists()
 
 

@@ -89,6 +89,8 @@ def command(
         for row in rows:
             click.echo(as_json(row))
         return
+    if not rows:
+        click.echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
     names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
     lacking = _lacking_handlers(manifest, app)
