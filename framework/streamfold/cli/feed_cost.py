@@ -64,8 +64,8 @@ def command(json_output: bool, price_write: float, price_read: float, price_stor
     """Compare what pushing the posts of one author costs a day with what pulling them costs.
 
     Pushing writes a row for each follower. Pulling has each page that a follower reads query the author's posts. What
-    a page of the feed costs anyway is in neither. Pushing makes reading quick: below the even number of reads, pulling
-    costs less money, and more time.
+    a page of the feed costs anyway is in neither. Pushing makes reading quick. The last line says how many
+    pages a day make both cost the same: below that number, pulling costs less money, and more time.
 
     \b
     Examples:
