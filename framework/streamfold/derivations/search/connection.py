@@ -66,7 +66,7 @@ def _transport(settings: Settings, url: str) -> Any:
     except ImportError as missing:
         raise SettingsError(
             f"A search server is named, and the package {missing.name} is not installed: expected what "
-            "pip install 'streamfold[search]' installs."
+            "pip install '.[search]' installs in the folder of streamfold."
         ) from None
 
     class ExactNumbers(JSONSerializer):
