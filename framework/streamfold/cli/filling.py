@@ -13,7 +13,7 @@ from streamfold.cli.opening_run import histories_opened
 @click.command("backfill", short_help="Count the items that were there before their handler.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 @click.option(
-    "--opening", is_flag=True, help="For audits: write a first row of each item that has no history, as it is now."
+    "--opening", is_flag=True, help="For audits that are named: write a first row of each item without a history."
 )
 @filling_options
 def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
