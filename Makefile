@@ -80,7 +80,7 @@ mutants: $(VENV)/.dev ## change lines one by one and see which change no test no
 	@cd mutants && "$(CURDIR)/$(VENV)/bin/mutmut" run $(MUTANTS)
 	@cd mutants && "$(CURDIR)/$(VENV)/bin/mutmut" results
 
-bench: $(VENV)/.dev ## measure (BENCH_FLAGS=...)
+bench: $(VENV)/.dev ## measure, and write docs/performance.md (BENCH_FLAGS="replay state" measures these alone)
 	@$(IN_VENV) -m tests.bench $(BENCH_FLAGS)
 
 events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 and Maven)

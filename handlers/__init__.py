@@ -1,4 +1,4 @@
-"""The application: registering a handler module is its name in one line.
+"""The application: a module of handlers is registered by its name, in the import and in the list.
 
 ``streamfold replay events/*.jsonl`` runs it locally, ``lambda_handler`` is what AWS Lambda calls.
 ``jobs_handler`` works on long fan-outs of feeds, and ``verify_handler`` is what a schedule calls.

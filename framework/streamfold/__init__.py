@@ -1,4 +1,4 @@
-"""Fold a DynamoDB stream into views, audit logs and index items, exactly once.
+"""Fold a DynamoDB stream into views, index items, histories, documents and feeds, exactly once.
 
 Further public modules: ``streamfold.errors`` (every error that a caller may catch), ``streamfold.engines`` (stores),
 ``streamfold.read`` (derived rows as readers see them), ``streamfold.settings``, and for tests ``testing`` beside them

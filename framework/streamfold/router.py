@@ -112,7 +112,7 @@ class Router(ItemDeclarations):
     def view(
         self, *sources: Key, into: Into, shards: int | None = None, **common: Unpack[CommonOptions]
     ) -> Callable[[RowsHandler], RowsHandler]:
-        """Declares a materialized view: rows with ``Sum`` and ``Count`` over their sources, exact under every change.
+        """Declares a materialized view: rows of aggregates over sources, such as ``Sum``, exact under every change.
 
         The function gets an item and returns the ``Row`` that the item contributes to, a list of rows, or None; or it
         yields them. Plain attributes need an owned target: one whose template holds every field of the source's key.

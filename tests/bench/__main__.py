@@ -49,6 +49,8 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="memory over 1,000,000 records instead of 100,000")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md though only some are named")
     options = parser.parse_args()
+    if options.page and options.names and "strategies" not in options.names:
+        parser.error("--page begins with the table of strategies: name strategies too.")
     said: dict[str, list[str]] = {}
     for name in options.names or BENCHMARKS:
         for line in BENCHMARKS[name](large=options.large):

@@ -12,6 +12,7 @@ HEAD = """# Performance
 What it costs to keep three counters a record exactly, beside what one would write oneself; then what each part costs.
 `make bench` measures all of it in one run and writes this page. Ratios within a run can be trusted, times cannot: the
 machine of this run had {processors} processors and a load of {load:.1f}.
+A *goal* is what the project aims at, met or not.
 Measured with {versions}.
 
 ## A batch of 1,000 records
@@ -33,7 +34,11 @@ TITLES = {
     "scale": "Shards and lanes, simulated",
     "state": "A replay into a state",
     "search": "Documents",
+    "exports": "Verifying an export",
+    "backfill": "A backfill that is killed, and one beside a writer",
+    "verified": "Planted faults, found beside a writer",
 }
+INDENT = "   "
 PACKAGES = ("boto3", "aws-lambda-powertools")
 
 
@@ -41,18 +46,18 @@ def page(said: Mapping[str, Sequence[str]]) -> str:
     """The page of a run: the table of strategies, then what the other benchmarks said."""
     versions = ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])
     head = HEAD.format(processors=os.cpu_count(), load=os.getloadavg()[0], versions=versions)
-    parts = [head + "\n".join(said["strategies"])]
+    parts = [head + "\n".join(line if line.startswith("|") else _folded(line, "") for line in said["strategies"])]
     for name, title in TITLES.items():
         if name in said:
-            parts.append(f"## {title}\n\n```text\n" + "\n".join(_folded(line) for line in said[name]) + "\n```")
+            parts.append(f"## {title}\n\n```text\n" + "\n".join(_folded(line, INDENT) for line in said[name]) + "\n```")
     return "\n\n".join(parts) + "\n"
 
 
-def _folded(line: str, width: int = 116) -> str:
+def _folded(line: str, indent: str, width: int = 116) -> str:
     """A line over several, at its spaces."""
     lines = [""]
     for word in line.split(" "):
         if len(lines[-1]) + len(word) >= width:
-            lines.append("   ")
+            lines.append(indent)
         lines[-1] += (" " if lines[-1] else "") + word
     return "\n".join(lines)

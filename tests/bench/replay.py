@@ -23,8 +23,12 @@ from streamfold.settings import Settings
 from tests.bench.shop import lines
 
 ROUNDS = 7
-RECORDS, ITEMS = 10_000, (500, 5_000)
-"""The fewer records an item has in a batch, the less of them is spared the handlers and the ledger."""
+RECORDS = 10_000
+GOAL_RECORDED, GOALS = 3, {500: 3, 5_000: 5}
+"""Times the instructions of ``json.loads`` at most: of recorded events, and by how many items the records are of.
+
+The fewer records an item has in a batch, the less of them is spared the handlers and the ledger.
+"""
 
 
 def two_views() -> App:
@@ -39,14 +43,14 @@ def run(*, large: bool) -> Iterator[str]:
     del large
     app = two_views()
     with tempfile.TemporaryDirectory() as folder:
-        yield _compared(app, "events/shop.jsonl", Path("events/shop.jsonl"))
-        for items in ITEMS:
+        yield _compared(app, "events/shop.jsonl", Path("events/shop.jsonl"), GOAL_RECORDED)
+        for items, goal in GOALS.items():
             path = Path(folder) / f"{items}.jsonl"
             path.write_text("".join(lines(RECORDS, items)), "utf-8")
-            yield _compared(app, f"{RECORDS:,} records of {items:,} items", path)
+            yield _compared(app, f"{RECORDS:,} records of {items:,} items", path, goal)
 
 
-def _compared(app: App, name: str, path: Path) -> str:
+def _compared(app: App, name: str, path: Path, goal: int) -> str:
     with path.open("rb") as file:
         text = file.readlines()
     parse, kept, replayed = [], [], []
@@ -60,7 +64,8 @@ def _compared(app: App, name: str, path: Path) -> str:
     micro = [min(seconds) / len(text) * 1e6 for seconds in (kept, parse, replayed)]
     return (
         f"{name}: {micro[2]:.1f} us a record; json.loads of the lines {micro[0]:.1f} us kept by batch, "
-        f"{micro[1]:.1f} us dropped: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x (goal: at most 5x)"
+        f"{micro[1]:.1f} us dropped: {micro[2] / micro[0]:.1f}x and {micro[2] / micro[1]:.1f}x "
+        f"(goal, of instructions: at most {goal}x)"
     )
 
 

@@ -89,7 +89,7 @@ def test_repair_takes_the_keys_of_items_that_failed(folder, command):
     assert folder.run(command, "all_lines", *STATE, "--failed", "failed.jsonl").code == 1
     folder.app(MORE.replace("== 13", "== 14"))
     ran = folder.run("repair", "--keys", "failed.jsonl", "--handler", "all_lines", *STATE)
-    assert (ran.code, ran.out) == (0, "1 items: 1 parts written, 0 equal, 0 failed; 1 rows changed.\n")
+    assert (ran.code, ran.out) == (0, "1 item: 1 part written, 0 equal, 0 failed; 1 row changed.\n")
     assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "14"}
 
 
@@ -250,5 +250,5 @@ def test_rows_are_compared_with_what_their_sources_add_up_to(old):
     assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
     assert "leave --full and --sample out" in old.run("verify", "--rows", "--full", *STATE).err
     ran = old.run("verify", "--rows", "--repair", *STATE)
-    assert (ran.code, "1 rows were led to what the state holds of their items, 0 left." in ran.out) == (1, True)
+    assert (ran.code, "Led to what the state holds of their items: 1 row, 0 left." in ran.out) == (1, True)
     assert old.run("verify", "--rows", *STATE).code == 0

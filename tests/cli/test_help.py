@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+from collections import defaultdict
 
+import click
 import pytest
 
-from streamfold.cli import COMMANDS
+from streamfold.cli import COMMANDS, cli
 from tests.helpers.commands import ROOT, command_line, environment
 
 
@@ -35,6 +37,37 @@ def test_every_option_is_explained(folder, command):
         if line.strip().startswith("--"):
             explained = len(line.split("  ")) > 2 or lines[number + 1].startswith(" " * 10)
             assert explained, line
+
+
+def options():
+    """Every option of every command, with the command's name."""
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        for inner in command.commands.values() if isinstance(command, click.Group) else [command]:
+            for option in inner.params:
+                if isinstance(option, click.Option) and not option.hidden:
+                    yield f"{name} {inner.name}", option
+
+
+def test_an_option_with_a_number_says_of_what():
+    unnamed = [
+        (command, option.opts[0])
+        for command, option in options()
+        if isinstance(option.type, click.IntRange | click.FloatRange | type(click.INT) | type(click.FLOAT))
+        and option.metavar is None
+    ]
+    assert unnamed == []
+
+
+def test_options_of_one_name_are_told_in_the_same_words():
+    told = defaultdict(set)
+    for _, option in options():
+        told[option.opts[0]].add(option.help)
+    for name in ("--app", "--engine", "--endpoint-url", "--segments", "--read-units", "--max-lag", "--function"):
+        assert len(told[name]) == 1, told[name]
+    assert all(text.startswith("Print ") for text in told["--json"])
+    assert all(text.startswith("Do not ask before ") for text in told["--yes"])
 
 
 def test_unknown_command_is_an_error_that_names_it(folder):

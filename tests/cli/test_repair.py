@@ -61,7 +61,7 @@ def test_an_item_with_this_key_is_led_to_what_the_handler_makes_of_it_now(change
     ran = changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE)
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "1 items: 1 parts written, 0 equal, 0 failed; 1 rows changed.\n"
+    assert ran.out == "1 item: 1 part written, 0 equal, 0 failed; 1 row changed.\n"
     assert changed.totals() == {"ORDER#1": 1, "ORDER#2": 4, "ORDER#3": 3}
 
 
@@ -96,7 +96,7 @@ def test_a_dry_run_tells_what_differs_and_writes_nothing(changed):
     assert ran.code == 0
     assert ran.out.splitlines() == [
         "ORDER#2 / ITEM#a, handler 'order_total' differs",
-        "Dry run of 1 items: 1 parts differ, 0 equal, 0 failed. Nothing was written.",
+        "Dry run of 1 item: 1 different, 0 equal, 0 failed. Nothing was written.",
     ]
     assert changed.totals()["ORDER#2"] == 2
 

@@ -296,7 +296,7 @@ def test_file_that_does_not_exist_is_named_before_anything_runs(folder, records)
     ran = folder.run("replay", folder.records(*records), "missing.jsonl", *STATE)
 
     assert ran.code == 2
-    assert ran.err.startswith("Error: File missing.jsonl does not exist or is no file: expected a recorded file")
+    assert ran.err.startswith("Error: File missing.jsonl does not exist: expected a recorded file")
     assert not (folder.path / "state.db").exists()
 
 
@@ -539,7 +539,7 @@ def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_w
     assert "ORDER#{order_id} / TOTAL  (order_total)" in ran.out
     assert ran.out.count("lines=1") == 3
     assert "6 records replayed." in ran.out
-    assert "1 records of PROFILE# are wanted by no route." in ran.out
+    assert "No route wants 1 record of PROFILE#." in ran.out
     assert "Next: streamfold show --state state.db " in ran.out
     assert ran.err == ""
 
@@ -746,7 +746,7 @@ def test_dry_run_prints_the_writes_and_makes_none(folder, source):
 
     assert ran.code == 0
     assert "  add to ORDER#1 / TOTAL: total +5, contributors +1\n" in ran.out
-    assert "Dry run: 1 records would make 2 writes in 1 transactions; nothing was written" in ran.out
+    assert "Dry run: 1 record would make 2 writes in 1 transaction; nothing was written" in ran.out
     assert not (folder.path / "state.db").exists()
 
 

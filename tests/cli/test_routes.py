@@ -47,6 +47,14 @@ def lines(ran):
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
+def test_an_application_without_handlers_is_told_how_to_get_some(folder):
+    folder.app('from streamfold import App\n\napp = App("shop", routers=[])')
+
+    assert folder.run("routes").out.startswith(
+        "Application 'shop' has no handler: name modules that declare some, App("
+    )
+
+
 def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder):
     routes = {route["handler"]: route for route in lines(folder.run("routes", "--json"))}
 

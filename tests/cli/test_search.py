@@ -401,7 +401,7 @@ def test_a_server_that_does_not_answer(folder, command):
 def test_without_the_extra_the_command_says_what_to_install(folder, command, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "opensearchpy", None)
 
-    assert "pip install 'streamfold[search]'" in refused(folder.run("search", command, "products", *ON))
+    assert "pip install '.[search]'" in refused(folder.run("search", command, "products", *ON))
 
 
 def test_purge_of_an_alias_without_a_filter_is_refused(folder, server):

@@ -249,3 +249,14 @@ def test_a_new_index_that_differs_is_not_moved_to(shop, monkeypatch):
     ran = shop.run(*REBUILD)
     assert (ran.code, "different: document PRODUCT#a|METADATA" in ran.err) == (1, True)
     assert "The new index differs from the items: the alias was not moved." in ran.err
+
+
+def test_a_comparison_names_no_new_handler_in_the_state(shop):
+    shop.put(a="Tea")
+    shop.folder.app(SHOP + NEXT)
+
+    assert shop.run(*VERIFY).code == 0
+
+    assert "partial since" not in shop.run("routes", *STATE).out
+    assert shop.run(*VERIFY, "--repair").code == 0
+    assert "partial since" in shop.run("routes", *STATE).out

@@ -63,7 +63,7 @@ def test_a_report_of_exports_is_what_repair_takes(folder, moment):
     next(each for each in items if each["SK"] == {"S": "ITEM#7"})["price"] = {"N": "70"}
     folder.write("report.json", verify(folder, items, state, "--json").out)
     ran = folder.run("repair", "--from-verify", "report.json", "--state", "state.db")
-    assert (ran.code, ran.out.startswith("1 items: 1 parts written")) == (0, True), ran.err
+    assert (ran.code, ran.out.startswith("1 item: 1 part written")) == (0, True), ran.err
 
 
 @pytest.fixture

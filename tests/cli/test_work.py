@@ -94,7 +94,7 @@ def test_items_that_fail_are_kept_by_the_process_that_meets_them(full, failing):
     ran = full.run("work", failing, "--part", "0", "--failed", "failed.jsonl", *STATE)
     assert (ran.code, "1 failed" in ran.out) == (1, True), ran.err
     full.app(SHOP)
-    assert "1 items: " in full.run("repair", "--keys", "failed.jsonl", *STATE).out
+    assert "1 item: " in full.run("repair", "--keys", "failed.jsonl", *STATE).out
 
 
 def test_items_that_fail_are_told_before_the_page_is_done(full, failing, monkeypatch):

@@ -11,6 +11,8 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.bench.__main__ import BENCHMARKS
+from tests.bench.performance import TITLES
 from tests.helpers.tables import make_table
 from tests.tools import cli_docs
 
@@ -125,6 +127,8 @@ RUN = (
     "docs/unique.md",
 )
 """Pages whose every example runs as it stands; functions named as tests are called."""
+RUN_AS_ONE = ("docs/adding-a-kind.md", "docs/feeds.md", "docs/lifecycle.md")
+"""Pages whose examples go on from those before them."""
 EXAMPLES = [
     pytest.param(page, text, id=f"{page} {number}")
     for page in RUN
@@ -140,6 +144,21 @@ def test_the_examples_of_a_page_run(page: str, text: str) -> None:
     exec(compile(text, page, "exec"), names)
     for name in [name for name in names if name.startswith("test_")]:
         names[name]()
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("page", RUN_AS_ONE)
+def test_the_examples_of_a_page_run_one_after_another(page: str) -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    for language, _, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        if language == "python":
+            exec(compile(text, page, "exec"), names)
+
+
+def test_every_page_with_examples_is_tested() -> None:
+    tested = {*RUN, *RUN_AS_ONE, "README.md"}
+    with_examples = {path.relative_to(ROOT).as_posix() for path in PAGES if "```python" in path.read_text("utf-8")}
+    assert with_examples - tested == {"docs/failures.md"}  # which shows a part of a module
 
 
 @pytest.mark.usefixtures("aws")
@@ -161,6 +180,28 @@ def test_history_rows_that_are_there_are_redacted_as_the_page_says() -> None:
     assert first["changes"] == {"email": {"redacted": ["new", "old"]}, "n": {"new": 1}}
     assert second["unchanged"] == {"email": {"redacted": ["value"]}}
     assert (["digests" in row for row in (first, second, third)]) == [False, False, True]
+
+
+def test_the_readmes_costs_are_those_of_the_page_that_was_measured() -> None:
+    rows = {cells[0]: cells for cells in table_rows((ROOT / "docs/performance.md").read_text("utf-8"))}
+    ours, naive = rows["streamfold, exactly once"], rows["naive boto3, at least once"]
+    seconds = [int(row[1].replace(",", "")) for row in (ours, naive, rows["Powertools with idempotency"])]
+    said = [
+        int(number.replace(",", ""))
+        for number in re.findall(r"(?<![a-z])\d[\d,]*", README.partition("- records a second")[2])
+    ]
+    assert said[0] == pytest.approx(seconds[0] / seconds[1], rel=0.02)
+    assert said[1] == pytest.approx(seconds[0] / seconds[2], rel=0.02)
+    assert [f"{number:,}" for number in said[2:5]] == [ours[5], naive[5], ours[6]]
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """The cells of all tables, line by line."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+
+
+def test_every_benchmark_is_on_the_page_of_performance() -> None:
+    assert set(BENCHMARKS) == {"strategies", *TITLES}
 
 
 def test_the_command_lines_page_is_what_help_says() -> None:

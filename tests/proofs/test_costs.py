@@ -3,13 +3,15 @@
 ``pytest tests/proofs/test_costs.py -s`` prints the figures.
 """
 
+import re
 from contextlib import closing
+from pathlib import Path
 from random import Random
 from weakref import WeakKeyDictionary
 
 import pytest
 
-from streamfold import App, Change, Count, Key, Router, Row, Sum
+from streamfold import App, Change, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine
 from streamfold.keys.table import MAIN
@@ -25,6 +27,8 @@ from tests.helpers.source import Source
 BATCH = 100
 MEASURED = 1000
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+SCORE = Key("SCORE#{name}", "METADATA")
+AGGREGATES = Path(__file__).parents[2] / "docs/aggregates.md"
 
 
 def group_totals():
@@ -56,6 +60,16 @@ def five_views():
     def monthly_revenue(item):
         amount = Sum(item["price"] * item["quantity"])
         yield Row(region=item["region"], month=item["at"][:7], revenue=amount, orders=Count())
+
+    return App("shop", routers=[router])
+
+
+def best_of(aggregate):
+    router = Router()
+
+    @router.view(SCORE, into=Key("ALL", "TOTAL"))
+    def best(score):
+        return Row(n=Count(), best=aggregate(score["x"]))
 
     return App("shop", routers=[router])
 
@@ -180,6 +194,39 @@ def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte(ap
     assert len(ledger_writes) == 1
     assert [part.handler for part in ledger_writes[0].parts] == [route.name for route in app.routes]
     assert size <= 1024
+
+
+SUMS, LARGEST = best_of(Sum), best_of(Max)
+CHANGES = {
+    "a smaller value is put": lambda source: [source.put("SCORE#small", x=1)],
+    "a larger value is put": lambda source: [source.put("SCORE#large", x=1000)],
+    "a smaller value is amended": lambda source: [source.put("SCORE#small", x=2)],
+    "the largest is removed": lambda source: [source.remove("SCORE#large")],
+    "a smaller one is removed": lambda source: [source.remove("SCORE#small")],
+    "100 smaller values are put, in one batch": lambda source: [source.put(f"SCORE#{n}", x=n) for n in range(100)],
+}
+
+
+@pytest.mark.parametrize("app", [SUMS, LARGEST], ids=["Sum", "Max"])
+def test_aggregates_cost_what_the_documents_say(app, engine):
+    source, found = Source(), {}
+    process(app, engine, [source.put(f"SCORE#first-{number}", x=500 + number) for number in range(20)])
+    for name, change in CHANGES.items():
+        engine.calls.clear()
+        process(app, engine, change(source))
+        found[name] = (engine.write_units, int(engine.read_units) - 1, engine.requests - 1)  # without the manifest
+    assert found == documented(app)
+
+
+def documented(app):
+    """Write units, read units and requests in the table of docs/aggregates.md; a sum is said to read nothing."""
+    rows = re.findall(
+        r"^\| (.+) \| (\d+), (\d+) \| (\d+), (\d+), (\d+) \|$", AGGREGATES.read_text("utf-8"), re.MULTILINE
+    )
+    numbers = {name: tuple(map(int, cells)) for name, *cells in rows}
+    if app is SUMS:
+        return {name: (units, 0, requests) for name, (units, requests, *_) in numbers.items()}
+    return {name: cells[2:] for name, cells in numbers.items()}
 
 
 def change_of(record):

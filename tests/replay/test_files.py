@@ -169,7 +169,7 @@ def test_size_of_standard_input_is_not_known():
 
 
 def test_folder_is_no_file(tmp_path):
-    with pytest.raises(SettingsError, match="does not exist or is no file: expected a recorded file"):
+    with pytest.raises(SettingsError, match="is no file: expected a recorded file"):
         check_files([str(tmp_path)])
 
 

@@ -57,7 +57,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="streamfold", prog_name="streamfold")
 def cli() -> None:
-    """Fold a DynamoDB stream into views, audit logs and index items, exactly once.
+    """Fold a DynamoDB stream into views, index items, histories, documents and feeds, exactly once.
 
     \b
     Exit codes:

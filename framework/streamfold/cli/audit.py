@@ -22,6 +22,7 @@ from streamfold.cli.engines import (
     state_option,
     store_options,
 )
+from streamfold.cli.grids import counted
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
 from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
@@ -86,7 +87,7 @@ def command() -> None:
     is_flag=True,
     help="Compare the last row with the item as it is now: finds rows missing at the end, and changes on their way.",
 )
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def verify(
     partition: str | None,
     sort: str | None,
@@ -180,7 +181,7 @@ def _summary(checked: Checked) -> Iterator[str]:
     if left:
         yield f"... and {left:,} more."
     found = ", ".join(f"{count:,} {problem}" for problem, count in checked.problems.items()) or "nothing found"
-    yield f"{checked.items:,} items, {checked.rows:,} rows: {found}."
+    yield f"{counted(checked.items, 'item')}, {counted(checked.rows, 'row')}: {found}."
     if checked.rows and checked.problems["forged"] == checked.rows:
         yield "Every row is called forged: is STREAMFOLD_AUDIT_KEY the key that they were written with?"
     yield f"Not found in this way: {'; '.join(checked.not_found)}."

@@ -53,7 +53,7 @@ REPORTED = 1
 )
 @state_option
 @store_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object, values in DynamoDB JSON.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
 def command(
     handlers: tuple[str, ...],
     old: str,

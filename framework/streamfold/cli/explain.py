@@ -29,7 +29,7 @@ REPORTED = 1
 @store_options
 @click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
 @click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object, values in DynamoDB JSON.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
 def command(
     partition: str,
     sort: str | None,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from streamfold.cli.grids import print_grid
+from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.rows import name_text, text
 from streamfold.keys.table import is_in_state
@@ -50,11 +50,11 @@ def print_row(by: Explaining, found: RowExplained) -> None:
         print_grid(("handler", "item", "version", "adds"), lines)
     if (left := len(found.contributors) - SHOWN_MAX) > 0:
         click.echo(f"... and {left:,} more; --json has them all.")
-    click.echo(f"\nsum  {_counted(len(found.contributors), found.sums)}")
+    click.echo(f"\nsum  {_sum_text(len(found.contributors), found.sums)}")
     if found.stored is None:
         click.echo("row  there is none")
     else:
-        click.echo(f"row  {_counted(found.counted, _attributes(by, found))}")
+        click.echo(f"row  {_sum_text(found.counted, _attributes(by, found))}")
     click.echo(_verdict(found))
 
 
@@ -141,9 +141,9 @@ def _adds(by: Explaining, each: Contributor, row: RowKey) -> str:
     return "  ".join(_part_texts(each.part, entry_values(by, each.route, each.item, row, each.part)))
 
 
-def _counted(contributions: int, values: Mapping[str, Any]) -> str:
+def _sum_text(contributions: int, values: Mapping[str, Any]) -> str:
     named = "".join(f"  {name_text(name)}={text(value)}" for name, value in sorted(values.items()))
-    return f"{contributions:,} contributions{named}"
+    return counted(contributions, "contribution") + named
 
 
 def _attributes(by: Explaining, found: RowExplained) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _verdict(found: RowExplained) -> str:
         return "The row is what its items contribute."
     wrong = [f"{name} is {_value(row)}, expected {_value(sum_)}" for name, (row, sum_) in found.differing.items()]
     if found.counted != len(found.contributors):
-        wrong.insert(0, f"it counts {found.counted:,} contributions, expected {len(found.contributors):,}")
+        wrong.insert(0, f"it counts {counted(found.counted, 'contribution')}, expected {len(found.contributors):,}")
     if found.lacking:
         wrong.append(f"{found.lacking:,} entries below it are missing")
     return f"The row is not what its items contribute: {'; '.join(wrong)}."

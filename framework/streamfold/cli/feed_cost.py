@@ -12,21 +12,60 @@ DEFAULTS, PRICES = Author(1, 1, 1), Prices()
 
 
 @click.command("feed-cost", short_help="Compare what pushing and pulling an author's posts cost.")
-@click.option("--posts", type=click.FloatRange(0), default=1, show_default=True, help="Posts of the author a day.")
-@click.option("--followers", type=click.IntRange(1), required=True, help="Followers of the author.")
-@click.option("--reads", type=click.FloatRange(0), default=5, show_default=True, help="Pages a follower reads a day.")
-@click.option("--row-bytes", type=click.IntRange(1), default=DEFAULTS.row_bytes, show_default=True, help="Of a row.")
-@click.option("--keep-days", type=click.IntRange(1), default=DEFAULTS.keep_days, show_default=True, help="Of the feed.")
-@click.option("--price-write", type=float, default=PRICES.write, show_default=True, help="Dollars a million units.")
-@click.option("--price-read", type=float, default=PRICES.read, show_default=True, help="Dollars a million units.")
-@click.option("--price-stored", type=float, default=PRICES.stored, show_default=True, help="Dollars a GB and month.")
+@click.option(
+    "--posts", metavar="N", type=click.FloatRange(0), default=1, show_default=True, help="Posts of the author a day."
+)
+@click.option("--followers", metavar="N", type=click.IntRange(1), required=True, help="Followers of the author.")
+@click.option(
+    "--reads", metavar="N", type=click.FloatRange(0), default=5, show_default=True, help="Pages a follower reads a day."
+)
+@click.option(
+    "--row-bytes",
+    metavar="N",
+    type=click.IntRange(1),
+    default=DEFAULTS.row_bytes,
+    show_default=True,
+    help="Bytes of a row.",
+)
+@click.option(
+    "--keep-days",
+    metavar="DAYS",
+    type=click.IntRange(1),
+    default=DEFAULTS.keep_days,
+    show_default=True,
+    help="How long a row is kept.",
+)
+@click.option(
+    "--price-write",
+    metavar="DOLLARS",
+    type=float,
+    default=PRICES.write,
+    show_default=True,
+    help="Price of a million write units.",
+)
+@click.option(
+    "--price-read",
+    metavar="DOLLARS",
+    type=float,
+    default=PRICES.read,
+    show_default=True,
+    help="Price of a million read units.",
+)
+@click.option(
+    "--price-stored",
+    metavar="DOLLARS",
+    type=float,
+    default=PRICES.stored,
+    show_default=True,
+    help="Price of a GB for a month.",
+)
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(json_output: bool, price_write: float, price_read: float, price_stored: float, **author: Any) -> None:
     """Compare what pushing the posts of one author costs a day with what pulling them costs.
 
     Pushing writes a row for each follower. Pulling has each page that a follower reads query the author's posts. What
-    a page of the feed costs anyway is in neither. Pushing makes reading quick: below the even number of reads, pulling
-    costs less money, and more time.
+    a page of the feed costs anyway is in neither. Pushing makes reading quick. The last line says how many
+    pages a day make both cost the same: below that number, pulling costs less money, and more time.
 
     \b
     Examples:

@@ -10,19 +10,19 @@ from streamfold.cli.filling_run import carried_out
 from streamfold.cli.opening_run import histories_opened
 
 
-@click.command("backfill", short_help="Lead new handlers to the items that were there before them.")
-@click.argument("handlers", nargs=-1, metavar="[HANDLER]...")
+@click.command("backfill", short_help="Count the items that were there before their handler.")
+@click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 @click.option(
-    "--opening", is_flag=True, help="For audits: write a first row of each item that has no history, as it is now."
+    "--opening", is_flag=True, help="For audits that are named: write a first row of each item without a history."
 )
 @filling_options
 def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
     """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
 
-    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, searches. Handlers that are
-    switched off or of another group are left out. Each page reads the ledger, then the items, and writes what differs
-    on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that was stopped goes on
-    where it was with the same command.
+    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, copies, searches, feeds.
+    Handlers that are switched off or of another group are left out. Each page reads the ledger, then the items, and
+    writes what differs on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that
+    was stopped goes on where it was with the same command.
 
     A handler can be filled 15 minutes after a function first named it (STREAMFOLD_GATE_SECONDS): until then, older
     code may still take records without it.
@@ -43,7 +43,7 @@ def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
     sys.exit((histories_opened if opening else carried_out)(options))
 
 
-@click.command("rebuild", short_help="Lead handlers to all items again, after their code changed.")
+@click.command("rebuild", short_help="Make rows again from all items, after the code of their handler changed.")
 @click.argument("handlers", nargs=-1, required=True, metavar="HANDLER...")
 @filling_options
 def rebuild(handlers: tuple[str, ...], **given: Any) -> None:

@@ -52,11 +52,9 @@ def filling_options(command: F) -> F:
     """The options of a run over all items."""
     for option in (
         click.option("--json", "json_output", is_flag=True, help="Print one JSON object with the counts."),
-        click.option("--yes", is_flag=True, help="Do not ask before writing."),
+        click.option("--yes", is_flag=True, help="Do not ask before writing to AWS."),
         click.option("--dry-run", is_flag=True, help="Print the estimate, and write nothing."),
-        click.option(
-            "--load", is_flag=True, help="Put the items of the export into the local state before; with --export."
-        ),
+        click.option("--load", is_flag=True, help="With --export, put its items into the local state before."),
         click.option(
             "--export", metavar="MANIFEST", help="Take keys from an export: its manifest-files.json, a file or s3://."
         ),
@@ -71,6 +69,7 @@ def filling_options(command: F) -> F:
         click.option(
             "--processes",
             type=click.IntRange(1, 64),
+            metavar="N",
             help="Processes of this machine, each with its share of the rates. Default: one for every 50,000 items, 4 "
             "at most; a local state has one.",
         ),
@@ -87,24 +86,54 @@ def filling_options(command: F) -> F:
             metavar="URL",
             help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
         ),
-        click.option("--price-write", type=float, default=PRICE_WRITE, show_default=True, help="Dollars a million."),
-        click.option("--price-read", type=float, default=PRICE_READ, show_default=True, help="Dollars a million."),
-        click.option("--write-units", type=click.IntRange(0), default=0, help="Write units a second; 0: no limit."),
-        click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit."),
+        click.option(
+            "--price-write",
+            type=float,
+            metavar="DOLLARS",
+            default=PRICE_WRITE,
+            show_default=True,
+            help="Price of a million write units.",
+        ),
+        click.option(
+            "--price-read",
+            type=float,
+            metavar="DOLLARS",
+            default=PRICE_READ,
+            show_default=True,
+            help="Price of a million read units.",
+        ),
+        click.option(
+            "--write-units",
+            type=click.IntRange(0),
+            metavar="N",
+            default=0,
+            help="Write units a second. Default: no limit.",
+        ),
+        click.option(
+            "--read-units",
+            type=click.IntRange(0),
+            metavar="N",
+            default=0,
+            help="Read units a second. Default: no limit.",
+        ),
         click.option(
             "--page",
             "page_items",
             type=click.IntRange(1, 100_000),
+            metavar="N",
             default=PAGE_ITEMS,
             show_default=True,
             help="Items at once; more of them share more writes of their rows.",
         ),
         click.option(
-            "--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16."
+            "--segments",
+            type=click.IntRange(1, 10_000),
+            metavar="N",
+            help="Segments of a table. Default: 16, and 1 for a local state.",
         ),
     ):
         command = option(command)
-    return store_options(state_option(application_option(command)))
+    return application_option(state_option(store_options(command)))
 
 
 def options_of(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> FillingOptions:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.filling_options import FillingOptions
+from streamfold.cli.grids import counted
 from streamfold.cli.jobs import handlers_text
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.jobs.job import Job
@@ -73,7 +74,7 @@ def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, ask
         click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
         return
     click.echo(
-        f"{asked.what}: {counts['read']:,} keys read, {counts['written']:,} parts written, "
+        f"{asked.what}: {counted(counts['read'], 'key')} read, {counted(counts['written'], 'part')} written, "
         f"{counts['equal']:,} were right, {counts['failed']:,} failed (job {job.id})."
     )
     if progress.unkeyed:

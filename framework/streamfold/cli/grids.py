@@ -15,6 +15,11 @@ COLUMNS_IN_FILES = 10_000
 ROWS_AT_A_TIME = 1000
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun: ``1 item``, ``2,000 items``."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def make_console() -> Console:
     """A console that prints text as it is: brackets and colons in data are no markup."""
     console = Console(markup=False, emoji=False, highlight=False)

@@ -32,7 +32,9 @@ SIDES = ("old", "new")
 @handler_option
 @click.option("--at", metavar="TIME", help="The item as it was then, after all changes of that second.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N changes only.")
-@click.option("--json", "json_output", is_flag=True, help="One line a change, in DynamoDB JSON; with --at one object.")
+@click.option(
+    "--json", "json_output", is_flag=True, help="Print one change a line, in DynamoDB JSON; with --at, one object."
+)
 def command(
     partition: str,
     sort: str | None,

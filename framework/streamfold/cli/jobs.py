@@ -48,7 +48,7 @@ RATES = ("read_units", "write_units")
     help="Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
 )
 @click.option("--drop", "dropped", metavar="FAN_OUT", help="Drop an open fan-out of a handler that is retired.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(
     application: str,

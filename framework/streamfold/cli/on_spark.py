@@ -64,7 +64,9 @@ def spark_context(master: str | None) -> Any:
     try:
         from pyspark import SparkConf, SparkContext
     except ModuleNotFoundError:
-        raise SettingsError("--runner spark needs PySpark: install streamfold[spark], and a Java 17.") from None
+        raise SettingsError(
+            "--runner spark needs PySpark and a Java 17: pip install '.[spark]' in the folder of streamfold."
+        ) from None
     conf = SparkConf().setAppName("streamfold")
     if master or not conf.contains("spark.master"):
         conf.setMaster(master or LOCAL)

@@ -26,7 +26,7 @@ from streamfold.errors import SettingsError
     help="The JSON Lines file to append to.",
 )
 @click.option("--follow", is_flag=True, help="Go on as records come, until Ctrl-C.")
-@click.option("--json", "json_output", is_flag=True, help="The summary as one JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print the summary as one JSON object.")
 def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_output: bool) -> None:
     """Read what a table's stream holds (24 hours at most) into a recorded file.
 

@@ -40,7 +40,7 @@ class ChosenItems(NamedTuple):
     export: str | None
 
 
-@click.command("repair", short_help="Lead items to their sources again.")
+@click.command("repair", short_help="Make rows follow from some items as these are now.")
 @click.option(
     "--key", "partition", callback=typed_key, metavar="PARTITION [SORT]", help="The item with this key, as it is typed."
 )
@@ -72,7 +72,7 @@ class ChosenItems(NamedTuple):
 )
 @click.option("--dry-run", is_flag=True, help="Print what differs, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     partition: str | None,
     sort: str | None,

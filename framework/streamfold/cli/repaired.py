@@ -10,6 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.engines import as_json
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_line, item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
@@ -132,15 +133,13 @@ def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterat
 
 def _print_counts(found: RepairedItems) -> None:
     report = found.report
-    counts = f"{report.equal:,} equal, {len(report.failed):,} failed"
+    items, counts = counted(report.items, "item"), f"{report.equal:,} equal, {len(report.failed):,} failed"
     if found.dry_run:
         for each in report.differing[:SHOWN_MAX]:
             click.echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
-        click.echo(
-            f"Dry run of {report.items:,} items: {report.written:,} parts differ, {counts}. Nothing was written."
-        )
+        click.echo(f"Dry run of {items}: {report.written:,} different, {counts}. Nothing was written.")
         return
-    click.echo(f"{report.items:,} items: {report.written:,} parts written, {counts}; {report.rows:,} rows changed.")
+    click.echo(f"{items}: {counted(report.written, 'part')} written, {counts}; {counted(report.rows, 'row')} changed.")
 
 
 def counts_of(app: App, found: RepairedItems) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class OpenedReplay(NamedTuple):
     real_names: Mapping[str, str] = MappingProxyType({})
 
 
-@click.command("replay", short_help="Replay recorded records on a local or a real store.")
+@click.command("replay", short_help="Replay recorded records on a local store or on DynamoDB.")
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @application_option
 @click.option(

@@ -34,7 +34,7 @@ REPORTED = 1
 )
 @click.option("--dry-run", is_flag=True, help="Print how much there is, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     handler: str,
     application: str,

@@ -58,7 +58,7 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
     help="The state file of a local replay: show since when handlers are partial, as with --engine dynamodb.",
 )
 @store_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(
     application: str,
     partition: str | None,
@@ -89,6 +89,8 @@ def command(
         for row in rows:
             click.echo(as_json(row))
         return
+    if not rows:
+        click.echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
     names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
     lacking = _lacking_handlers(manifest, app)

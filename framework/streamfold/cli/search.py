@@ -40,7 +40,7 @@ def command() -> None:
 @command.command("create", short_help="Create an index with its mapping, its settings and its alias.")
 @index_options
 @click.option("--dry-run", is_flag=True, help="Print the request that would create the index, and send nothing.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def create(name: str, application: str, search_url: str | None, dry_run: bool, json_output: bool) -> None:
     """Create the index INDEX-000001 as the search declares it, and the alias INDEX, which hides documents of items
     that are gone. Documents are written and read through the alias.
@@ -68,7 +68,7 @@ def create(name: str, application: str, search_url: str | None, dry_run: bool, j
 
 @command.command("diff", short_help="Show what differs between the declaration and the server.")
 @index_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def diff(name: str, application: str, search_url: str | None, json_output: bool) -> None:
     """Show what differs between the index that a search declares and the server: fields of the mapping, the settings
     that are declared, and the alias with its filter. Exit code 1 when something differs.

@@ -48,15 +48,18 @@ class SearchPlace:
 
 
 @contextmanager
-def opened_place(asked: Asked) -> Iterator[SearchPlace]:
-    """Opens the store and the index that are asked for. What boto3 refuses becomes one message."""
+def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
+    """Opens the store and the index that are asked for. What boto3 refuses becomes one message.
+
+    A command that ``writes`` names new handlers in a local state; on DynamoDB only functions do.
+    """
     app, settings = application_and_settings(asked.application, asked.tables)
     settings = with_search(settings, asked.search_url)
     index = find_index(app.routes, asked.name, settings)
     with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
         run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
         run.lanes = lanes_of(asked.store, settings)
-        check_application(app, engine, run, write=asked.is_local)
+        check_application(app, engine, run, write=writes and asked.is_local)
         if asked.is_local:
             yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))
             return

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     help="Only documents that were hidden before so many days. Default, and at least: STREAMFOLD_RETENTION_DAYS.",
 )
 @click.option("--dry-run", is_flag=True, help="Count the documents, and remove none.")
-@click.option("--yes", is_flag=True, help="Do not ask before documents are removed.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--yes", is_flag=True, help="Do not ask before removing documents.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     name: str,
     application: str,

@@ -25,17 +25,39 @@ from streamfold.lifecycle.search_verify import SAMPLE
 @click.option("--abort", is_flag=True, help="End the rebuild and remove the new index. The live one stays.")
 @click.option("--take-over", is_flag=True, help="Move the alias of the search that this one replaces to its index.")
 @click.option("--offline", is_flag=True, help="No function is at work now: do not wait for one.")
-@click.option("--sample", type=click.IntRange(0), default=SAMPLE, show_default=True, help="Items that are compared.")
+@click.option(
+    "--sample", metavar="N", type=click.IntRange(0), default=SAMPLE, show_default=True, help="Items that are compared."
+)
 @click.option("--full", is_flag=True, help="Compare all items and all documents before the alias is moved.")
 @click.option("--accept-failed", is_flag=True, help="Leave out items on which the function raises.")
-@click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
-@click.option("--segments", type=click.IntRange(1, 10_000), help="Segments of a table. Default: 1; DynamoDB 16.")
 @click.option(
-    "--page", "page_items", type=click.IntRange(1, 10_000), default=PAGE_ITEMS, show_default=True, help="Items at once."
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="What differs is read again after this time.",
 )
-@click.option("--read-units", type=click.IntRange(0), default=0, help="Read units a second; 0: no limit.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option(
+    "--segments",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Segments of a table. Default: 16, and 1 for a local state.",
+)
+@click.option(
+    "--page",
+    "page_items",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    default=PAGE_ITEMS,
+    show_default=True,
+    help="Items at once.",
+)
+@click.option(
+    "--read-units", type=click.IntRange(0), metavar="N", default=0, help="Read units a second. Default: no limit."
+)
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     name: str,
     application: str,
@@ -96,5 +118,5 @@ def command(
         json_output=json_output,
     )
     asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
-    with opened_place(asked) as place:
+    with opened_place(asked, writes=True) as place:
         sys.exit(carried_out(asked, place, options))

@@ -7,6 +7,7 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
@@ -23,12 +24,21 @@ REPORTED = 1
 @state_option
 @store_options
 @search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
-@click.option("--sample", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared.")
+@click.option(
+    "--sample", metavar="N", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared."
+)
 @click.option("--full", is_flag=True, help="Compare all items, and all documents of the index.")
-@click.option("--repair", "repairs", is_flag=True, help="Lead what differs to what the items are.")
-@click.option("--tolerance", type=float, default=10.0, show_default=True, help="Seconds until a second look.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--repair", "repairs", is_flag=True, help="Mend what differs: send documents again, or hide them.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="What differs is read again after this time.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
     name: str,
     application: str,
@@ -64,7 +74,7 @@ def command(
       streamfold search verify products --full --repair --state shop.db
     """
     asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
-    with opened_place(asked) as place:
+    with opened_place(asked, writes=repairs) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:
             confirm_place(asked, place, yes=yes)
@@ -92,7 +102,7 @@ def _print(alias: str, found: VerifiedIndex, left: int | None, *, json_output: b
         return
     tell_wrong(found)
     numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    click.echo(f"Index {alias}: {found.roots:,} items compared; {numbers}; {found.moving:,} moving.")
+    click.echo(f"Index {alias}: {counted(found.roots, 'item')} compared; {numbers}; {found.moving:,} moving.")
     if found.untold:
         click.echo(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
     if left is not None and found.wrong:

@@ -10,7 +10,7 @@ from streamfold.settings import Settings
 
 
 @click.command("settings", short_help="Show the settings, with their origin.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(json_output: bool) -> None:
     """Show the settings as the environment gives them: STREAMFOLD_* variables, with value, origin and meaning."""
     rows = Settings.from_environment(os.environ).described()

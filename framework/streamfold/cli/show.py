@@ -67,7 +67,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
 @search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
-@click.option("--json", "json_output", is_flag=True, help="One line an item, in DynamoDB JSON; documents in JSON.")
+@click.option("--json", "json_output", is_flag=True, help="Print one item a line, in DynamoDB JSON; documents in JSON.")
 def command(
     partition: str | None,
     sort: str | None,
@@ -100,7 +100,7 @@ def command(
       streamfold show SALES#2026-03-01 SKU# --json
       streamfold show --handler order_total --limit 20
       streamfold show --engine dynamodb --endpoint-url http://127.0.0.1:8000 --table main=shop
-      streamfold show FEED#ada --feed timeline --limit 10
+      streamfold show HOME#ada --feed timeline --limit 10
       streamfold show reader_id=ada --feed timeline --engine dynamodb --table main=social
       streamfold show --index products --state shop.db
       streamfold show --index products --search-url http://127.0.0.1:9200 --hidden --json

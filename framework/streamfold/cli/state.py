@@ -6,7 +6,7 @@ import click
 
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.grids import print_grid
+from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.opened import confirmed, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
@@ -28,11 +28,11 @@ def command() -> None:
     """
 
 
-@command.command("stats", short_help="Items and bytes of the state, by purpose.")
+@command.command("stats", short_help="Show items and bytes of the state, by purpose.")
 @application_option
 @state_option
 @store_options
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def stats(
     application: str,
     state: str,
@@ -66,7 +66,7 @@ def stats(
     ]
     print_grid(("purpose", *NUMBERS, "what"), rows, right=NUMBERS)
     total = _total(sizes)
-    click.echo(f"\n{total['items']:,} items, {total['bytes']:,} bytes.")
+    click.echo(f"\n{counted(total['items'], 'item')}, {total['bytes']:,} bytes.")
 
 
 @command.command("gc", short_help="Let ledger items expire that hold nothing.")
@@ -75,7 +75,7 @@ def stats(
 @store_options
 @click.option("--dry-run", is_flag=True, help="Print how many there are, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object.")
+@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def collect(
     application: str,
     state: str,

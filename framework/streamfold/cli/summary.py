@@ -10,7 +10,7 @@ from streamfold.app import App
 from streamfold.cli.advice import Advice
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
-from streamfold.cli.grids import print_grid
+from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, write_line
 from streamfold.cli.rows import print_items, samples
 from streamfold.commit.failure import Failure
@@ -106,7 +106,7 @@ def print_summary(
     for sample in documents:
         if sample.found or sample.route.name in names:
             print_samples(sample)
-    click.echo(f"\n{summary.records} records replayed.")
+    click.echo(f"\n{counted(summary.records, 'record')} replayed.")
     _print_unwanted(summary)
     _print_troubles(summary)
     _print_next(summary, advice)
@@ -121,8 +121,9 @@ def print_plan(plan: Plan, settings: Settings) -> None:
 def print_dry_run(summary: Summary) -> None:
     """What a dry run would have written in all."""
     click.echo(
-        f"Dry run: {summary.records} records would make {summary.writes} writes in {summary.transactions} "
-        "transactions; nothing was written, chains were not followed, and nothing was taken to be stored already."
+        f"Dry run: {counted(summary.records, 'record')} would make {counted(summary.writes, 'write')} in "
+        f"{counted(summary.transactions, 'transaction')}; nothing was written, chains were not followed, and nothing "
+        "was taken to be stored already."
     )
     _print_unwanted(summary)
     _print_troubles(summary)
@@ -147,7 +148,7 @@ def _print_unwanted(summary: Summary) -> None:
             f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
         )
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
-        click.echo(f"{count} records of {prefix} are wanted by no route.")
+        click.echo(f"No route wants {counted(count, 'record')} of {prefix}.")
     for name, count in summary.report.off.items():
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
     for kind in KINDS:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from streamfold.cli.differences import print_differences
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.lifecycle.page import Difference
@@ -18,7 +19,7 @@ def print_verified(found: Verified) -> None:
     print_differences(found.different, _head, _sides)
     print_failed(found.failed)
     click.echo(
-        f"{found.items:,} items: {found.equal:,} parts equal, {len(found.different):,} different, "
+        f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
     )
 

@@ -8,6 +8,7 @@ import click
 from streamfold.batch.knowledge import knowledge
 from streamfold.cli.differences import SHOWN_MAX, print_differences
 from streamfold.cli.engines import as_json
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
@@ -56,7 +57,7 @@ def _print_mended(mended: RowsMended | None) -> None:
     for each in mended.left[:SHOWN_MAX]:
         click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
     click.echo(
-        f"{len(mended.mended):,} rows were led to what the state holds of their items, {len(mended.left):,} left."
+        f"Led to what the state holds of their items: {counted(len(mended.mended), 'row')}, {len(mended.left):,} left."
     )
 
 
@@ -65,8 +66,8 @@ def print_rows(found: VerifiedRows) -> None:
     print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _sides)
     print_failed(found.failed)
     click.echo(
-        f"{found.rows:,} rows: {len(found.different):,} different, {found.moving:,} moving; a handler failed on "
-        f"{len(found.failed):,} items."
+        f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
+        f"on {counted(len(found.failed), 'item')}."
     )
 
 

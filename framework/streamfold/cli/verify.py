@@ -50,9 +50,9 @@ class VerifyOptions(NamedTuple):
     "--sample",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"About so many items, in random parts of the tables.  [default: {SAMPLE_ITEMS}]",
+    help=f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.",
 )
-@click.option("--full", is_flag=True, help="All items.")
+@click.option("--full", is_flag=True, help="Compare all items.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
@@ -72,12 +72,18 @@ class VerifyOptions(NamedTuple):
 @click.option(
     "--runner",
     type=click.Choice(RUNNERS),
-    help="Who compares exports: this process (here), or Spark, which compares the rows.  [default: here]",
+    help="Who compares exports: this process (here), or Spark, which compares the rows. Default: here.",
 )
-@click.option("--spark-master", metavar="URL", help="The master of --runner spark. Default: as of spark-submit.")
+@click.option(
+    "--spark-master",
+    metavar="URL",
+    help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
+)
 @click.option("--repair", is_flag=True, help="Lead the items that differ to their sources; with --rows, the rows.")
-@click.option("--yes", is_flag=True, help="With --repair, do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="One JSON object with every difference, for repair.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
+@click.option(
+    "--json", "json_output", is_flag=True, help="Print one JSON object with every difference, for repair --from-verify."
+)
 def command(
     handlers: tuple[str, ...],
     application: str,

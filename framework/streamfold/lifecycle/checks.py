@@ -38,7 +38,7 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
             raise SettingsError(
                 f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
                 "changed before cannot be read from the items as they are. Expected a handler of another kind. An "
-                "audit may get first rows: streamfold backfill --opening."
+                "audit may get first rows: streamfold backfill AUDIT --opening."
             )
         found.append(route)
     return found

@@ -24,7 +24,7 @@ PURPOSES = {
     "claim": "changes that were processed once",
     "attempt": "attempts of records that failed",
     "external": "calls of external handlers",
-    "cascade": "removals that are under way",
+    "cascade": "how far removals of children are",
     "document": "counters of search documents",
     "attributes": "attributes that are derived onto items",
     "kinds": "forms of attributes",

@@ -185,7 +185,7 @@ class Change:
     def _image_message(self, which: str, views: tuple[str, ...]) -> str:
         asked = f"The {which} image of {told(self.name)} was asked for, but"
         if self.view is None or self.view in views:
-            return f"{asked} the record does not carry it, as a {self.event} of view type {self.view} should."
+            return f"{asked} the record does not carry it: one of {self.event} and view type {self.view} should."
         return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
 
     def __eq__(self, other: object) -> bool:

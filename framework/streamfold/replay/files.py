@@ -66,8 +66,8 @@ def check_files(paths: Sequence[str]) -> None:
     for path in paths:
         if path != STANDARD_INPUT and not Path(path).is_file():
             raise SettingsError(
-                f"File {path} does not exist or is no file: expected a recorded file (.json, .jsonl, .gz), or - for "
-                "standard input."
+                f"File {path} {'is no file' if Path(path).exists() else 'does not exist'}: expected a recorded file "
+                "(.json, .jsonl, .gz), or - for standard input."
             )
 
 

@@ -65,8 +65,8 @@ def _transport(settings: Settings, url: str) -> Any:
         from urllib3 import Timeout
     except ImportError as missing:
         raise SettingsError(
-            f"{PREFIX}SEARCH is set, and the package {missing.name} is not installed: expected what "
-            "pip install 'streamfold[search]' installs."
+            f"A search server is named, and the package {missing.name} is not installed: expected what "
+            "pip install '.[search]' installs in the folder of streamfold."
         ) from None
 
     class ExactNumbers(JSONSerializer):

@@ -16,7 +16,7 @@ class Document(GivenEffect):
 
     ``Document(title=item["title"], price=item["price"])``: the names are the document's fields. ``attributes`` is for
     fields whose names are no names of Python. Numbers keep their digits, sets become sorted lists, bytes base64 text,
-    moments UTC text.
+    times UTC text.
     """
 
     __slots__ = ()
