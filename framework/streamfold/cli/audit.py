@@ -14,14 +14,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import (
-    Store,
-    application_and_settings,
-    as_json,
-    open_store,
-    state_option,
-    store_options,
-)
+from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
 from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
@@ -91,9 +84,7 @@ def verify(
     partition: str | None,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     handler: str | None,
     every: bool,
@@ -123,13 +114,13 @@ def verify(
             "STREAMFOLD_AUDIT_KEY is not set: without the key that the rows were written with, nothing can be checked. "
             "Rows that are written without a key carry no digests."
         )
-    store = open_store(app, settings, Store(engine, state, endpoint_url))
+    opened = open_store(app, settings, store)
     checked = Checked(not_found=tuple(what for what in NOT_FOUND if not (source and what == AT_THE_END)))
-    for found, every_row in _histories(store, app, (partition, sort), handler):
+    for found, every_row in _histories(opened, app, (partition, sort), handler):
         rows = _since(every_row, first)
         checked.walk(found, rows, settings.audit_key)
         if source:
-            checked.add(_behind(store, found, rows, settings.audit_key))
+            checked.add(_behind(opened, found, rows, settings.audit_key))
     _print_json(checked) if json_output else _print(checked)
     if checked.problems:
         sys.exit(REPORTED)

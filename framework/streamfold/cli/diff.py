@@ -59,9 +59,7 @@ def command(
     old: str,
     new: str,
     sample: int,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
@@ -87,7 +85,7 @@ def command(
       streamfold diff --old handlers:app@../shop-before --json
     """
     place = _places(old, new)
-    with opened_state(new, tables, Store(engine, state, endpoint_url)) as opened, opened_code(place) as code:
+    with opened_state(new, tables, store) as opened, opened_code(place) as code:
         routes = _routes(opened, handlers)
         _tell_sides(opened, code, routes)
         found = _compared(opened, code, routes, sample, shown=not json_output)

@@ -34,9 +34,7 @@ def command(
     partition: str,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     of_item: bool,
     scan: bool,
@@ -67,7 +65,7 @@ def command(
     """
     if of_item and scan:
         raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
         if of_item:
             sys.exit(_explain_item(by, partition, sort, json_output=json_output))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from streamfold.batch.process import check_application
+from streamfold.cli.engines import confirm_writes
 from streamfold.cli.fan_outs import with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
 from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate, tell_unkept
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of
 from streamfold.engines.embedded import EmbeddedEngine
@@ -56,7 +57,7 @@ def carried_out(options: FillingOptions) -> int:
             tell_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
         if options.dry_run:
             return 0
-        confirmed(opened, yes=options.yes)
+        confirm_writes(opened.engine, opened.store, yes=options.yes)
         return _carry_out(planned, expected, options)
 
 

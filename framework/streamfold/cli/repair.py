@@ -10,9 +10,9 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import Store, confirm_writes, state_option, store_options
 from streamfold.cli.items import FORMS, item_of, items_in, typed_item
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
     GivenItems,
     RepairedItems,
@@ -80,9 +80,7 @@ def command(
     report: Path | None,
     export: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     handlers: tuple[str, ...],
     failed: Path | None,
@@ -111,11 +109,11 @@ def command(
     """
     chosen = ChosenItems(partition, sort, keys, report, export)
     _check_options(chosen, failed)
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         routes = chosen_routes(opened, handlers)
         items = _items(opened, routes, chosen)
         if not dry_run:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
         _check_read(found, routes)
         with failed_keys(opened.app, failed) as keep:

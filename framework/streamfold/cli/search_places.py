@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import click
-
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, lanes_of, open_store
+from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, make_run, open_store
 from streamfold.cli.search_servers import confirm, opened_server, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
 from streamfold.engines import Engine
-from streamfold.errors import plain
 from streamfold.run import Run
 
 
@@ -54,8 +51,7 @@ def opened_place(asked: Asked) -> Iterator[SearchPlace]:
     settings = with_search(settings, asked.search_url)
     index = find_index(app.routes, asked.name, settings)
     with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
-        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        run.lanes = lanes_of(asked.store, settings)
+        run = make_run(asked.store, settings, outside=True)
         check_application(app, engine, run, write=asked.is_local)
         if asked.is_local:
             yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))

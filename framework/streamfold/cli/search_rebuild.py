@@ -40,9 +40,7 @@ def command(
     name: str,
     application: str,
     tables: tuple[str, ...],
-    engine: str,
-    state: str,
-    endpoint_url: str | None,
+    store: Store,
     search_url: str | None,
     back: bool,
     drop: bool,
@@ -89,12 +87,12 @@ def command(
         sample=None if full else sample,
         accept_failed=accept_failed,
         tolerance=tolerance,
-        segments=segments or (1 if engine == "embedded" else 16),
+        segments=segments or (1 if store.engine == "embedded" else 16),
         page_items=page_items,
         read_units=read_units,
         yes=yes,
         json_output=json_output,
     )
-    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
+    asked = Asked(name, application, store, tables, search_url)
     with opened_place(asked) as place:
         sys.exit(carried_out(asked, place, options))

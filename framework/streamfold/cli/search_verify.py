@@ -33,9 +33,7 @@ def command(
     name: str,
     application: str,
     tables: tuple[str, ...],
-    engine: str,
-    state: str,
-    endpoint_url: str | None,
+    store: Store,
     search_url: str | None,
     sample: int,
     full: bool,
@@ -63,7 +61,7 @@ def command(
       streamfold search verify products --engine dynamodb --table main=shop-prod
       streamfold search verify products --full --repair --state shop.db
     """
-    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
+    asked = Asked(name, application, store, tables, search_url)
     with opened_place(asked) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:

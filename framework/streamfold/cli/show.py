@@ -72,9 +72,7 @@ def command(
     partition: str | None,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     source: bool,
     state_items: bool,
@@ -108,11 +106,11 @@ def command(
     if feed is not None or cursor is not None:
         others = any((sort, index, source, state_items, handler, hidden, search_url, raw))
         page = FeedPage(_feed_of(feed, others=others), partition, limit, cursor, json_output)
-        show_feed(*application_and_settings(application, tables), Store(engine, state, endpoint_url), page)
+        show_feed(*application_and_settings(application, tables), store, page)
         return
     if index is not None:
         _check_index(others=any((partition, source, state_items, handler)))
-        place = Place(Store(engine, state, endpoint_url), search_url, tables)
+        place = Place(store, search_url, tables)
         show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
         return
     _check_rows(documents=bool(hidden or search_url), other=_other(source, handler) if state_items else "")
@@ -120,14 +118,14 @@ def command(
     keys = None if handler is None else _keys(app, handler, source=source)
     chosen, settings = _chosen(app, tables)
     chosen = [table for table in chosen if keys is None or any(key.table.name == table.name for key in keys)]
-    store = open_store(app, settings, Store(engine, state, endpoint_url))
+    opened = open_store(app, settings, store)
     for number, table in enumerate([STATE_TABLE] if state_items else chosen):
         if state_items:
-            rows = _matching(store.state_items(), table, partition, sort)
+            rows = _matching(opened.state_items(), table, partition, sort)
         else:
-            wanted = _wanted(store, app, (table, partition), keys, source=source)
+            wanted = _wanted(opened, app, (table, partition), keys, source=source)
             rows = present(_matching(wanted, table, partition, sort), raw=raw)
-        if engine == "dynamodb":
+        if store.engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
             click.echo(f"{chr(10) if number else ''}table {table.name}")

@@ -5,9 +5,9 @@ import sys
 import click
 
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.engines import Store, as_json, confirm_writes, state_option, store_options
 from streamfold.cli.grids import print_grid
-from streamfold.cli.opened import confirmed, opened_state
+from streamfold.cli.opened import opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
@@ -35,9 +35,7 @@ def command() -> None:
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")
 def stats(
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
@@ -51,7 +49,7 @@ def stats(
       streamfold state stats --engine dynamodb --table main=shop --json
     """
     progress = item_progress("reading", None, shown=not json_output)
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened, progress as advance:
+    with opened_state(application, tables, store) as opened, progress as advance:
         sizes = state_sizes(opened.app, opened.engine, advance)
     if json_output:
         purposes = {
@@ -78,9 +76,7 @@ def stats(
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")
 def collect(
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -102,9 +98,9 @@ def collect(
       streamfold state gc --dry-run
       streamfold state gc --engine dynamodb --table main=shop --yes
     """
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         if not dry_run:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         garbage = StateGarbage(opened.app, opened.engine, opened.run)
         with item_progress("marking", None, shown=not json_output) as advance:
             for page in garbage.pages():

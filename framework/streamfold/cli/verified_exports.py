@@ -7,13 +7,13 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import load_application
-from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
+from streamfold.cli.engines import as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
 from streamfold.cli.work_lines import FailedElsewhere
 from streamfold.derivations.derivation import derivation
-from streamfold.errors import SettingsError, plain
+from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
@@ -53,8 +53,7 @@ def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_outpu
     if given.spark:
         found = _on_spark(given, app, routes, exports)
     else:
-        run = Run(settings, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        found = verify_exports(app, run, routes, exports)
+        found = verify_exports(app, Run(settings, warn=warn), routes, exports)
     if json_output:
         click.echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
     else:

@@ -8,16 +8,10 @@ from typing import NamedTuple
 import click
 
 from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
+from streamfold.cli.engines import Store, as_json, confirm_writes, state_option, store_options
+from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
 from streamfold.cli.progress import item_progress
-from streamfold.cli.repaired import (
-    GivenItems,
-    RepairedItems,
-    counts_of,
-    print_repaired,
-    repaired_items,
-)
+from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verified_exports
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import verified_rows
@@ -81,9 +75,7 @@ class VerifyOptions(NamedTuple):
 def command(
     handlers: tuple[str, ...],
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     sample: int | None,
     full: bool,
@@ -146,9 +138,9 @@ def command(
         raise SettingsError("--runner compares exports: expected --export too.")
     if rows and (full or sample is not None):
         raise SettingsError("--rows compares all rows: leave --full and --sample out.")
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         if repair:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         if rows:
