@@ -17,7 +17,6 @@ from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.feed_rows import is_feed
 from streamfold.lifecycle.offline import VerifiedExports, check_exports, exported_routes, verify_exports
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.verify import Verified
@@ -79,7 +78,7 @@ def _why_not(route: Route) -> str:
     """Why exports do not tell whether a handler's work is right."""
     if not derivation(route).reconciles:
         return f"it is of kind {route.kind}, and follows from changes, which no export holds"
-    if is_feed(route):
+    if derivation(route).joins_items:
         return "--runner spark adds up rows, and those of a feed are no sums: leave --runner out"
     return f"it is of kind {route.kind}, and what it made is not accounted for in the state"
 

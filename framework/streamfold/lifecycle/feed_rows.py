@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.triage import explained
 from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_key
 from streamfold.derivations.feed.mirrors import EDGES, NEVER, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import FeedOptions, options_of, post_seconds
+from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import Pair, made
 from streamfold.derivations.feed.spreading import FUTURE_SECONDS_MAX
@@ -38,11 +38,6 @@ class Followed(NamedTuple):
     edge: Mirror
     fields: Fields
     pulled: str | None  # the place of the last post that is pulled; "": all are; None: none is
-
-
-def is_feed(route: Route) -> bool:
-    """Whether a route is a feed."""
-    return isinstance(options_of(route), FeedOptions)
 
 
 class FeedRows:
