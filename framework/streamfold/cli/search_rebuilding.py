@@ -16,7 +16,7 @@ from streamfold.derivations.search.names import own_alias
 from streamfold.errors import plain
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.search_rebuild import Rebuild, told_phase
 from streamfold.lifecycle.search_take_over import TakeOver
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex

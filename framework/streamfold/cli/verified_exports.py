@@ -18,7 +18,7 @@ from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.offline import VerifiedExports, check_exports, exported_routes, verify_exports
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

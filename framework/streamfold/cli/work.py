@@ -32,7 +32,7 @@ from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.beside import Beside, FillingProgress, KeepFailed, Tell
 from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
 

@@ -19,7 +19,7 @@ from streamfold.errors import is_fatal
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.lifecycle.keys import PAGE_ITEMS, pages, scanned
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.rows import RowDifference, ShownRow, VerifiedRows
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
