@@ -15,7 +15,8 @@ from streamfold.cli.engines import LOOPBACK, make_settings
 from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
-from streamfold.settings import READERS, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import READERS
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.opensearch import OpenSearchIndex
