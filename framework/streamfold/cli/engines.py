@@ -40,12 +40,17 @@ class Store:
 
     @property
     def on_loopback(self) -> bool:
-        host = urlsplit(self.endpoint_url or "").hostname or ""
-        return host in LOOPBACK or host.startswith("127.")
+        return is_loopback(self.endpoint_url)
 
     @property
     def on_aws(self) -> bool:
         return self.engine == "dynamodb" and not self.endpoint_url
+
+
+def is_loopback(url: str | None) -> bool:
+    """Whether a URL is one of this machine."""
+    host = urlsplit(url or "").hostname or ""
+    return host in LOOPBACK or host.startswith("127.")
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, make_run, open_store
+from streamfold.cli.engines import Store, application_and_settings, is_loopback, make_run, open_store
 from streamfold.cli.search_servers import confirm, opened_server, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
@@ -63,8 +62,7 @@ def opened_place(asked: Asked) -> Iterator[SearchPlace]:
 
 def confirm_place(asked: Asked, place: SearchPlace, *, yes: bool) -> None:
     """Asks before anything beyond this machine is written, unless ``yes``."""
-    host = urlsplit(place.run.settings.search or "").hostname or ""
-    is_near = host in LOOPBACK or host.startswith("127.")
+    is_near = is_loopback(place.run.settings.search)
     if asked.is_local or (is_near and (asked.store.engine == "embedded" or asked.store.on_loopback)):
         return
     confirm(f"This writes to {place.aliases.sink}, and to the state of {place.app.name!r}.", yes=yes)
