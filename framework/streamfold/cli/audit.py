@@ -13,8 +13,7 @@ from time import time as now
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, application_and_settings, as_json, open_store, state_options
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
 from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
@@ -25,7 +24,6 @@ from streamfold.records.change import image_of
 from streamfold.records.item_names import typed
 
 FINDINGS_KEPT_MAX = 1000
-REPORTED = 1
 
 
 @dataclass(slots=True)
@@ -68,9 +66,7 @@ def command() -> None:
 @command.command("verify", short_help="Find rows that were forged, and rows that are missing.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @handler_option
 @click.option("--all", "every", is_flag=True, help="The histories of all items.")
 @click.option("--since", metavar="TIME", help="Leave out what is older, for example rows from before there was a key.")

@@ -15,7 +15,7 @@ from rich.progress import track
 
 from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, load_application, program
-from streamfold.cli.engines import as_json, check_tables, make_settings, warn, warn_of_tables
+from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.grids import print_grid
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RUNS = 20
 RUNS_MAX = 100_000
-REPORTED = 1
 STEPS_SHOWN_MAX = 60
 SEEDS_SHOWN_MAX = 20
 OWN = {"runs": "--runs", "seed": "--seed", "faults": "--faults"}

@@ -9,7 +9,7 @@ import click
 from streamfold.batch.knowledge import knowledge
 from streamfold.cli.application import DEFAULT_APPLICATION
 from streamfold.cli.diffed import diff_report, print_diff
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, state_option, store_options
 from streamfold.cli.old_code import OldCode, OldPlace, old_place, opened_code
 from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.progress import item_progress
@@ -23,7 +23,6 @@ from streamfold.routes.route import Route
 SAMPLE_ITEMS = 1_000
 PAGE_ITEMS = 100
 """Items that the other process is told of at once."""
-REPORTED = 1
 
 
 @click.command("diff", short_help="Show which rows changed code would make otherwise.")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import load_application
+from streamfold.cli.application import application_option, load_application
 from streamfold.cli.state_files import EMBEDDED_ACTIONS, open_embedded
 from streamfold.engines import Engine
 from streamfold.engines.memory import MemoryEngine
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
 
 DEFAULT_STATE = ".streamfold/replay.db"
+REPORTED = 1
+"""Exit code of a command that ran, and found what somebody has to look at."""
 LOOPBACK = ("localhost", "::1")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,6 +95,11 @@ def state_option(command: F) -> F:
     return click.option(
         "--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay."
     )(command)
+
+
+def state_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command over a state that is there: ``--app``, ``--state`` and ``store_options``."""
+    return application_option(state_option(store_options(command)))
 
 
 def make_settings(tables: tuple[str, ...]) -> Settings:

@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from streamfold.batch.knowledge import knowledge
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
 from streamfold.cli.items import typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
@@ -18,15 +17,11 @@ from streamfold.lifecycle.explained_rows import explain_row, row_routes
 from streamfold.records.encoded import to_json
 from streamfold.writes.guarded import RowKey
 
-REPORTED = 1
-
 
 @click.command("explain", short_help="Show which items a derived row stands on, or what becomes of an item.")
 @click.argument("partition", callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
 @click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object, values in DynamoDB JSON.")

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import Store, state_options
 from streamfold.cli.stream_lag import lag_options
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
 from streamfold.lifecycle.keys import PAGE_ITEMS
@@ -103,7 +102,7 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ):
         command = option(command)
-    return store_options(state_option(application_option(command)))
+    return state_options(command)
 
 
 def options_of(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> FillingOptions:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import confirm_writes
+from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.fan_outs import with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
@@ -33,7 +33,6 @@ from streamfold.lifecycle.page import Pages
 if TYPE_CHECKING:
     from streamfold.commit.failure import Failure
 
-REPORTED = 1
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""
 

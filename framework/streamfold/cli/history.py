@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, application_and_settings, open_store, state_option, store_options
+from streamfold.cli.engines import Store, application_and_settings, open_store, state_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
@@ -20,9 +19,7 @@ SIDES = ("old", "new")
 @click.command("history", short_help="Show the life of one item, or the item as it was.")
 @click.argument("partition", callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @handler_option
 @click.option("--at", metavar="TIME", help="The item as it was then, after all changes of that second.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N changes only.")

@@ -7,30 +7,26 @@ from contextlib import closing
 
 import click
 
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
+    REPORTED,
     Store,
     application_and_settings,
     confirm_writes,
     make_run,
     open_store,
-    state_option,
-    store_options,
+    state_options,
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
 NAMED_MAX = 5
-REPORTED = 1
 ALL = "all"
 RATES = ("read_units", "write_units")
 
 
 @click.command("jobs", short_help="List, pause and change runs over all items; ring for fan-outs.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--pause", metavar="JOB", help="Let a job pause after its page.")
 @click.option("--resume", metavar="JOB", help="Let a paused job go on.")
 @click.option("--end", metavar="JOB", help="End a job; what it did stays.")

@@ -5,9 +5,9 @@ import getpass
 import click
 
 from streamfold.app import App
-from streamfold.cli.engines import confirm_writes
+from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.filling_options import HERE, FillingOptions
-from streamfold.cli.filling_run import REPORTED, SEGMENTS, size_of
+from streamfold.cli.filling_run import SEGMENTS, size_of
 from streamfold.cli.filling_told import filling_bar, print_filled
 from streamfold.cli.metered import metered
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state

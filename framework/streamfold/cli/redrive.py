@@ -10,17 +10,16 @@ import click
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
 from streamfold.batch.report import Report
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     DEFAULT_STATE,
+    REPORTED,
     Store,
     application_and_settings,
     confirm_writes,
     is_unnamed,
     make_run,
     open_dynamodb,
-    state_option,
-    store_options,
+    state_options,
     warn,
 )
 from streamfold.cli.fan_outs import follow_fan_outs
@@ -38,7 +37,6 @@ from streamfold.replay.replay import PutSources
 from streamfold.run import Run
 from streamfold.settings import Settings
 
-REPORTED = 1
 CHAINS = "chains"
 """Stands for the place of a record that a redriven row left in the state's own stream."""
 
@@ -64,9 +62,7 @@ class OpenedRedrive(NamedTuple):
 
 @click.command("redrive", short_help="Process failed records again.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--apply", is_flag=True, help="Write the changes. Without this option, only print what would be done.")
 @click.option("--external", is_flag=True, help="Also call external handlers.")
 @search_url_option("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, confirm_writes, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
 from streamfold.cli.items import FORMS, item_of, items_in, typed_item
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
@@ -26,8 +25,6 @@ from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import source_tables
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
-
-REPORTED = 1
 
 
 class ChosenItems(NamedTuple):
@@ -58,9 +55,7 @@ class ChosenItems(NamedTuple):
     metavar="MANIFEST",
     help="The items of an export, for example an incremental one: its manifest-files.json, a file or s3://.",
 )
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--handler", "handlers", multiple=True, metavar="NAME", help="Only for this handler. May be repeated. Default: all."
 )

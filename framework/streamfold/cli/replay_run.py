@@ -12,6 +12,7 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.cli.advice import Written, advice
 from streamfold.cli.documents import local_samples
 from streamfold.cli.engines import (
+    REPORTED,
     application_and_settings,
     confirm_writes,
     is_unnamed,
@@ -38,7 +39,6 @@ from streamfold.replay.replay import PutSources, Replay, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
 
-REPORTED = 1
 SETTLE_SECONDS = 2.0
 """How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
 NO_STREAM = (

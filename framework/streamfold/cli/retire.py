@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, confirm_writes, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.items import item_text
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
@@ -18,14 +17,11 @@ from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
 from streamfold.lifecycle.retire_kept import KeptRetirement
 
 SHOWN_MAX = 100
-REPORTED = 1
 
 
 @click.command("retire", short_help="Take a handler that is given up out of the state.")
 @click.argument("handler")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--rows",
     type=click.Choice(["keep", "remove"]),

@@ -1,14 +1,17 @@
 """Where a rebuild or a comparison works: the store, the index, and the server or local state that holds documents."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import Store, application_and_settings, is_loopback, make_run, open_store
-from streamfold.cli.search_servers import confirm, opened_server, with_search
+from streamfold.cli.engines import Store, application_and_settings, is_loopback, make_run, open_store, state_options
+from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
 from streamfold.derivations.search.local import LocalIndex
@@ -30,6 +33,20 @@ class Asked(NamedTuple):
     def is_local(self) -> bool:
         """Whether nothing but files of this machine is written."""
         return self.store.engine == "embedded" and self.search_url is None
+
+
+def asked_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and options that say which index is asked for: the command is given ``asked``."""
+
+    @wraps(command)
+    def asking(**given: Any) -> Any:
+        asked = Asked(**{name: given.pop(name) for name in Asked._fields})
+        return command(asked, **given)
+
+    server = search_url_option(
+        "The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state."
+    )
+    return click.argument("name", metavar="INDEX")(state_options(server(asking)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from random import Random
 
 import click
 
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.items import item_text
 from streamfold.cli.metered import metered
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
@@ -22,7 +22,6 @@ from streamfold.lifecycle.search_take_over import TakeOver
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex
 
 WHAT = "search rebuild"
-REPORTED = 1
 SHOWN = 20
 WAIT_SECONDS = 5
 

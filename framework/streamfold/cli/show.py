@@ -6,15 +6,14 @@ from itertools import chain, islice
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import load_application
 from streamfold.cli.engines import (
     Store,
     application_and_settings,
     check_tables,
     make_settings,
     open_store,
-    state_option,
-    store_options,
+    state_options,
     warn_of_tables,
 )
 from streamfold.cli.rows import (
@@ -49,9 +48,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.command("show", short_help="Show derived rows, documents, source items or state items.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--source", is_flag=True, help="Source items instead of derived rows.")
 @click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
 @click.option(

@@ -4,8 +4,7 @@ import sys
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, confirm_writes, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.opened import opened_state
 from streamfold.cli.progress import item_progress
@@ -14,7 +13,6 @@ from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, S
 
 SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")
-REPORTED = 1
 
 
 @click.group("state", short_help="Show how large the state is, and let go what nothing needs.")
@@ -29,9 +27,7 @@ def command() -> None:
 
 
 @command.command("stats", short_help="Items and bytes of the state, by purpose.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")
 def stats(
     application: str,
@@ -68,9 +64,7 @@ def stats(
 
 
 @command.command("gc", short_help="Let ledger items expire that hold nothing.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--dry-run", is_flag=True, help="Print how many there are, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="One JSON object.")

@@ -7,7 +7,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import load_application
-from streamfold.cli.engines import as_json, check_tables, make_settings, warn, warn_of_tables
+from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
@@ -27,7 +27,6 @@ from streamfold.settings import Settings
 
 STATE_NAME = "state"
 """What the state table is called in ``--export``."""
-REPORTED = 1
 SPARK = "spark"
 RUNNERS = ("here", SPARK)
 

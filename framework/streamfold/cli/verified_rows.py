@@ -7,7 +7,7 @@ import click
 
 from streamfold.batch.knowledge import knowledge
 from streamfold.cli.differences import SHOWN_MAX, print_differences
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
@@ -16,8 +16,6 @@ from streamfold.lifecycle.row_mending import RowMending, RowsMended
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-
-REPORTED = 1
 
 
 def verified_rows(

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, confirm_writes, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
@@ -24,7 +23,6 @@ from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
-REPORTED = 1
 
 
 class VerifyOptions(NamedTuple):
@@ -37,9 +35,7 @@ class VerifyOptions(NamedTuple):
 
 @click.command("verify", short_help="Compare what the state holds of items with what handlers make of them.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--sample",
     type=click.IntRange(min=1),

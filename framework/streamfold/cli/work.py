@@ -12,15 +12,14 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
+    REPORTED,
     Store,
     application_and_settings,
     as_json,
     make_run,
     open_store,
-    state_option,
-    store_options,
+    state_options,
 )
 from streamfold.cli.fan_outs import with_fan_outs
 from streamfold.cli.metered import metered
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from streamfold.commit.failure import Failure
     from streamfold.lifecycle.filling import Filling
 
-REPORTED = 1
-
 
 def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
@@ -53,9 +50,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 
 @click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")
 @click.argument("job")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--part", "parts", type=click.IntRange(min=0), multiple=True, metavar="N", help="Do this part only.")
 @click.option(
     "--sharing",
