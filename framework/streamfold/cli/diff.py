@@ -6,7 +6,6 @@ from random import Random
 
 import click
 
-from streamfold.batch.knowledge import knowledge
 from streamfold.cli.application import DEFAULT_APPLICATION
 from streamfold.cli.diffed import diff_report, print_diff
 from streamfold.cli.engines import REPORTED, Store, state_option, store_options
@@ -16,7 +15,7 @@ from streamfold.cli.progress import item_progress
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.diff import CodeDiff
-from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.keys import pages
 from streamfold.records.encoded import to_json
 from streamfold.routes.route import Route
 
@@ -132,10 +131,9 @@ def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> 
 
 
 def _compared(opened: OpenedState, code: OldCode, routes: Sequence[Route], sample: int, *, shown: bool) -> CodeDiff:
-    forms = knowledge(opened.run, opened.app, opened.engine).forms
-    found = CodeDiff(opened.app, opened.engine, forms, [route.name for route in routes], code.rows)
-    keys = ItemKeys(opened.app, opened.engine, routes, LOCAL_SEGMENTS if opened.local else SEGMENTS)
-    wanted = keys.sources(sample, Random()) if routes else iter(())  # noqa: S311 - a sample
+    by = opened.explaining
+    found = CodeDiff(by.app, by.engine, by.forms, [route.name for route in routes], code.rows)
+    wanted = opened.keys(routes).sources(sample, Random()) if routes else iter(())  # noqa: S311 - a sample
     with item_progress("comparing", sample, shown=shown) as advance:
         for page in pages(wanted, PAGE_ITEMS):
             advance(found.page(page))

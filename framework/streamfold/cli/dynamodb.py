@@ -15,7 +15,7 @@ from streamfold.batch.report import Report, merge
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import ActionRequest, state_attributes
-from streamfold.errors import EngineError, SettingsError
+from streamfold.errors import EngineError, SettingsError, parts_text
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
@@ -134,7 +134,7 @@ class SourceWriter:
             self._put(item, [self._note(item, version), self._write(item, raw)])
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
-        name = " / ".join(str(part) for part in item[1:] if part is not None)
+        name = parts_text(item[1:])
         for attempt in range(TRIES_MAX):
             refused = self.engine.send(actions)
             note, write = refused.reasons if refused else (None, None)

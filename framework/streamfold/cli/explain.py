@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from streamfold.batch.knowledge import knowledge
 from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
 from streamfold.cli.items import typed_item, typed_keys
@@ -61,7 +60,7 @@ def command(
     if of_item and scan:
         raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
     with opened_state(application, tables, store) as opened:
-        by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
+        by = opened.explaining
         if of_item:
             sys.exit(_explain_item(by, partition, sort, json_output=json_output))
         row = _row(opened, by, partition, sort)

@@ -10,7 +10,7 @@ import click
 
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import REPORTED, confirm_writes
-from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
 from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate, tell_unkept
@@ -124,8 +124,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         beside = Beside(following, keep, lag)
         progress = carry(opened, job, beside, spark, processes_of(options, expected), options)
     job = end_job(opened.app, opened.engine, opened.run, job.id)
-    for failure in left:
-        click.echo(f"Failed: {failure}", err=True)
+    tell_failed(left)
     chains = len(followed_chains(opened)) + len(left)
     print_filled(opened.app, job, progress, chains, options)
     if not goes_on:

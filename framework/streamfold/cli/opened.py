@@ -8,6 +8,7 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
+from streamfold.batch.knowledge import knowledge
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
@@ -18,7 +19,9 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
 from streamfold.lifecycle.checks import check_named, wanted_routes
+from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
@@ -36,6 +39,15 @@ class OpenedState(NamedTuple):
     def local(self) -> ChainEngine | None:
         """The engine of a local state, to which no stream delivers; None for DynamoDB."""
         return self.engine if isinstance(self.engine, EmbeddedEngine) else None
+
+    @property
+    def explaining(self) -> Explaining:
+        """What explanations of its items and rows are made with."""
+        return Explaining(self.app, self.engine, knowledge(self.run, self.app, self.engine).forms)
+
+    def keys(self, routes: Sequence[Route]) -> ItemKeys:
+        """The keys of the items that lead to these handlers."""
+        return ItemKeys(self.app, self.engine, routes, LOCAL_SEGMENTS if self.local else SEGMENTS)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verifi
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import verified_rows
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.change import ItemKey
@@ -181,7 +181,7 @@ def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptio
 def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Iterator[ItemKey]:
     if not routes:
         return iter(())
-    keys = ItemKeys(opened.app, opened.engine, routes, LOCAL_SEGMENTS if opened.local else SEGMENTS)
+    keys = opened.keys(routes)
     return keys.all() if options.sample is None else keys.sample(options.sample, Random())  # noqa: S311 - a sample
 
 

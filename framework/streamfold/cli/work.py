@@ -21,7 +21,7 @@ from streamfold.cli.engines import (
     open_store,
     state_options,
 )
-from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.metered import metered
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
@@ -157,16 +157,12 @@ class _Worker:
         )
         if not numbers:
             self.end()
-        self._print_left()
+        tell_failed(self.left)
         return REPORTED if failed or self.left else 0
 
     def _heed(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page told and kept, and its fan-outs worked on."""
         self.parts.beside = Beside(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
-
-    def _print_left(self) -> None:
-        for failure in self.left:
-            click.echo(f"Failed: {failure}", err=True)
 
     def end(self) -> None:
         """Ends the job. Raises ``SettingsError`` while parts are left."""
@@ -190,7 +186,7 @@ class _Worker:
             for number in self._given():
                 done = self._done(number)
                 click.echo(part_line(number, done=done), file=told)
-        self._print_left()
+        tell_failed(self.left)
 
     def _done(self, number: int) -> bool:
         try:

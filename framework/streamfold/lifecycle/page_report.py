@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from streamfold.errors import parts_text
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import ItemKey
 
@@ -26,7 +27,7 @@ class Scanned(NamedTuple):
 
     @property
     def name(self) -> str:
-        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+        return parts_text(self.item[1:])
 
 
 class ItemFailed(NamedTuple):

@@ -12,7 +12,7 @@ from random import Random
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import NotStarted
+from streamfold.errors import NotStarted, parts_text
 from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
 from streamfold.testing.bells import answer_all
@@ -274,7 +274,7 @@ def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
 
 
 def _unrepaired(failed: Repaired) -> str:
-    name = " / ".join(str(part) for part in failed.item[1:] if part is not None)
+    name = parts_text(failed.item[1:])
     return f"handler {failed.handler!r}, repair of item {name}: {type(failed.error).__name__}: {failed.error}"
 
 
