@@ -1,7 +1,8 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 
 import click
 
@@ -22,9 +23,9 @@ from streamfold.cli.rows import (
     items_near,
     key_values,
     keyed_items,
-    on_terminal,
     present,
     print_items,
+    print_some,
     sort_key,
     typed_key,
 )
@@ -212,11 +213,4 @@ def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_out
         for item in islice(rows, limit):
             click.echo(to_sorted_json(item))
         return
-    most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
-    first = next(rows, None)
-    if first is None:
-        click.echo("No rows.", err=True)
-        return
-    print_items(table, islice(chain([first], rows), most))
-    if limit is None and next(rows, None) is not None:
-        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
+    print_some(rows, limit, partial(print_items, table), "No rows.")

@@ -135,7 +135,8 @@ def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Valu
         raise HandlerFails(
             f"row {parts_text(key[1:])}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not "
             f"hold exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would "
-            "fail for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so far."
+            "fail for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so "
+            "far."
         ) from error
 
 
