@@ -242,7 +242,7 @@ def test_what_a_meter_asks_for_stays_in_the_body(wire):
         engine.transact([Claim(ITEM)], 1)
         engine.transact([Claim(ITEM), DeleteState(StateKey("a", "b"))], 1)
     assert {body["ReturnConsumedCapacity"] for _, body in wire.sent} == {"TOTAL"}
-    assert meter.requests == 4
+    assert meter.consumed.requests == 4
 
 
 def test_two_engines_of_one_client_do_not_stand_in_each_others_way(wire):
