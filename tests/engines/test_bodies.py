@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from streamfold import Table
 from streamfold.engines import Counter, DynamoEngine
 from streamfold.engines.bodies import Bodies
+from streamfold.engines.casts import add_cast, ledger_cast
 from streamfold.engines.expressions import Requests
 from streamfold.engines.metering import Meter
 from streamfold.writes.guarded import (
@@ -173,7 +174,7 @@ def test_both_bodies_of_a_write_say_the_same_alone_and_in_a_transaction(kind, da
 @settings(max_examples=60, deadline=None)
 @given(write=WRITES[LedgerWrite] | WRITES[AddRow])
 def test_expressions_that_were_kept_have_the_values_of_those_that_are_made_anew(write):
-    made = Requests._ledger_cast(write) if isinstance(write, LedgerWrite) else Requests._add_cast(write)
+    made = ledger_cast(write) if isinstance(write, LedgerWrite) else add_cast(write)
     for _ in range(2):
         (action,) = REQUESTS.action(write, expires_at=0).values()
         assert {name: value for name, value in action.items() if name not in ("TableName", "Key")} == made
@@ -241,7 +242,7 @@ def test_what_a_meter_asks_for_stays_in_the_body(wire):
         engine.transact([Claim(ITEM)], 1)
         engine.transact([Claim(ITEM), DeleteState(StateKey("a", "b"))], 1)
     assert {body["ReturnConsumedCapacity"] for _, body in wire.sent} == {"TOTAL"}
-    assert meter.requests == 4
+    assert meter.consumed.requests == 4
 
 
 def test_two_engines_of_one_client_do_not_stand_in_each_others_way(wire):

@@ -142,6 +142,7 @@ class Derivation(Kind):
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
     leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles those of each role, not sources alone
+    joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared pair by pair
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
     keeps: ClassVar[tuple[str, ...]] = ()  # words that begin the keys of what the state keeps of a handler for it
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles

@@ -19,7 +19,8 @@ from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.beside import Beside, FillingProgress, Metered
 from streamfold.lifecycle.keys import PAGE_ITEMS
-from streamfold.lifecycle.page import ItemFailed, PageReport, Swept
+from streamfold.lifecycle.page import Swept
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
 

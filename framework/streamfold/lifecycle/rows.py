@@ -26,7 +26,8 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.entries import entries_of, rows_lacking_entries
 from streamfold.lifecycle.keys import pages, scanned
-from streamfold.lifecycle.page import ItemFailed, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT

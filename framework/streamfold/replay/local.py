@@ -26,7 +26,8 @@ from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
-from streamfold.settings import EMBEDDED, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import EMBEDDED
 
 FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""

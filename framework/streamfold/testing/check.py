@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
+from streamfold.errors import parts_text
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
@@ -274,13 +275,9 @@ def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str |
     if found == expected:
         return None
     keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
-    lines = [f"  {_name(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
+    lines = [f"  {parts_text(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
     more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
     return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
-
-
-def _name(key: Iterable[Any]) -> str:
-    return " / ".join(str(part) for part in key if part is not None)
 
 
 def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:

@@ -38,6 +38,7 @@ class Feeds(Derivation):
     sees_derived_attributes = True
     reconciles = True
     leads_all_roles = True
+    joins_items = True
     fans_out = True
     keeps = ("posts", "edges", "audience")
     yields = (Row,)
