@@ -218,6 +218,13 @@ def test_bounds_may_change_on_a_state(changed):
     route.kind.compare("timeline", before, identity(**changed)[1])
 
 
+def test_a_feed_that_pulled_goes_on_pulling():
+    route, before = identity(pull_above=5000)
+    route.kind.compare("timeline", before, identity(pull_above=1_000_000_000)[1])
+    with pytest.raises(ManifestError, match=r"Feed 'timeline' has no pull_above= any more.* pull_above=1_000_000_000,"):
+        route.kind.compare("timeline", before, identity()[1])
+
+
 def test_a_function_without_a_queue_for_large_audiences_does_not_start():
     route = declared().routes[0]
     with pytest.raises(

@@ -69,7 +69,8 @@ class Feeds(Derivation):
 
     def identity(self, route: Route) -> dict[str, Any]:
         options = options_of(route)
-        return {"kind": self.name, "joined": list(options.joined), "order": str(options.order)}
+        pulls = options.pull_above is not None
+        return {"kind": self.name, "joined": list(options.joined), "order": str(options.order), "pulls": pulls}
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for option, word in (("joined", "the fields that it joins on"), ("order", "the time that orders it")):
@@ -79,6 +80,12 @@ class Feeds(Derivation):
                     "of posts and edges would not be found. Declare the changed one under another name and target, "
                     f'fill it, and retire the old one, App(..., retired=["{name}"]).'
                 )
+        if before.get("pulls") and not now["pulls"]:
+            raise ManifestError(
+                f"Feed {name!r} has no pull_above= any more: posts of authors who are pulled would be in no feed, and "
+                "readers who unfollow them meanwhile would pull them again later. Expected a number; a large one, "
+                "pull_above=1_000_000_000, has all authors pushed again after their next posts."
+            )
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         if settings.serves(route.group) and settings.jobs is None and settings.engine is None:
