@@ -201,9 +201,10 @@ def identity(**options):
             },
             "the time that orders it from '{at:datetime.seconds}' to '{day:date}'",
         ),
+        ({"unfollow": "keep"}, "what an unfollow leaves, unfollow=, from 'remove' to 'keep'"),
     ],
 )
-def test_another_join_or_order_does_not_fit_what_a_state_keeps(changed, word):
+def test_another_join_order_or_unfollow_does_not_fit_what_a_state_keeps(changed, word):
     route, before = identity()
     _, now = identity(**changed)
     with pytest.raises(ManifestError) as caught:
