@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import Any
 
 from streamfold.records.envelope import KINESIS, STREAM
 from streamfold.testing import bells, driver, faults, handlers, kinesis
@@ -33,7 +34,7 @@ def chosen(names: Collection[str] | None) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def check_extent(source: str, **counts: int) -> None:
+def check_extent(source: str, **counts: Any) -> None:
     """Raises ``TwinError`` for a source that is none, and for counts that would prove nothing."""
     if source not in (STREAM, KINESIS):
         raise TwinError(f"check() was given source={source!r}: expected {STREAM!r} or {KINESIS!r}.")
