@@ -83,6 +83,12 @@ def counted(engine):
     return engine.read_rows([("main", "COUNT#x", "COUNT")]).get(("main", "COUNT#x", "COUNT"), {}).get("items", 0)
 
 
+def test_a_part_is_not_done_for_a_handler_that_is_switched_off(app, engine):
+    job, off = begun(app, engine), Run(Settings(handlers_off=("count",)), clock=lambda: NOW)
+    with pytest.raises(SettingsError, match=rf"Handler 'count' of job {job.id} is switched off here"):
+        job_parts(app, engine, off, job)
+
+
 class Pages(Deadline):
     """Time for so many pages."""
 
