@@ -70,8 +70,11 @@ def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: 
 
 
 def end_job(app: Application, engine: Engine, run: Run, identity: str, failed: Collection[object] = ()) -> Job:
-    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more."""
+    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
+
+    Those stay partial that older code may have left out since the job began.
+    """
     ended = Jobs(app.name, engine, run.clock).end(identity)
     if ended.done and not failed and not ended.counts.get(FAILED):
-        note_filled(app, engine, run, ended.handlers)
+        note_filled(app, engine, run, ended.handlers, identity)
     return ended
