@@ -12,8 +12,9 @@ from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.derivations import kept_words
+from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
+from streamfold.lifecycle.retire import PartKept, Retirement, check_no_run, check_retirable
 from streamfold.lifecycle.retire_kept import KeptRetirement
 
 SHOWN_MAX = 100
@@ -71,6 +72,7 @@ def command(
         check_retirable(
             opened.app, opened.manifest, handler, opened.run, remove=remove, offline=opened.local is not None
         )
+        check_no_run(Jobs(opened.app.name, opened.engine, opened.run.clock), handler)
         if not dry_run:
             confirm_writes(opened.engine, opened.store, yes=yes)
         retirement = _retirement(opened, handler, remove=remove)

@@ -89,9 +89,13 @@ class Finishing(NamedTuple):
 
     def change_of(self, record: Mapping[str, object]) -> Change:
         """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
+        from streamfold.engines.own_records import is_own
         from streamfold.records.envelope import Origins
 
-        return Origins(self.application.source_tables, self.run.settings, self.run.warn).change(record)
+        app, settings = self.application, self.run.settings
+        if is_own(record):
+            settings = settings._replace(tables={name: name for name in app.tables})
+        return Origins(app.source_tables, settings, self.run.warn).change(record)
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""

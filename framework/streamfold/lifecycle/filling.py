@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
+from streamfold.batch.manifest import note_filling
 from streamfold.engines import Engine, ScanPage, ScanPlace, Segment
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, NotStarted, SettingsError, TableThrottled
@@ -234,9 +235,14 @@ def new_job(
     export: KeySource | None = None,
     **given: object,
 ) -> Job:
-    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each."""
+    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each.
+
+    The manifest names it, so that the end of the job can tell whether older code ran meanwhile.
+    """
     names = ",".join(table.name for table in tables)
-    return jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+    job = jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+    note_filling(jobs.application, jobs.engine, jobs.deadline.tries(), job.handlers, job.id)
+    return job
 
 
 def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:

@@ -27,7 +27,7 @@ from streamfold.testing.examples import TakenExample, taken
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
-from streamfold.testing.names import chosen
+from streamfold.testing.names import check_extent, chosen
 from streamfold.testing.oracle import ExpectedRows, expected_all
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
@@ -143,8 +143,9 @@ def check(  # noqa: PLR0913 - one call says it all, by name
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
-    ``TwinError`` for items or names that do not fit the application.
+    ``TwinError`` for items or names that do not fit the application, and for options that would prove nothing.
     """
+    check_extent(source, histories=histories, changes=changes)
     only = chosen(faults)
     begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
