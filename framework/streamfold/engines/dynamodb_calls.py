@@ -146,4 +146,5 @@ def said(code: str, message: str) -> str:
 
 
 def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: decode(value) for name, value in item.items()}
+    """An item as Python values; most of what the framework keeps is text."""
+    return {name: value["S"] if "S" in value else decode(value) for name, value in item.items()}
