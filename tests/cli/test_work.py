@@ -233,6 +233,15 @@ def test_a_process_that_ends_by_itself_stops_the_run(tmp_path, trouble, text):
     assert all(process.returncode is not None for process in found.running)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is heard, as it is not by a process that a shell started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_run_that_is_stopped_leaves_no_process(tmp_path):
     found, lines = workers(tmp_path, "import time; time.sleep(0.2)", parts=range(10_000))
 

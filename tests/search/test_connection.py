@@ -217,7 +217,9 @@ class TestPackage:
 
     def test_what_is_missing_is_told(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "opensearchpy", None)
-        with pytest.raises(SettingsError, match=r"opensearchpy is not installed: expected .*streamfold\[search\]"):
+        with pytest.raises(
+            SettingsError, match=r"opensearchpy is not installed: expected what pip install '\.\[search\]'"
+        ):
             open_search(Settings(search="https://search.example"))
 
     def test_a_server_is_needed(self):
