@@ -120,6 +120,7 @@ RUN = (
     "docs/sources.md",
     "docs/tenants.md",
     "docs/testing.md",
+    "docs/twins.md",
     "docs/unique.md",
 )
 """Pages whose every example runs as it stands; functions named as tests are called."""
