@@ -404,7 +404,7 @@ def test_known_records_are_counted_in_the_last_line_which_names_fresh(folder, re
 
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == (
-        "7 records were skipped, because the state already holds them; --fresh starts anew."
+        "Known to the state before: 7 records. Nothing counts twice; --fresh starts anew."
     )
 
 
@@ -425,6 +425,19 @@ def test_known_records_are_counted_also_where_an_audit_writes_their_row_again(fo
     folder.run("replay", folder.records(*records), *STATE)
 
     assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["known"] == 7
+
+
+def test_records_that_only_a_new_handler_took_are_not_said_to_be_skipped(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    folder.app(
+        (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
+    )
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+
+    assert "AUDIT#" in ran.out
+    assert "skipped" not in ran.out
+    assert "Known to the state before: 7 records." in ran.out
 
 
 def test_fresh_begins_anew(folder, records):
