@@ -58,6 +58,11 @@ def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
     assert "+00:00" not in line
 
 
+def test_it_is_said_whose_keys_were_read(old):
+    ran = old.run("backfill", "all_lines", *STATE)
+    assert "backfill: 12 keys of the tables and the state read, 3 parts written" in ran.out
+
+
 def test_a_second_run_changes_nothing(old):
     old.run("backfill", *STATE)
     rows = old.rows(*STATE)

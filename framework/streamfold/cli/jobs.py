@@ -20,6 +20,7 @@ from streamfold.cli.engines import (
     store_options,
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
+from streamfold.cli.grids import counted
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError, plain
 from streamfold.jobs.job import Job, Jobs
@@ -114,6 +115,11 @@ def _confirm(app: App, settings: Settings, engine: Engine, *, yes: bool) -> None
 
     assert isinstance(engine, DynamoEngine)
     confirm_writes(engine.client, real_tables(app, settings).values(), state_table(app, settings), yes=yes)
+
+
+def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str:
+    """How many keys a run has read, and of what: a table has items and rows, and a sweep reads the state too."""
+    return f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * swept} read"
 
 
 def handlers_text(handlers: Sequence[str]) -> str:
