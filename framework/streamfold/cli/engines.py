@@ -69,7 +69,7 @@ def store_options(command: F) -> F:
             type=click.Choice(["embedded", "dynamodb"]),
             default="embedded",
             show_default=True,
-            help="The store: a local file or memory (embedded), or DynamoDB.",
+            help="The store: a local one (embedded), or DynamoDB.",
         ),
     ):
         command = option(command)
