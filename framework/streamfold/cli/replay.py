@@ -49,6 +49,7 @@ from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles, check_files
 from streamfold.replay.going_on import GoingOn
+from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import BATCH_RECORDS, PutSources, Replay, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -277,7 +278,7 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
     with replay_lines(
         recorded, shown=not options.json_output and not options.dry_run, timed=not options.dry_run
     ) as lines:
-        opened = _open(app, settings, origins, lines, options)
+        opened = _open(app, run, origins, lines, options)
         replay = Replay(
             app,
             opened.engine,
@@ -318,7 +319,7 @@ def _run_on_dynamodb(app: App, settings: Settings, files: tuple[str, ...], optio
         return _run(app, settings, files, options)
 
 
-def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
+def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
     if options.store.engine == "embedded":
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
@@ -328,8 +329,9 @@ def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options:
             reads = any(derivation(route).reads_items for route in app.routes)
             return OpenedReplay(engine, engine.put_sources if reads else None)
         kept = open_embedded(app, state)
+        warn_of_others(app, kept, run)
         return OpenedReplay(kept, kept.put_sources)
-    return _open_dynamodb(app, settings, origins, lines, options)
+    return _open_dynamodb(app, run.settings, origins, lines, options)
 
 
 def _open_dynamodb(
