@@ -141,10 +141,10 @@ def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedE
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
-def open_store(app: App, settings: Settings, store: Store) -> Engine:
-    """A store that is read: the state file of a local replay, which must exist, or DynamoDB."""
+def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool = True) -> Engine:
+    """A store that is read: the state file of a local replay, which must exist unless said otherwise, or DynamoDB."""
     if store.engine == "embedded":
-        return open_embedded(app, store.state or DEFAULT_STATE, must_exist=True)
+        return open_embedded(app, store.state or DEFAULT_STATE, must_exist=must_exist)
     from streamfold.engines.dynamodb import DynamoEngine
     from streamfold.engines.dynamodb_client import make_client
 
