@@ -5,7 +5,8 @@ import re
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.settings import READERS, Settings, environment_name, undeclared_tables
+from streamfold.settings import Settings, environment_name, undeclared_tables
+from streamfold.settings.readers import READERS
 
 read = Settings.from_environment
 

@@ -22,8 +22,9 @@ StreamfoldError
 """
 
 import re
+from collections.abc import Iterable
 from reprlib import Repr
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 __all__ = [
     "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
@@ -214,3 +215,8 @@ def _is_own(error: StreamfoldError) -> bool:
 
 def _of_package(module: str) -> bool:
     return module.partition(".")[0] == PACKAGE
+
+
+def parts_text(parts: Iterable[Any]) -> str:
+    """The parts of a key as messages have them: ``ORDER#1 / METADATA``."""
+    return " / ".join(str(part) for part in parts if part is not None)

@@ -1,14 +1,12 @@
 """The decorators: each checks what it can where it stands and adds a route. The function stays a plain function."""
 
-import inspect
-import linecache
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from streamfold.derivations.attributes.kind import ATTRIBUTES
 from streamfold.derivations.attributes.stored import AttributesOptions
 from streamfold.derivations.declarations import ItemDeclarations
+from streamfold.derivations.decorators import check_call, with_targets
 from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.feed.kind import FEED
@@ -57,43 +55,6 @@ EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
 
 
-def _with_targets(method: Callable[Concatenate["Router", P], T]) -> Callable[Concatenate["Router", P], T]:
-    """A decorator's method that says with the corrected line what is missing, as Python's own words do not."""
-
-    @wraps(method)
-    def checked(router: "Router", /, *sources: P.args, **options: P.kwargs) -> T:
-        _check_instance(router, method.__name__)
-        _check_parentheses(method.__name__, sources)
-        if "into" not in options:
-            at = caller(1)
-            file, _, number = at.rpartition(":")
-            line = linecache.getline(file, int(number)).strip()
-            if not (line.startswith("@") and line.endswith(")")):
-                line = f"@router.{method.__name__}({', '.join(map(repr, sources))})"
-            raise TypeError(
-                f"{method.__name__} at {at} has no into=, the Key or Keys that the handler may write: write\n"
-                f"    {line[:-1]}, into=TARGET)"
-            )
-        return method(router, *sources, **options)
-
-    return checked
-
-
-def _check_instance(router: object, kind: str) -> None:
-    """Refuses a decorator of the class, ``router = Router``, which would take its first source for the router."""
-    if not isinstance(router, Router):
-        raise TypeError(f"{kind} is called on the class Router, not on a router: write router = Router().")
-
-
-def _check_parentheses(kind: str, sources: tuple[object, ...]) -> None:
-    """Refuses ``@router.view`` for ``@router.view(...)``, which would take the handler for a source."""
-    if len(sources) == 1 and inspect.isroutine(handler := sources[0]):
-        raise TypeError(
-            f"Handler {handler.__name__} at {place(handler)} is decorated without source and target: write\n"
-            f"    @router.{kind}(SOURCE, into=TARGET)"
-        )
-
-
 class Router(ItemDeclarations):
     """Collects derivations; ``App`` joins routers to an application.
 
@@ -108,7 +69,7 @@ class Router(ItemDeclarations):
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    @_with_targets
+    @with_targets
     def view(
         self, *sources: Key, into: Into, shards: int | None = None, **common: Unpack[CommonOptions]
     ) -> Callable[[RowsHandler], RowsHandler]:
@@ -126,7 +87,7 @@ class Router(ItemDeclarations):
 
         return self._decorator("view", VIEW, sources, common, made)
 
-    @_with_targets
+    @with_targets
     def index(
         self,
         *sources: Key,
@@ -189,8 +150,7 @@ class Router(ItemDeclarations):
         twice. With ``external=True`` the function is a plain one with a side effect: at least once by nature, and
         guarded by Powertools' idempotency utility; a replay does not call it unless asked to.
         """
-        _check_instance(self, "on")
-        _check_parentheses("on", sources)
+        check_call(self, "on", sources)
 
         def made(_: Keys, at: str) -> tuple[Keys, Filter]:
             targets = no_targets(into, at) if external else target_keys(into, at)
@@ -239,8 +199,7 @@ class Router(ItemDeclarations):
         a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take
         over. See docs/search.md.
         """
-        _check_instance(self, "search")
-        _check_parentheses("search", sources)
+        check_call(self, "search", sources)
 
         def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
             given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
@@ -272,24 +231,15 @@ class Router(ItemDeclarations):
         (``read.feed``). ``unfollow="keep"`` leaves what a feed has got. ``inline`` is how many rows a change writes
         before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
         """
-        _check_instance(self, "feed")
-        _check_parentheses("feed", (post,))
+        check_call(self, "feed", (post,))
         if not isinstance(audience, Key):
             raise DeclarationError(f"feed(..., audience={audience!r}): expected the Key of the edges, audience=FOLLOW.")
 
+        limits: dict[str, Any] = {"keep_days": keep_days, "most": most, "pull_above": pull_above, "inline": inline}
+
         def made(_: Keys, at: str) -> tuple[Keys, FeedOptions]:
             (target,) = target_keys(into, at)
-            return (target,), checked_feed(
-                post,
-                audience,
-                target,
-                at,
-                keep_days=keep_days,
-                most=most,
-                pull_above=pull_above,
-                unfollow=unfollow,
-                inline=inline,
-            )
+            return (target,), checked_feed(post, audience, target, at, unfollow=unfollow, **limits)
 
         declare = self._decorator("feed", FEED, (post, audience), common, made)
 

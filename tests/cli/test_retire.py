@@ -55,6 +55,21 @@ def test_rows_that_are_kept_stay(state):
     assert all("everything.v" not in item for item in ledger(state))
 
 
+def test_a_handler_is_not_retired_while_a_run_leads_it_to_items(state):
+    job = json.loads(state.run("backfill", "everything", "--runner", "elsewhere", *STATE).out.splitlines()[-1])["job"]
+    before = state.rows(*STATE)
+
+    ran = state.run("retire", "everything", "--rows", "keep", *STATE)
+
+    assert ran.code == 2
+    assert f"Job {job} leads handler 'everything' to all items, and has not ended" in ran.err
+    assert f"streamfold jobs --end {job}." in ran.err
+    assert state.rows(*STATE) == before
+    assert state.run("jobs", "--end", job, *STATE).code == 0
+    assert state.run("retire", "everything", "--rows", "keep", *STATE).code == 0
+    assert state.rows(*STATE) == before
+
+
 def test_a_retired_handler_leaves_the_state_without_its_code(state):
     state.app(WITHOUT)
 

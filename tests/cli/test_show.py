@@ -127,8 +127,8 @@ def test_source_items_and_state_items_together_are_refused(state):
 
 
 def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 2)
-    monkeypatch.setattr("streamfold.cli.show.on_terminal", lambda: True)
+    monkeypatch.setattr("streamfold.cli.rows.LIMIT_ON_TERMINAL", 2)
+    monkeypatch.setattr("streamfold.cli.rows.on_terminal", lambda: True)
 
     ran = state.run("show", *STATE)
 
@@ -139,7 +139,7 @@ def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
 
 
 def test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.show.LIMIT_ON_TERMINAL", 1)
+    monkeypatch.setattr("streamfold.cli.rows.LIMIT_ON_TERMINAL", 1)
     monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 1)
 
     ran = state.run("show", *STATE)

@@ -17,7 +17,7 @@ from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.beside import Beside, FillingProgress
 from streamfold.lifecycle.job_parts import job_parts
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings

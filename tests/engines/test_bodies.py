@@ -1,23 +1,19 @@
 """What the engine writes itself says what botocore would have sent; everything else about a call is botocore's."""
 
-import json
 import os
 import subprocess
 import sys
-import zlib
 from decimal import Decimal
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.awsrequest import AWSResponse
-from botocore.config import Config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold import Table
 from streamfold.engines import Counter, DynamoEngine
 from streamfold.engines.bodies import Bodies
+from streamfold.engines.casts import add_cast, ledger_cast
 from streamfold.engines.expressions import Requests
 from streamfold.engines.metering import Meter
 from streamfold.writes.guarded import (
@@ -38,45 +34,15 @@ from streamfold.writes.guarded import (
     SwapState,
     UpdateSource,
 )
+from tests.helpers.wire import Wire
 
 ROOT = Path(__file__).parents[2]
+ANSWERS = str(Path(__file__).with_name("test_answers.py"))
 OLDEST = "1.35.0"
 """The oldest boto3 that pyproject.toml allows."""
 EXAMPLES = 12
 TABLES = {"shop": (Table("shop", partition="pk", sort="sk", ttl="expires"), "real-shop")}
 ROW, ITEM = ("shop", "ROW#ä", "1"), StateKey("ledger#app#main#shop#S#ü", "S#x")
-ANSWERS = {
-    "BatchExecuteStatement": lambda asked: {"Responses": [{} for _ in asked["Statements"]]},
-    "BatchGetItem": lambda asked: {"Responses": {table: [] for table in asked["RequestItems"]}},
-}
-
-
-class Wire:
-    """A client of botocore whose requests end here: ``sent`` are the operations and bodies."""
-
-    def __init__(self):
-        self.client = boto3.client(
-            "dynamodb",
-            region_name="eu-west-1",
-            aws_access_key_id="x",
-            aws_secret_access_key="y",
-            config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
-        )
-        self.sent = []
-        self.status, self.answer = 200, None
-        self.client.meta.events.register("before-send.dynamodb.*", self.send)
-
-    def send(self, request, **_):
-        target = request.headers["X-Amz-Target"]
-        operation = (target.decode() if isinstance(target, bytes) else target).partition(".")[2]
-        body = json.loads(request.body)
-        assert int(request.headers["Content-Length"]) == len(request.body)
-        self.sent.append((operation, body))
-        answer = self.answer or ANSWERS.get(operation, lambda asked: {})(body)
-        content = json.dumps(answer).encode()
-        response = AWSResponse(request.url, self.status, {"x-amz-crc32": str(zlib.crc32(content))}, None)
-        response._content = content
-        return response
 
 
 def without_token(body):
@@ -173,7 +139,7 @@ def test_both_bodies_of_a_write_say_the_same_alone_and_in_a_transaction(kind, da
 @settings(max_examples=60, deadline=None)
 @given(write=WRITES[LedgerWrite] | WRITES[AddRow])
 def test_expressions_that_were_kept_have_the_values_of_those_that_are_made_anew(write):
-    made = Requests._ledger_cast(write) if isinstance(write, LedgerWrite) else Requests._add_cast(write)
+    made = ledger_cast(write) if isinstance(write, LedgerWrite) else add_cast(write)
     for _ in range(2):
         (action,) = REQUESTS.action(write, expires_at=0).values()
         assert {name: value for name, value in action.items() if name not in ("TableName", "Key")} == made
@@ -241,7 +207,7 @@ def test_what_a_meter_asks_for_stays_in_the_body(wire):
         engine.transact([Claim(ITEM)], 1)
         engine.transact([Claim(ITEM), DeleteState(StateKey("a", "b"))], 1)
     assert {body["ReturnConsumedCapacity"] for _, body in wire.sent} == {"TOTAL"}
-    assert meter.requests == 4
+    assert meter.consumed.requests == 4
 
 
 def test_two_engines_of_one_client_do_not_stand_in_each_others_way(wire):
@@ -265,5 +231,5 @@ def test_both_bodies_say_the_same_with_the_oldest_boto3(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path), f"boto3=={OLDEST}"]
     subprocess.run(pip, check=True)
     path = os.pathsep.join([str(tmp_path), str(ROOT / "framework")])
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not nightly", "-p", "no:cacheprovider", __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not nightly", "-p", "no:cacheprovider", __file__, ANSWERS]
     subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path})

@@ -77,7 +77,7 @@ def test_calls_add_up(client, stub, meter):
         client.get_item(**GET)
     stub.add_response("delete_item", {"ConsumedCapacity": told(2.0)}, asked(**GET))
     client.delete_item(**GET)
-    assert (meter.read, meter.write, meter.requests) == (1.5, 2, 4)
+    assert (meter.consumed.read, meter.consumed.write, meter.consumed.requests) == (1.5, 2, 4)
 
 
 def test_more_detail_that_was_asked_for_is_kept(client, stub, meter):
@@ -85,7 +85,7 @@ def test_more_detail_that_was_asked_for_is_kept(client, stub, meter):
     client.get_item(**GET, ReturnConsumedCapacity="INDEXES")
     stub.add_response("get_item", {"ConsumedCapacity": told(1.0)}, asked(**GET))
     client.get_item(**GET, ReturnConsumedCapacity="NONE")
-    assert meter.read == 2
+    assert meter.consumed.read == 2
 
 
 def test_refused_calls_are_counted_without_units(client, stub, meter):
@@ -114,11 +114,11 @@ def test_closed_meter_counts_and_asks_nothing(client, stub, meter):
     other.close()
     stub.add_response("get_item", {"ConsumedCapacity": told(1.0)}, asked(**GET))
     client.get_item(**GET)
-    assert (meter.read, other.read) == (1, 0)
+    assert (meter.consumed.read, other.consumed.read) == (1, 0)
     meter.close()
     stub.add_response("get_item", {}, GET)
     client.get_item(**GET)
-    assert meter.requests == 1
+    assert meter.consumed.requests == 1
 
 
 def test_pages_of_a_paginator_and_several_threads_are_counted(aws):

@@ -79,6 +79,17 @@ def test_a_second_run_leaves_rows_as_they_are(app, engine):
     assert list(engine.items(TABLE)) == before
 
 
+def test_a_second_run_gives_no_newer_version_to_what_has_bytes_or_sets(app, engine):
+    values = {"name": "n", "text": "hello", "picture": b"\xff\xfe", "tags": {b"b", b"a"}, "deep": [{"more": b"\0"}]}
+    images = [item(*follow("r0"), **values), item(*post(1), **values)]
+    spread_changes = [change(None, image, number + 1) for number, image in enumerate(images)]
+    engine.put_sources(newest_sources(spread_changes))
+    assert process_changes(app, spread_changes, engine, new_run()).failures == []
+    before = list(engine.items(TABLE))
+    filled(app, engine)
+    assert list(engine.items(TABLE)) == before
+
+
 @pytest.mark.parametrize("gone", [0, 3], ids=["an edge", "a post"])
 def test_what_older_code_saw_removed_goes_from_feeds_when_the_state_is_swept(app, engine, gone):
     engine.put_sources(newest_sources(changes()))

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.manifest import PARTIAL, Manifest, note_filled, read_manifest
+from streamfold.batch.manifest import PARTIAL, Manifest, note_filled, note_filling, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine, ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
@@ -254,7 +254,8 @@ def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     gate(NOW, offline=True)
     gate(NOW + 901)
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
-    note_filled(new, engine, run_of(), ["count"])
+    note_filling("shop", engine, range(1), ["count"], "job")
+    note_filled(new, engine, run_of(), ["count"], "job")
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
 
 

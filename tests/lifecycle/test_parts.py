@@ -79,8 +79,36 @@ def parts(app, engine, job, **more):
     return job_parts(app, engine, run_of(), job, **more)
 
 
+def finished(app, engine, job):
+    """Does all parts of a job, and ends it."""
+    run_here(parts(app, engine, job))
+    return end_job(app, engine, run_of(), job.id)
+
+
 def counted(engine):
     return engine.read_rows([("main", "COUNT#x", "COUNT")]).get(("main", "COUNT#x", "COUNT"), {}).get("items", 0)
+
+
+@pytest.mark.parametrize("filled_before", [False, True], ids=["partial before", "whole before"])
+def test_a_handler_that_older_code_left_out_during_the_run_stays_partial(app, engine, filled_before):
+    if filled_before:
+        finished(app, engine, begun(app, engine))
+        assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
+    job = begun(app, engine)
+    older = Run(Settings(older_code=True), clock=lambda: NOW, pause=lambda _: None)
+    process_changes(application(filled=False), [], engine, older)
+
+    finished(app, engine, job)
+
+    assert PARTIAL in read_manifest("shop", engine).handlers["count"]
+    finished(app, engine, begun(app, engine))
+    assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
+
+
+def test_a_part_is_not_done_for_a_handler_that_is_switched_off(app, engine):
+    job, off = begun(app, engine), Run(Settings(handlers_off=("count",)), clock=lambda: NOW)
+    with pytest.raises(SettingsError, match=rf"Handler 'count' of job {job.id} is switched off here"):
+        job_parts(app, engine, off, job)
 
 
 class Pages(Deadline):

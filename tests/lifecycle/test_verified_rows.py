@@ -2,10 +2,13 @@
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row, Sum, Top
+from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
+from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_mending import RowMending
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
@@ -108,3 +111,47 @@ def test_rows_that_move_while_they_are_compared_are_not_different(app, engine):
 def test_an_item_on_which_a_handler_raises_is_told(app, engine):
     engine.put_sources([(("main", "ITEM#5", "METADATA"), encode(item("ITEM#5", "METADATA"))["M"], "9")])
     assert {each.item[1] for each in verified(app, engine).failed} == {"ITEM#5"}
+
+
+def neighbours(*names):
+    """An application of some of two handlers that add to the same rows; the others are retired."""
+    router = Router()
+    if "kept" in names:
+        router.view(ITEM, into=TOTAL, name="kept")(lambda item: Row(group=item["group"], total=Sum(item["amount"])))
+    if "left" in names:
+        router.view(ITEM, into=TOTAL, name="left")(
+            lambda item: Row(group=item["group"], more=Sum(item["amount"]), most=Max(item["amount"]))
+        )
+    return App("shop", routers=[router], retired={"kept", "left"} - set(names))
+
+
+def with_retired_neighbour():
+    """The state in which one of two neighbours was retired, and then an item of a group was removed."""
+    both, after = neighbours("kept", "left"), neighbours("kept")
+    engine, run = MemoryEngine(both.tables.values(), both.chains), run_of()
+    images = [item(f"ITEM#{n}", "METADATA", group=f"g{n % 2}", amount=n + 1) for n in range(3)]
+    put = [change(None, image, n + 1) for n, image in enumerate(images)]
+    gone = [change(images[1], None, 10)]
+    for app, changes in ((both, put), (after, gone)):
+        engine.put_sources(newest_sources(changes))
+        assert process_changes(app, changes, engine, run).failures == []
+    return after, engine, run
+
+
+def test_what_a_retired_neighbour_left_in_rows_is_no_difference():
+    app, engine, run = with_retired_neighbour()
+    assert engine.read_rows([("main", "TOTAL#g1", "TOTAL")])["main", "TOTAL#g1", "TOTAL"]["more"] == 2
+    assert RowsVerifier(app, engine, run, app.routes, live=False).verify().different == []
+
+
+def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_left_to_a_person():
+    app, engine, run = with_retired_neighbour()
+    row = ("main", "TOTAL#g0", "TOTAL")
+    engine.rows[row] |= {"total": {"N": "100"}}
+    (different,) = RowsVerifier(app, engine, run, app.routes, live=False).verify().different
+    assert (different.shown, different.expected) == ({"total": 100}, {"total": 4})
+    before = engine.read_rows([row])
+    found = RowMending(Explaining(app, engine, knowledge(run, app, engine).forms), run).mend([row])
+    assert (found.mended, [each.row for each in found.left]) == ([], [row])
+    assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
+    assert engine.read_rows([row]) == before

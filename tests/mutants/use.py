@@ -5,7 +5,7 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.cli import grids, show
+from streamfold.cli import grids, rows, show
 from streamfold.commit.triage import Triage
 from streamfold.derivations import yielded
 from streamfold.derivations.audit import options as recorded
@@ -128,7 +128,7 @@ SHOW = "tests/cli/test_show.py::"
     tests=SHOW + "test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading",
 )
 def _() -> Iterator[None]:
-    with patch.object(show, "on_terminal", lambda: True):
+    with patch.object(rows, "on_terminal", lambda: True):
         yield
 
 

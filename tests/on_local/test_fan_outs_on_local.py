@@ -99,7 +99,7 @@ def test_a_post_reaches_all_followers(dynamodb, followers):
     began = time.monotonic()
     assert not process_event(app, [record(None, item(*post_key("1"), text="hello"), 2)], engine, run).failures
     assert not run_fan_outs(app, engine, run).failures
-    requests = meter.requests  # DynamoDB Local tells no units of statements
+    requests = meter.consumed.requests  # DynamoDB Local tells no units of statements
     print(f"{followers:,} followers: {requests / followers:.4f} requests each, in {time.monotonic() - began:.0f} s")
     assert rows(dynamodb) == followers
     assert requests <= 0.045 * followers + OF_A_FAN_OUT

@@ -18,7 +18,8 @@ from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
 from streamfold.lifecycle.verify import READS_MAX
 from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
-from streamfold.settings import RETENTION_DAYS_MIN, TABLE_PREFIX, Settings, environment_name
+from streamfold.settings import TABLE_PREFIX, Settings, environment_name
+from streamfold.settings.readers import RETENTION_DAYS_MIN
 from streamfold.writes import guarded as writes
 from tests.helpers.doorbells import Clock, body, opened, queue_function
 from tests.helpers.feed_histories import small

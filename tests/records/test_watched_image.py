@@ -1,5 +1,8 @@
 """An image that notes what is read of it never says that another one reads alike where it does not."""
 
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +22,11 @@ READINGS = {
     "equal": lambda image, _: image == {"a": "x"},
     "text": lambda image, _: repr(image).partition("(")[2],
     "raw": lambda image, _: image.raw,
+    "copy": lambda image, _: copy.copy(image),
+    "deep copy": lambda image, _: copy.deepcopy(image),
+    "pickle": lambda image, _: pickle.loads(pickle.dumps(image)),
 }
+WHOLE = [how for how in READINGS if how not in ("get", "in")]
 values = st.sampled_from([{"S": "x"}, {"S": "y"}, {"N": "1"}, {"N": "1.0"}])
 images = st.dictionaries(st.sampled_from(NAMES), values, min_size=1)
 
@@ -35,7 +42,7 @@ def test_images_that_are_said_to_read_alike_give_the_same_to_whoever_reads_them_
         assert read(Image(one)) == read(Image(other))
 
 
-@pytest.mark.parametrize("how", ["names", "length", "items", "equal", "text", "raw"])
+@pytest.mark.parametrize("how", WHOLE)
 def test_what_is_asked_of_an_image_as_a_whole_is_never_said_to_read_alike(how):
     watched = WatchedImage(Image(RAW))
     READINGS[how](watched, "")

@@ -322,6 +322,18 @@ def test_unknown_fault_is_refused_with_a_near_name(app):
         check(app, {ORDER_ITEM: ITEM}, faults=["answer_lost"])
 
 
+@pytest.mark.parametrize("options", [{"histories": 0}, {"histories": -1}, {"changes": 0}, {"changes": 1.5}])
+def test_proof_of_nothing_is_refused(app, options):
+    ((name, count),) = options.items()
+    with pytest.raises(TwinError, match=f"check.. was given {name}={count}: expected a whole number, 1 or more"):
+        check(app, {ORDER_ITEM: ITEM}, **options)
+
+
+def test_unknown_source_is_refused(app):
+    with pytest.raises(TwinError, match="was given source='Kinesis': expected 'stream' or 'kinesis'"):
+        check(app, {ORDER_ITEM: ITEM}, source="Kinesis")
+
+
 def test_counter_of_changes_is_proved_too():
     def counted(change):
         yield Add(changes=1)

@@ -86,6 +86,13 @@ def test_rows_of_a_key_that_no_handler_writes_are_refused_with_those_that_some_w
     assert str(caught.value).endswith("Items that were put are in twin.tables.")
 
 
+def test_an_item_of_a_table_that_no_handler_reads_is_refused(twin):
+    key = Key("ORDER#{order_id}", "METADATA", table=Table("elsewhere"))
+    for write in (twin.put, twin.delete, twin.expire):
+        with pytest.raises(TwinError, match="reads table 'elsewhere': expected one of 'main'"):
+            write(key, order_id="1")
+
+
 def test_rows_are_read_by_a_narrower_or_a_wider_key_than_the_target_s_too(twin):
     twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
     assert twin.row(Key("ORDER#1", "TOTAL"))["total"] == 6

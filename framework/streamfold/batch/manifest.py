@@ -5,7 +5,7 @@ next batch. Where that shall go on (``STREAMFOLD_OLDER_CODE``), the handlers tha
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -26,7 +26,9 @@ APPLICATIONS_KEPT = 4
 SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
 """When a function first named a handler, since when it may have missed items, since when it is retired, and when it was
 last filled from all items."""
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED)
+FILLING = "filling"
+"""The run over all items that was begun last for a handler; code without the handler takes the mark away."""
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
 
 
 class Manifest(NamedTuple):
@@ -115,26 +117,56 @@ def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, S
         handlers[name].setdefault(RETIRED, now)
     for name in lacking:
         handlers[name].setdefault(PARTIAL, now)
+        handlers[name].pop(FILLING, None)
     tables = {name: table_entry(name, before.tables.get(name), seen, run.settings) for name, seen in sources.items()}
     return Manifest(handlers, {**before.tables, **tables}, before.revision)
 
 
-def note_filled(app: Application, engine: Engine, run: Run, names: Collection[str]) -> None:
-    """Notes that these handlers have what all items contribute: they are partial no more.
+def note_filling(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
+    """Notes that a job begins to lead these handlers to all items. Raises as ``note_filled``."""
 
-    Raises ``Contended`` when others write the manifest at every try.
+    def note(entry: ManifestEntry) -> None:
+        entry[FILLING] = job
+
+    _mark(application, engine, tries, names, note)
+
+
+def note_filled(app: Application, engine: Engine, run: Run, names: Collection[str], job: str) -> None:
+    """Notes that a job has led these handlers to all items: they are partial no more.
+
+    A handler that code without it may have left out meanwhile stays partial, and so does one for which another job was
+    begun. Raises ``Contended`` when others write the manifest at every try.
     """
     now = _time(run)
-    for _ in run.tries():
-        before = read_manifest(app.name, engine)
+
+    def note(entry: ManifestEntry) -> None:
+        if entry.get(FILLING) == job:
+            entry.pop(FILLING)
+            entry.pop(PARTIAL, None)
+            entry[FILLED] = now
+
+    _mark(app.name, engine, run.tries(), names, note)
+
+
+def _mark(
+    application: str,
+    engine: Engine,
+    tries: Iterable[int],
+    names: Collection[str],
+    note: Callable[[ManifestEntry], None],
+) -> None:
+    """Changes the marks of some handlers of the manifest."""
+    for _ in tries:
+        before = read_manifest(application, engine)
         handlers = {name: dict(entry) for name, entry in before.handlers.items()}
         for name in handlers.keys() & set(names):
-            handlers[name].pop(PARTIAL, None)
-            handlers[name][FILLED] = now
-        attributes = {"handlers": json.dumps(handlers, sort_keys=True), "tables": json.dumps(before.tables)}
-        if engine.swap_state(manifest_key(app.name), attributes, before.revision):
+            note(handlers[name])
+        if handlers == before.handlers:
             return
-    raise Contended(f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row: try again.")
+        attributes = {"handlers": json.dumps(handlers, sort_keys=True), "tables": json.dumps(before.tables)}
+        if engine.swap_state(manifest_key(application), attributes, before.revision):
+            return
+    raise Contended(f"The manifest of {application!r} was written by others {TRIES_MAX} times in a row: try again.")
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:

@@ -13,15 +13,7 @@ from time import time as now
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import (
-    Store,
-    application_and_settings,
-    as_json,
-    open_store,
-    state_option,
-    store_options,
-)
+from streamfold.cli.engines import REPORTED, Store, application_and_settings, as_json, open_store, state_options
 from streamfold.cli.grids import counted
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.rows import typed_key
@@ -33,7 +25,6 @@ from streamfold.records.change import image_of
 from streamfold.records.item_names import typed
 
 FINDINGS_KEPT_MAX = 1000
-REPORTED = 1
 
 
 @dataclass(slots=True)
@@ -76,9 +67,7 @@ def command() -> None:
 @command.command("verify", short_help="Find rows that were forged, and rows that are missing.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @handler_option
 @click.option("--all", "every", is_flag=True, help="The histories of all items.")
 @click.option("--since", metavar="TIME", help="Leave out what is older, for example rows from before there was a key.")
@@ -92,9 +81,7 @@ def verify(
     partition: str | None,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     handler: str | None,
     every: bool,
@@ -124,13 +111,13 @@ def verify(
             "STREAMFOLD_AUDIT_KEY is not set: without the key that the rows were written with, nothing can be checked. "
             "Rows that are written without a key carry no digests."
         )
-    store = open_store(app, settings, Store(engine, state, endpoint_url))
+    opened = open_store(app, settings, store)
     checked = Checked(not_found=tuple(what for what in NOT_FOUND if not (source and what == AT_THE_END)))
-    for found, every_row in _histories(store, app, (partition, sort), handler):
+    for found, every_row in _histories(opened, app, (partition, sort), handler):
         rows = _since(every_row, first)
         checked.walk(found, rows, settings.audit_key)
         if source:
-            checked.add(_behind(store, found, rows, settings.audit_key))
+            checked.add(_behind(opened, found, rows, settings.audit_key))
     _print_json(checked) if json_output else _print(checked)
     if checked.problems:
         sys.exit(REPORTED)

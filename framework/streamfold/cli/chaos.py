@@ -15,9 +15,9 @@ from rich.progress import track
 
 from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, load_application, program
-from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
+from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.grids import print_grid
-from streamfold.errors import RecordError, SettingsError, plain
+from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.settings import Settings
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RUNS = 20
 RUNS_MAX = 100_000
-REPORTED = 1
 STEPS_SHOWN_MAX = 60
 SEEDS_SHOWN_MAX = 20
 OWN = {"runs": "--runs", "seed": "--seed", "faults": "--faults"}
@@ -167,7 +166,6 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
 def _read(app: App, settings: Settings, files: tuple[str, ...], *, keep_going: bool) -> TakenRecords:
     from streamfold.testing.recorded import RECORDS_MAX
 
-    warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - as the replay warns
     origins = Origins(app.source_tables, settings, warn, app.tables)
     taken, derived = TakenRecords([], 0, []), 0
     for change in _changes(origins, files, taken.bad_lines, keep_going=keep_going):

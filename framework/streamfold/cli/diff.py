@@ -6,24 +6,22 @@ from random import Random
 
 import click
 
-from streamfold.batch.knowledge import knowledge
 from streamfold.cli.application import DEFAULT_APPLICATION
 from streamfold.cli.diffed import diff_report, print_diff
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, state_option, store_options
 from streamfold.cli.old_code import OldCode, OldPlace, old_place, opened_code
 from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.diff import CodeDiff
-from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.keys import pages
 from streamfold.records.encoded import to_json
 from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 1_000
 PAGE_ITEMS = 100
 """Items that the other process is told of at once."""
-REPORTED = 1
 
 
 @click.command("diff", short_help="Show which rows changed code would make otherwise.")
@@ -59,9 +57,7 @@ def command(
     old: str,
     new: str,
     sample: int,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
@@ -87,7 +83,7 @@ def command(
       streamfold diff --old handlers:app@../shop-before --json
     """
     place = _places(old, new)
-    with opened_state(new, tables, Store(engine, state, endpoint_url)) as opened, opened_code(place) as code:
+    with opened_state(new, tables, store) as opened, opened_code(place) as code:
         routes = _routes(opened, handlers)
         _tell_sides(opened, code, routes)
         found = _compared(opened, code, routes, sample, shown=not json_output)
@@ -135,10 +131,9 @@ def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> 
 
 
 def _compared(opened: OpenedState, code: OldCode, routes: Sequence[Route], sample: int, *, shown: bool) -> CodeDiff:
-    forms = knowledge(opened.run, opened.app, opened.engine).forms
-    found = CodeDiff(opened.app, opened.engine, forms, [route.name for route in routes], code.rows)
-    keys = ItemKeys(opened.app, opened.engine, routes, LOCAL_SEGMENTS if opened.local else SEGMENTS)
-    wanted = keys.sources(sample, Random()) if routes else iter(())  # noqa: S311 - a sample
+    by = opened.explaining
+    found = CodeDiff(by.app, by.engine, by.forms, [route.name for route in routes], code.rows)
+    wanted = opened.keys(routes).sources(sample, Random()) if routes else iter(())  # noqa: S311 - a sample
     with item_progress("comparing", sample, shown=shown) as advance:
         for page in pages(wanted, PAGE_ITEMS):
             advance(found.page(page))

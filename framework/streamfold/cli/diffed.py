@@ -7,13 +7,11 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.grids import print_grid
-from streamfold.cli.items import item_object, item_text
+from streamfold.cli.items import item_object, item_text, row_object, row_text
 from streamfold.cli.old_code import OldCode
 from streamfold.cli.rows import name_text, text
-from streamfold.keys.table import is_in_state
 from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedItems, RowChange
 from streamfold.records.values import decode
-from streamfold.writes.guarded import RowKey
 
 SHOWN_MAX = 100
 """Rows for a person; ``--json`` has more."""
@@ -49,7 +47,7 @@ def diff_report(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:
 
 def _lines(change: RowChange) -> Iterator[list[str]]:
     """A line for each attribute that differs; one for a row without attributes."""
-    head = [change.handler, item_text(change.item), _row_text(change.row)]
+    head = [change.handler, item_text(change.item), row_text(change.row)]
     for name in change.attributes or [""]:
         yield [*head, name_text(name), _side(change.old, name), _side(change.new, name)]
 
@@ -58,10 +56,6 @@ def _side(row: Mapping[str, Any] | None, name: str) -> str:
     if row is None:
         return "(no row)"
     return text(decode(row[name])) if name in row else ""
-
-
-def _row_text(row: RowKey) -> str:
-    return " / ".join(name_text(value) for value in row[1:]) if is_in_state(row) else item_text(row)
 
 
 def _counts(counts: HandlerDiff) -> str:
@@ -90,9 +84,8 @@ def _counts_object(counts: HandlerDiff) -> dict[str, Any]:
 
 
 def _change(app: App, each: RowChange) -> dict[str, Any]:
-    place = {"state": list(each.row[1:])} if is_in_state(each.row) else item_object(app, each.row)
     sides = {"attributes": each.attributes, OLD: each.old, NEW: each.new}
-    return {**item_object(app, each.item), "handler": each.handler, "row": place, **sides}
+    return {**item_object(app, each.item), "handler": each.handler, "row": row_object(app, each.row), **sides}
 
 
 def _raised(app: App, each: RaisedItems) -> dict[str, Any]:

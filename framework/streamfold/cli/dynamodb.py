@@ -12,10 +12,11 @@ from streamfold.app import App
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
+from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import ActionRequest, state_attributes
-from streamfold.errors import EngineError, SettingsError
-from streamfold.keys.table import Table
+from streamfold.errors import EngineError, SettingsError, parts_text
+from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
@@ -44,10 +45,12 @@ def account(client: Any) -> str:
     return f"account {identity['Account']}, region {client.meta.region_name}"
 
 
-def confirm_writes(client: Any, tables: Iterable[tuple[Table, str]], state: str, *, yes: bool) -> None:
+def confirm_aws(engine: Engine, *, yes: bool) -> None:
     """Says where in AWS is written, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
-    named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in tables)
-    click.echo(f"This writes to AWS, {account(client)}: derived rows to {named}, state to {state}.", err=True)
+    assert isinstance(engine, DynamoEngine)
+    named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
+    where = f"derived rows to {named}, state to {engine.requests.state_table}"
+    click.echo(f"This writes to AWS, {account(engine.client)}: {where}.", err=True)
     if yes:
         return
     if not sys.stdin.isatty():
@@ -61,31 +64,28 @@ def described(engine: Any, table: Table) -> tuple[int, int]:
     return int(found.get("ItemCount", 0)), int(found.get("TableSizeBytes", 0))
 
 
-def create_tables(
-    client: Any,
-    app: App,
-    tables: dict[str, tuple[Table, str]],
-    state_table: str,
-    regional: Callable[[str], Any],
-) -> list[str]:
-    """Creates the tables that are missing, with a stream and time to live, and returns their names.
+def _own_tables(engine: DynamoEngine) -> list[tuple[Table, str]]:
+    """The application's tables, without that of the state."""
+    return [(table, name) for table, name in engine.requests.tables.values() if table is not STATE]
 
-    ``regional`` makes the clients of other regions.
-    """
-    clients: dict[str | None, Any] = {None: client}
-    for region in {table.region for table, _ in tables.values() if table.region}:
-        clients[region] = regional(region)
+
+def create_tables(app: App, engine: DynamoEngine) -> list[str]:
+    """Creates the tables that are missing, with a stream and time to live, and returns their names."""
+    tables, state_table = _own_tables(engine), engine.requests.state_table
+    clients: dict[str | None, Any] = {None: engine.client}
+    for region in {table.region for table, _ in tables if table.region}:
+        clients[region] = engine.regional(region)
     existing = {region: _existing(client) for region, client in clients.items()}
     created = []
-    for table, name in tables.values():
+    for table, name in tables:
         if name not in existing[table.region]:
             _create(clients[table.region], name, _key_types(app, table), stream=True)
             created.append(name)
             if table.ttl:
                 _expire(clients[table.region], name, table.ttl)
     if state_table not in existing[None]:
-        _create(client, state_table, {"pk": "S", "sk": "S"}, stream=False)
-        _expire(client, state_table, "ttl")
+        _create(engine.client, state_table, {"pk": "S", "sk": "S"}, stream=False)
+        _expire(engine.client, state_table, "ttl")
         created.append(state_table)
     return created
 
@@ -134,7 +134,7 @@ class SourceWriter:
             self._put(item, [self._note(item, version), self._write(item, raw)])
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
-        name = " / ".join(str(part) for part in item[1:] if part is not None)
+        name = parts_text(item[1:])
         for attempt in range(TRIES_MAX):
             refused = self.engine.send(actions)
             note, write = refused.reasons if refused else (None, None)

@@ -2,36 +2,33 @@
 
 import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import load_application
+from streamfold.cli.application import application_option, load_application
+from streamfold.cli.state_files import EMBEDDED_ACTIONS, open_embedded
 from streamfold.engines import Engine
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.engines.threads import Threads
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
-from streamfold.run import Lanes
+from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
 
+if TYPE_CHECKING:
+    from streamfold.engines.dynamodb import DynamoEngine
+
 DEFAULT_STATE = ".streamfold/replay.db"
-EMBEDDED_ACTIONS = 2000
-"""Writes in one transaction of a local replay: its stores know no limit, and a row touched often is written once."""
+REPORTED = 1
+"""Exit code of a command that ran, and found what somebody has to look at."""
 LOOPBACK = ("localhost", "::1")
-STATE_SUFFIXES = ("", "-wal", "-shm")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,12 +42,29 @@ class Store:
 
     @property
     def on_loopback(self) -> bool:
-        host = urlsplit(self.endpoint_url or "").hostname or ""
-        return host in LOOPBACK or host.startswith("127.")
+        return is_loopback(self.endpoint_url)
+
+    @property
+    def on_aws(self) -> bool:
+        return self.engine == "dynamodb" and not self.endpoint_url
 
 
-def store_options(command: F) -> F:
-    """The options ``--engine``, ``--endpoint-url``, ``--table``."""
+def is_loopback(url: str | None) -> bool:
+    """Whether a URL is one of this machine."""
+    host = urlsplit(url or "").hostname or ""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options ``--engine``, ``--endpoint-url``, ``--table``: the command is given its ``store`` and ``tables``.
+
+    The command has an option ``--state`` too.
+    """
+
+    @wraps(command)
+    def with_store(*, engine: str, state: str | None, endpoint_url: str | None, **options: Any) -> Any:
+        return command(store=Store(engine, state, endpoint_url), **options)
+
     for option in (
         click.option(
             "--table",
@@ -72,8 +86,8 @@ def store_options(command: F) -> F:
             help="The store: a local one (embedded), or DynamoDB.",
         ),
     ):
-        command = option(command)
-    return command
+        with_store = option(with_store)
+    return with_store
 
 
 def state_option(command: F) -> F:
@@ -81,6 +95,11 @@ def state_option(command: F) -> F:
     return click.option(
         "--state", default=DEFAULT_STATE, show_default=True, metavar="FILE", help="The state file of a local replay."
     )(command)
+
+
+def state_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command over a state that is there: ``--app``, ``--state`` and ``store_options``."""
+    return application_option(state_option(store_options(command)))
 
 
 def make_settings(tables: tuple[str, ...]) -> Settings:
@@ -122,7 +141,19 @@ def check_tables(app: App, tables: tuple[str, ...]) -> None:
 def warn_of_tables(app: App, settings: Settings) -> None:
     """Says on standard error which settings name a table that the application does not have."""
     for text in undeclared_tables(settings, app.tables):
-        click.echo(f"Warning: {text}", err=True)
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """Says on standard error what is odd but not wrong."""
+    click.echo(f"Warning: {plain(text)}", err=True)
+
+
+def make_run(store: Store, settings: Settings, *, outside: bool | None = None) -> Run:
+    """A run over a store. On DynamoDB it makes as many calls at once as a function; a local state has one thread."""
+    if store.engine == "embedded":
+        return Run(settings, outside=outside, warn=warn, actions=EMBEDDED_ACTIONS)
+    return Run(settings, outside=outside, warn=warn, lanes=Threads(settings.lanes))
 
 
 def open_memory(app: App) -> MemoryEngine:
@@ -130,87 +161,35 @@ def open_memory(app: App) -> MemoryEngine:
     return MemoryEngine(app.tables.values(), app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
-def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedEngine:
-    """The embedded engine over a state file."""
-    if must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
-        raise SettingsError(
-            f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
-            "with --state."
-        )
-    _make_folder(Path(path).parent)
-    return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
-
-
 def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool = True) -> Engine:
     """A store that is read: the state file of a local replay, which must exist unless said otherwise, or DynamoDB."""
     if store.engine == "embedded":
         return open_embedded(app, store.state or DEFAULT_STATE, must_exist=must_exist)
+    if is_unnamed(app, settings):
+        raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
+    return open_dynamodb(app, settings, store)
+
+
+def is_unnamed(app: App, settings: Settings) -> bool:
+    """Whether the settings do not name the one table of an application, whose keys do not name it either."""
+    return MAIN.name in app.tables and not settings.real_name(MAIN.name)
+
+
+def open_dynamodb(app: App, settings: Settings, store: Store, origins: Origins | None = None) -> "DynamoEngine":
+    """The tables and the state on DynamoDB. ``origins`` knows the real names that records tell."""
     from streamfold.engines.dynamodb import DynamoEngine
     from streamfold.engines.dynamodb_client import make_client
 
-    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
-        raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
-    tables, regional = real_tables(app, settings), partial(make_client, store.endpoint_url)
+    tables, regional = real_tables(app, settings, origins), partial(make_client, store.endpoint_url)
     return DynamoEngine(regional(), tables, state_table(app, settings), regional=regional)
 
 
-def lanes_of(store: Store, settings: Settings) -> Lanes:
-    """How many calls a command makes side by side: on DynamoDB as many as a function; a local state has one thread."""
-    return Threads(settings.lanes) if store.engine == "dynamodb" else Lanes()
+def confirm_writes(engine: Engine, store: Store, *, yes: bool) -> None:
+    """Says where in AWS is written, and asks unless ``yes``; nothing for a local state or another endpoint."""
+    if store.on_aws:
+        from streamfold.cli.dynamodb import confirm_aws
 
-
-@contextmanager
-def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
-    """The embedded engine over a copy of a state file, in which anything may be tried."""
-    with TemporaryDirectory() as folder:
-        copied = str(Path(folder) / "state.db")
-        with (
-            closing(open_embedded(app, path, must_exist=True)),
-            closing(sqlite3.connect(path)) as original,
-            closing(sqlite3.connect(copied)) as copy,
-        ):
-            original.backup(copy)
-        with closing(open_embedded(app, copied)) as engine:
-            yield engine
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"Folder {folder} of the state file cannot be made: {error.strerror}.") from None
-
-
-def remove_state(path: str) -> None:
-    """Removes a state file for ``--fresh``; refuses one that streamfold did not make, or that another process uses."""
-    file = Path(path)
-    if not file.is_file():
-        return
-    if file.stat().st_size and not _is_state(file):
-        raise SettingsError(
-            f"--fresh would remove {path}, which is no streamfold state. Name another file with --state."
-        )
-    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
-        try:
-            # Leaving the mode WAL needs the file for oneself: whoever has it open, though idle, is in the way
-            # (SQLite, "Write-Ahead Logging", Use of WAL Without Shared-Memory and Persistence of WAL mode).
-            connection.execute("PRAGMA journal_mode = DELETE")
-            connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            raise SettingsError(
-                f"--fresh would remove {path}, but another process has it open ({error}). Let that end first, or name "
-                "another file with --state."
-            ) from None
-        for suffix in STATE_SUFFIXES:
-            Path(path + suffix).unlink(missing_ok=True)
-
-
-def _is_state(file: Path) -> bool:
-    try:
-        with closing(sqlite3.connect(file)) as connection:
-            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
-    except sqlite3.Error:
-        return False
+        confirm_aws(engine, yes=yes)
 
 
 def real_tables(app: App, settings: Settings, origins: Origins | None = None) -> dict[str, tuple[Any, str]]:

@@ -5,9 +5,7 @@ from typing import Any
 
 import click
 
-from streamfold.batch.knowledge import knowledge
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
 from streamfold.cli.items import typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
@@ -18,15 +16,11 @@ from streamfold.lifecycle.explained_rows import explain_row, row_routes
 from streamfold.records.encoded import to_json
 from streamfold.writes.guarded import RowKey
 
-REPORTED = 1
-
 
 @click.command("explain", short_help="Show which items a derived row stands on, or what becomes of an item.")
 @click.argument("partition", callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
 @click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
@@ -34,9 +28,7 @@ def command(
     partition: str,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     of_item: bool,
     scan: bool,
@@ -67,8 +59,8 @@ def command(
     """
     if of_item and scan:
         raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
-        by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
+    with opened_state(application, tables, store) as opened:
+        by = opened.explaining
         if of_item:
             sys.exit(_explain_item(by, partition, sort, json_output=json_output))
         row = _row(opened, by, partition, sort)

@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from streamfold.cli.grids import counted, print_grid
-from streamfold.cli.items import item_object, item_text
+from streamfold.cli.items import item_object, item_text, row_object, row_text
 from streamfold.cli.rows import name_text, text
-from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, time_of
 from streamfold.lifecycle.explained_rows import Contributor, RowExplained
@@ -89,11 +88,7 @@ def _at(version: str) -> str:
 def _row_lines(by: Explaining, route: Route, item: ItemKey, rows: Contribution) -> Iterator[str]:
     for row, part in rows.items():
         values = _part_texts(part, entry_values(by, route, item, row, part))
-        yield f"{_row_name(row)}  {'  '.join(values)}".rstrip()
-
-
-def _row_name(row: RowKey) -> str:
-    return " / ".join(name_text(value) for value in row[1:]) if is_in_state(row) else item_text(row)
+        yield f"{row_text(row)}  {'  '.join(values)}".rstrip()
 
 
 def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -120,8 +115,7 @@ def _item_part(by: Explaining, item: ItemKey, each: ItemExplained) -> dict[str, 
 
 
 def _row_part(by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart) -> dict[str, Any]:
-    place = {"state": list(row[1:])} if is_in_state(row) else item_object(by.app, row)
-    return {"row": place, **_part_object(by, route, item, row, part)}
+    return {"row": row_object(by.app, row), **_part_object(by, route, item, row, part)}
 
 
 def _part_object(by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What commands do with fan-outs: list open ones, ring for them again, drop those of handlers that are gone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -104,9 +104,14 @@ def ring_again(app: App, engine: Engine, run: Run, identity: str) -> Sequence[Fa
     report = follow_fan_outs(app, engine, run)
     rows = sum(tally.written for tally in report.tallies.values())
     click.echo(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.", err=True)
-    for failure in report.failures:
-        click.echo(f"Failed: {failure}", err=True)
+    tell_failed(report.failures)
     return report.failures
+
+
+def tell_failed(failures: Iterable[Failure]) -> None:
+    """Says which fan-outs failed: they stay open, and streamfold jobs lists them."""
+    for failure in failures:
+        click.echo(f"Failed: {failure}", err=True)
 
 
 def drop(app: App, engine: Engine, run: Run, identity: str) -> None:

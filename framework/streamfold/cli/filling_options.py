@@ -3,17 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import Store, state_options
 from streamfold.cli.stream_lag import lag_options
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
 from streamfold.lifecycle.keys import PAGE_ITEMS
 
-F = TypeVar("F", bound=Callable[..., Any])
 HERE, SPARK, ELSEWHERE = "processes", "spark", "elsewhere"
 RUNNERS = (HERE, SPARK, ELSEWHERE)
 """Who carries a run: processes of this machine, a Spark cluster, or whoever is called with its parts."""
@@ -48,7 +46,7 @@ class FillingOptions:
     spark_master: str | None
 
 
-def filling_options(command: F) -> F:
+def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a run over all items."""
     for option in (
         click.option("--json", "json_output", is_flag=True, help="Print one JSON object with the counts."),
@@ -137,10 +135,9 @@ def filling_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return application_option(state_option(store_options(command)))
+    return state_options(command)
 
 
 def options_of(what: str, handlers: tuple[str, ...], given: dict[str, Any]) -> FillingOptions:
     """The options that a command was given."""
-    store = Store(given.pop("engine"), given.pop("state"), given.pop("endpoint_url"))
-    return FillingOptions(what=what, handlers=handlers, store=store, **given)
+    return FillingOptions(what=what, handlers=handlers, **given)

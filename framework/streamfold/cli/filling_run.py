@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from streamfold.batch.process import check_application
-from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.engines import REPORTED, confirm_writes
+from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
 from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate, tell_unkept
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of
 from streamfold.engines.embedded import EmbeddedEngine
@@ -32,7 +33,6 @@ from streamfold.lifecycle.page import Pages
 if TYPE_CHECKING:
     from streamfold.commit.failure import Failure
 
-REPORTED = 1
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""
 
@@ -57,7 +57,7 @@ def carried_out(options: FillingOptions) -> int:
             tell_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
         if options.dry_run:
             return 0
-        confirmed(opened, yes=options.yes)
+        confirm_writes(opened.engine, opened.store, yes=options.yes)
         return _carry_out(planned, expected, options)
 
 
@@ -130,8 +130,7 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         beside = Beside(following, keep, lag)
         progress = carry(opened, job, beside, spark, processes_of(options, expected), options)
     job = end_job(opened.app, opened.engine, opened.run, job.id)
-    for failure in left:
-        click.echo(f"Failed: {failure}", err=True)
+    tell_failed(left)
     chains = len(followed_chains(opened)) + len(left)
     print_filled(opened.app, job, progress, chains, options)
     if not goes_on:

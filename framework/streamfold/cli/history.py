@@ -5,14 +5,7 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import (
-    Store,
-    application_and_settings,
-    open_store,
-    state_option,
-    store_options,
-)
+from streamfold.cli.engines import Store, application_and_settings, open_store, state_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.rows import name_text, text, typed_key
@@ -26,9 +19,7 @@ SIDES = ("old", "new")
 @click.command("history", short_help="Show the life of one item, or the item as it was.")
 @click.argument("partition", callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @handler_option
 @click.option("--at", metavar="TIME", help="The item as it was then, after all changes of that second.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The last N changes only.")
@@ -39,9 +30,7 @@ def command(
     partition: str,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     handler: str | None,
     at: str | None,
@@ -59,7 +48,7 @@ def command(
     time = time_option("--at", at)
     app, settings = application_and_settings(application, tables)
     found = audited(app, partition, sort, handler)
-    rows = rows_of(open_store(app, settings, Store(engine, state, endpoint_url)), found)
+    rows = rows_of(open_store(app, settings, store), found)
     if time is not None:
         known = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
         click.echo(to_json(_as_object(known))) if json_output else _print_item(known)

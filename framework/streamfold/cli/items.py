@@ -9,12 +9,13 @@ from streamfold.cli.rows import name_text
 from streamfold.derivations.audit.options import typed_values
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.key import Key
-from streamfold.keys.table import MAIN
+from streamfold.keys.table import MAIN, is_in_state
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+from streamfold.writes.guarded import RowKey
 
 FORMS = (
     "One key a line: PARTITION, a tab and SORT; or JSON, "
@@ -28,6 +29,16 @@ def item_text(item: ItemKey) -> str:
     table, *values = item
     name = " / ".join(name_text(value) for value in values if value is not None)
     return name if table == MAIN.name else f"{table}: {name}"
+
+
+def row_text(row: RowKey) -> str:
+    """The same of a row, which may be an item of the state."""
+    return " / ".join(name_text(value) for value in row[1:]) if is_in_state(row) else item_text(row)
+
+
+def row_object(app: Application, row: RowKey) -> dict[str, Any]:
+    """A row's key as JSON; of an item of the state, its two keys."""
+    return {"state": list(row[1:])} if is_in_state(row) else item_object(app, row)
 
 
 def item_object(app: Application, item: ItemKey) -> dict[str, Any]:

@@ -7,36 +7,27 @@ from contextlib import closing
 
 import click
 
-from streamfold.app import App
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
+    REPORTED,
     Store,
     application_and_settings,
-    lanes_of,
+    confirm_writes,
+    make_run,
     open_store,
-    real_tables,
-    state_option,
-    state_table,
-    store_options,
+    state_options,
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.cli.grids import counted
-from streamfold.engines import Engine
-from streamfold.errors import SettingsError, plain
+from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
-from streamfold.run import Run
-from streamfold.settings import Settings
 
 NAMED_MAX = 5
-REPORTED = 1
 ALL = "all"
 RATES = ("read_units", "write_units")
 
 
 @click.command("jobs", short_help="List, pause and change runs over all items; ring for fan-outs.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--pause", metavar="JOB", help="Let a job pause after its page.")
 @click.option("--resume", metavar="JOB", help="Let a paused job go on.")
 @click.option("--end", metavar="JOB", help="End a job; what it did stays.")
@@ -53,9 +44,7 @@ RATES = ("read_units", "write_units")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     pause: str | None,
     resume: str | None,
@@ -81,12 +70,10 @@ def command(
       streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
     app, settings = application_and_settings(application, tables)
-    store = Store(engine, state, endpoint_url)
     with closing(open_store(app, settings, store)) as opened:
-        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        run.lanes = lanes_of(store, settings)
-        if (dropped or (ring and settings.jobs is None)) and engine == "dynamodb" and not endpoint_url:
-            _confirm(app, settings, opened, yes=yes)
+        run = make_run(store, settings, outside=True)
+        if dropped or (ring and settings.jobs is None):
+            confirm_writes(opened, store, yes=yes)
         if dropped:
             drop(app, opened, run, dropped)
         failures = ring_again(app, opened, run, "" if ring == ALL else ring) if ring else ()
@@ -106,15 +93,6 @@ def command(
         if not lines and not json_output:
             click.echo("There are no jobs.")
     sys.exit(REPORTED if failures else 0)
-
-
-def _confirm(app: App, settings: Settings, engine: Engine, *, yes: bool) -> None:
-    """Asks before a command writes to AWS."""
-    from streamfold.cli.dynamodb import confirm_writes
-    from streamfold.engines.dynamodb import DynamoEngine
-
-    assert isinstance(engine, DynamoEngine)
-    confirm_writes(engine.client, real_tables(app, settings).values(), state_table(app, settings), yes=yes)
 
 
 def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str:

@@ -26,7 +26,8 @@ from streamfold.lifecycle.rows import RowDifference, VerifiedRows, verified_rout
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.run import Run
-from streamfold.settings import PREFIX, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
 from streamfold.writes.guarded import RowKey
 
 LOCAL = "local[*,4]"

@@ -1,6 +1,6 @@
 """What commands that lead items to their sources work with: the store, the application checked against it, a run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -8,29 +8,22 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
+from streamfold.batch.knowledge import knowledge
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import (
-    EMBEDDED_ACTIONS,
-    Store,
-    application_and_settings,
-    lanes_of,
-    open_store,
-    real_tables,
-    state_table,
-)
+from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
 from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, plain
+from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
 from streamfold.lifecycle.checks import check_named, wanted_routes
+from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys
 from streamfold.routes.route import Route
 from streamfold.run import Run
-
-FitsRoute = Callable[[Route], bool]
 
 
 class OpenedState(NamedTuple):
@@ -47,6 +40,15 @@ class OpenedState(NamedTuple):
         """The engine of a local state, to which no stream delivers; None for DynamoDB."""
         return self.engine if isinstance(self.engine, EmbeddedEngine) else None
 
+    @property
+    def explaining(self) -> Explaining:
+        """What explanations of its items and rows are made with."""
+        return Explaining(self.app, self.engine, knowledge(self.run, self.app, self.engine).forms)
+
+    def keys(self, routes: Sequence[Route]) -> ItemKeys:
+        """The keys of the items that lead to these handlers."""
+        return ItemKeys(self.app, self.engine, routes, LOCAL_SEGMENTS if self.local else SEGMENTS)
+
 
 @contextmanager
 def opened_state(
@@ -60,9 +62,7 @@ def opened_state(
     """
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store, must_exist=must_exist)) as engine:
-        actions = EMBEDDED_ACTIONS if store.engine == "embedded" else None
-        run = Run(settings, warn=lambda text: _say(f"Warning: {plain(text)}"), actions=actions)
-        run.lanes = lanes_of(store, settings)
+        run = make_run(store, settings)
         check_application(app, engine, run, write=False)
         yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))
 
@@ -87,19 +87,6 @@ def chosen_routes(opened: OpenedState, names: Sequence[str], *, offline: bool = 
     for name, why in left_out.items():
         _say(f"Handler {name!r} {why}: it is left out.")
     return [route for route in routes if route.name not in left_out]
-
-
-def confirmed(opened: OpenedState, *, yes: bool) -> None:
-    """Says where in AWS is written, and asks unless ``yes``; nothing for a local state or another endpoint."""
-    if opened.local is not None or opened.store.endpoint_url:
-        return
-    from streamfold.cli.dynamodb import confirm_writes
-    from streamfold.engines.dynamodb import DynamoEngine
-
-    assert isinstance(opened.engine, DynamoEngine)
-    settings = opened.run.settings
-    tables = real_tables(opened.app, settings)
-    confirm_writes(opened.engine.client, tables.values(), state_table(opened.app, settings), yes=yes)
 
 
 def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:

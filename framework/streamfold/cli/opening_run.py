@@ -5,11 +5,12 @@ import getpass
 import click
 
 from streamfold.app import App
+from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.filling_options import HERE, FillingOptions
-from streamfold.cli.filling_run import REPORTED, SEGMENTS, size_of
+from streamfold.cli.filling_run import SEGMENTS, size_of
 from streamfold.cli.filling_told import filling_bar, print_filled
 from streamfold.cli.metered import metered
-from streamfold.cli.opened import OpenedState, confirmed, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
@@ -41,7 +42,7 @@ def histories_opened(options: FillingOptions) -> int:
         click.echo(f"{WHAT} of {', '.join(route.name for route in routes)} over {items:,} items", err=True)
         if options.dry_run:
             return 0
-        confirmed(opened, yes=options.yes)
+        confirm_writes(opened.engine, opened.store, yes=options.yes)
         return _carry_out(opened, routes, items, options)
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from streamfold.cli.items import item_text
 from streamfold.cli.rows import name_text, printable, text
 from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.derivations.derivation import Preview, derivation
 from streamfold.errors import plain
-from streamfold.keys.table import MAIN
 from streamfold.records.images import hidden
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
@@ -20,7 +20,6 @@ from streamfold.writes.guarded import (
     LedgerWrite,
     PutRow,
     PutState,
-    RowKey,
     StateKey,
 )
 
@@ -62,11 +61,11 @@ def write_line(write: GuardedWrite) -> str:
         case Claim():
             return f"guard {_state(write.key)}, if there is none"
         case AddRow():
-            return f"add to {_row(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
+            return f"add to {item_text(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
         case PutRow():
-            return f"put {_row(write.key)}{_unshared(write.owner)}: {_attributes(write.attributes)}"
+            return f"put {item_text(write.key)}{_unshared(write.owner)}: {_attributes(write.attributes)}"
         case DeleteRow():
-            return f"remove {_row(write.key)}{_unshared(write.owner)}"
+            return f"remove {item_text(write.key)}{_unshared(write.owner)}"
         case GuardedPut():
             return _guarded(write)
         case PutState():
@@ -77,7 +76,7 @@ def write_line(write: GuardedWrite) -> str:
 
 
 def _guarded(write: GuardedPut) -> str:
-    condition = f"{_row(write.key)}, if older{_owned(write.owner)}"
+    condition = f"{item_text(write.key)}, if older{_owned(write.owner)}"
     return f"remove {condition}" if write.attributes is None else f"put {condition}: {_attributes(write.attributes)}"
 
 
@@ -100,12 +99,6 @@ def _owned(owner: str | None) -> str:
 
 def _attributes(attributes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name_text(name)}={text(value)}" for name, value in attributes.items() if not hidden(name))
-
-
-def _row(key: RowKey) -> str:
-    table, *values = key
-    name = " / ".join(name_text(value) for value in values if value is not None)
-    return name if table == MAIN.name else f"{table}: {name}"
 
 
 def _state(key: StateKey) -> str:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -11,37 +10,33 @@ import click
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
 from streamfold.batch.report import Report
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
     DEFAULT_STATE,
-    EMBEDDED_ACTIONS,
+    REPORTED,
     Store,
     application_and_settings,
-    lanes_of,
-    open_copy,
-    open_embedded,
-    real_tables,
-    state_option,
-    state_table,
-    store_options,
+    confirm_writes,
+    is_unnamed,
+    make_run,
+    open_dynamodb,
+    state_options,
+    warn,
 )
 from streamfold.cli.fan_outs import follow_fan_outs
 from streamfold.cli.redrive_waiting import WaitingDocuments
 from streamfold.cli.redriven import RedriveTold
 from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
+from streamfold.cli.state_files import open_copy, open_embedded
 from streamfold.engines import ChainEngine, Engine
-from streamfold.errors import plain
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.places import Waiting, WaitingPlace, open_place
 from streamfold.failures.redrive import Redrive, Redriven
 from streamfold.failures.stream_range import Fetched
-from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import PutSources
 from streamfold.run import Run
 from streamfold.settings import Settings
 
-REPORTED = 1
 CHAINS = "chains"
 """Stands for the place of a record that a redriven row left in the state's own stream."""
 
@@ -67,9 +62,7 @@ class OpenedRedrive(NamedTuple):
 
 @click.command("redrive", short_help="Process failed records again.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--apply", is_flag=True, help="Write the changes. Without this option, only print what would be done.")
 @click.option("--external", is_flag=True, help="Also call external handlers.")
 @search_url_option("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
@@ -83,9 +76,7 @@ class OpenedRedrive(NamedTuple):
 def command(
     sources: tuple[str, ...],
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     apply: bool,
     external: bool,
@@ -132,7 +123,7 @@ def command(
       streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
-    options = RedriveOptions(Store(engine, state, endpoint_url), apply, external, yes, json_output, search_url)
+    options = RedriveOptions(store, apply, external, yes, json_output, search_url)
     app, settings = application_and_settings(application, tables)
     settings = with_search(settings, search_url)
     with ExitStack() as stack:
@@ -145,13 +136,10 @@ def command(
 def _run(
     app: App, settings: Settings, places: Sequence[WaitingPlace], options: RedriveOptions, stack: ExitStack
 ) -> int:
-    warn = lambda text: click.echo(f"Warning: {plain(text)}", err=True)  # noqa: E731 - one line, used twice below
     origins = Origins(app.source_tables, settings, warn, app.tables)
     waiting = WaitingDocuments(places)
     opened = _open(app, settings, origins, waiting, options, stack)
-    actions = EMBEDDED_ACTIONS if options.store.engine == "embedded" else None
-    run = Run(settings, outside=options.external or None, warn=warn, actions=actions)
-    run.lanes = lanes_of(options.store, settings)
+    run = make_run(options.store, settings, outside=options.external or None)
     _open_documents(app, run, options, stack)
     dry_run = not options.apply
     redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
@@ -207,24 +195,12 @@ def _open(
         engine = open_embedded(app, path, must_exist=True)
         stack.callback(engine.close)
         return OpenedRedrive(engine, engine.put_sources, engine)
-    return OpenedRedrive(_open_dynamodb(app, settings, origins, waiting, options))
-
-
-def _open_dynamodb(
-    app: App, settings: Settings, origins: Origins, waiting: WaitingDocuments, options: RedriveOptions
-) -> Engine:
-    from streamfold.cli.dynamodb import confirm_writes
-    from streamfold.engines.dynamodb import DynamoEngine
-    from streamfold.engines.dynamodb_client import make_client
-
-    if MAIN.name in app.tables and not settings.real_name(MAIN.name):
+    if is_unnamed(app, settings):
         waiting.find_table(origins)
-    tables, state = real_tables(app, settings, origins), state_table(app, settings)
-    regional = partial(make_client, options.store.endpoint_url)
-    client = regional()
-    if options.apply and not options.store.endpoint_url:
-        confirm_writes(client, tables.values(), state, yes=options.yes)
-    return DynamoEngine(client, tables, state, regional=regional)
+    dynamo = open_dynamodb(app, settings, store, origins)
+    if options.apply:
+        confirm_writes(dynamo, store, yes=options.yes)
+    return OpenedRedrive(dynamo)
 
 
 class _Fetch:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
 from streamfold.cli.items import FORMS, item_of, items_in, text_of, typed_item
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, export_of, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
     GivenItems,
     RepairedItems,
@@ -26,8 +25,6 @@ from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import source_tables
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
-
-REPORTED = 1
 
 
 class ChosenItems(NamedTuple):
@@ -58,9 +55,7 @@ class ChosenItems(NamedTuple):
     metavar="MANIFEST",
     help="The items of an export, for example an incremental one: its manifest-files.json, a file or s3://.",
 )
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--handler", "handlers", multiple=True, metavar="NAME", help="Only for this handler. May be repeated. Default: all."
 )
@@ -80,9 +75,7 @@ def command(
     report: Path | None,
     export: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     handlers: tuple[str, ...],
     failed: Path | None,
@@ -111,11 +104,11 @@ def command(
     """
     chosen = ChosenItems(partition, sort, keys, report, export)
     _check_options(chosen, failed)
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         routes = chosen_routes(opened, handlers)
         items = _items(opened, routes, chosen)
         if not dry_run:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
         _check_read(found, routes)
         with failed_keys(opened.app, failed) as keep:

@@ -18,7 +18,8 @@ from streamfold.cli.work_lines import error_text
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.beside import KeepFailed
 from streamfold.lifecycle.keys import pages
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

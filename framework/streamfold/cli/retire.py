@@ -6,26 +6,23 @@ from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.items import item_text
-from streamfold.cli.opened import OpenedState, confirmed, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.derivations import kept_words
+from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import PartKept, Retirement, check_retirable
+from streamfold.lifecycle.retire import PartKept, Retirement, check_no_run, check_retirable
 from streamfold.lifecycle.retire_kept import KeptRetirement
 
 SHOWN_MAX = 100
-REPORTED = 1
 
 
 @click.command("retire", short_help="Take a handler that is given up out of the state.")
 @click.argument("handler")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--rows",
     type=click.Choice(["keep", "remove"]),
@@ -38,9 +35,7 @@ REPORTED = 1
 def command(
     handler: str,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     rows: str,
     dry_run: bool,
@@ -72,13 +67,14 @@ def command(
       STREAMFOLD_HANDLERS_OFF=sales streamfold retire sales --rows remove --engine dynamodb --table main=shop
       streamfold retire old_index --rows keep --engine dynamodb --table main=shop --yes
     """
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         remove = rows == "remove"
         check_retirable(
             opened.app, opened.manifest, handler, opened.run, remove=remove, offline=opened.local is not None
         )
+        check_no_run(Jobs(opened.app.name, opened.engine, opened.run.clock), handler)
         if not dry_run:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         retirement = _retirement(opened, handler, remove=remove)
         with item_progress("retiring", None, shown=not json_output) as advance:
             for looked_at in retirement.go(dry_run=dry_run):

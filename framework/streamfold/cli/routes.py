@@ -63,9 +63,7 @@ def command(
     application: str,
     partition: str | None,
     sort: str | None,
-    state: str | None,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
@@ -82,7 +80,7 @@ def command(
         return
     if sort is not None:
         raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
-    manifest = _manifest(application, tables, Store(engine, state, endpoint_url))
+    manifest = _manifest(application, tables, store)
     more = {"tenant": app.tenant} if app.tenant else {}
     rows = [_described(route) | _partial(manifest, route) | more for route in app.routes]
     if json_output:

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -41,6 +42,18 @@ def typed_key(_context: click.Context, parameter: click.Parameter, value: str | 
 
 def on_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def print_some(found: Iterator[Any], limit: int | None, show: Callable[[Iterator[Any]], None], nothing: str) -> None:
+    """Prints so many of what was found, on a terminal the first of them, and whether there is more."""
+    most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
+    first = next(found, None)
+    if first is None:
+        click.echo(nothing, err=True)
+        return
+    show(islice(chain([first], found), most))
+    if limit is None and next(found, None) is not None:
+        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:

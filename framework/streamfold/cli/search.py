@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfold.cli import search_purge, search_rebuild, search_verify
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.search_servers import NamedIndex, index_options, named_index, opened_server
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.declared import SearchIndex
     from streamfold.derivations.search.differences import IndexDifference
     from streamfold.derivations.search.indexes import Tried
-
-REPORTED = 1
 
 
 @click.group("search", short_help="Create, compare, rebuild and tidy the indexes of searches.")

@@ -1,23 +1,22 @@
 """Where a rebuild or a comparison works: the store, the index, and the server or local state that holds documents."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from functools import wraps
+from typing import Any, NamedTuple
 
 import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import LOOPBACK, Store, application_and_settings, lanes_of, open_store
-from streamfold.cli.search_servers import confirm, opened_server, with_search
+from streamfold.cli.engines import Store, application_and_settings, is_loopback, make_run, open_store, state_options
+from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
 from streamfold.engines import Engine
-from streamfold.errors import plain
 from streamfold.run import Run
 
 
@@ -34,6 +33,20 @@ class Asked(NamedTuple):
     def is_local(self) -> bool:
         """Whether nothing but files of this machine is written."""
         return self.store.engine == "embedded" and self.search_url is None
+
+
+def asked_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and options that say which index is asked for: the command is given ``asked``."""
+
+    @wraps(command)
+    def asking(**given: Any) -> Any:
+        asked = Asked(**{name: given.pop(name) for name in Asked._fields})
+        return command(asked, **given)
+
+    server = search_url_option(
+        "The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state."
+    )
+    return click.argument("name", metavar="INDEX")(state_options(server(asking)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +70,7 @@ def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
     settings = with_search(settings, asked.search_url)
     index = find_index(app.routes, asked.name, settings)
     with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
-        run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        run.lanes = lanes_of(asked.store, settings)
+        run = make_run(asked.store, settings, outside=True)
         check_application(app, engine, run, write=writes and asked.is_local)
         if asked.is_local:
             yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))
@@ -70,8 +82,7 @@ def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
 
 def confirm_place(asked: Asked, place: SearchPlace, *, yes: bool) -> None:
     """Asks before anything beyond this machine is written, unless ``yes``."""
-    host = urlsplit(place.run.settings.search or "").hostname or ""
-    is_near = host in LOOPBACK or host.startswith("127.")
+    is_near = is_loopback(place.run.settings.search)
     if asked.is_local or (is_near and (asked.store.engine == "embedded" or asked.store.on_loopback)):
         return
     confirm(f"This writes to {place.aliases.sink}, and to the state of {place.app.name!r}.", yes=yes)

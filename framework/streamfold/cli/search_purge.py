@@ -1,16 +1,13 @@
 """``streamfold search purge``: removes documents that were hidden long ago."""
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from streamfold.cli.engines import as_json
+from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
 from streamfold.errors import SettingsError
 from streamfold.limits import SECONDS_A_DAY
@@ -88,21 +85,8 @@ def _days(older_than: int | None, settings: Settings) -> int:
 def _removed(pages: Iterable["PurgedPage"], count: int, *, shown: bool) -> tuple[int, int]:
     """How many documents were removed, and how many were changed meanwhile."""
     removed = changed = 0
-    with _progress(count, shown=shown) as advance:
+    with item_progress("removing", count, shown=shown and count > 0) as advance:
         for page in pages:
             removed, changed = removed + page.removed, changed + page.changed
             advance(page.removed)
     return removed, changed
-
-
-@contextmanager
-def _progress(count: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    if not shown or not count or not console.is_terminal or os.environ.get("TERM") == "dumb":
-        yield lambda _: None
-        return
-    columns = (TextColumn("removing"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("removing", total=count)
-        yield lambda number: progress.advance(task, number)

@@ -1,25 +1,19 @@
 """``streamfold search rebuild``: a new index beside the live one."""
 
 import sys
+from typing import Any
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, state_option, store_options
-from streamfold.cli.search_places import Asked, opened_place
+from streamfold.cli.search_places import Asked, asked_options, opened_place
 from streamfold.cli.search_rebuilding import RebuildOptions, carried_out
-from streamfold.cli.search_servers import search_url_option
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.search_verify import SAMPLE
 
 
 @click.command("rebuild", short_help="Build an index anew beside the live one, and move its alias.")
-@click.argument("name", metavar="INDEX")
-@application_option
-@state_option
-@store_options
-@search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
+@asked_options
 @click.option("--back", is_flag=True, help="Move the alias back to the index that was live before.")
 @click.option("--drop", is_flag=True, help="Remove the index that the alias does not stand for any more.")
 @click.option("--abort", is_flag=True, help="End the rebuild and remove the new index. The live one stays.")
@@ -59,27 +53,15 @@ from streamfold.lifecycle.search_verify import SAMPLE
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
-    name: str,
-    application: str,
-    tables: tuple[str, ...],
-    engine: str,
-    state: str,
-    endpoint_url: str | None,
-    search_url: str | None,
+    asked: Asked,
     back: bool,
     drop: bool,
     abort: bool,
     take_over: bool,
-    offline: bool,
     sample: int,
     full: bool,
-    accept_failed: bool,
-    tolerance: float,
     segments: int | None,
-    page_items: int,
-    read_units: int,
-    yes: bool,
-    json_output: bool,
+    **given: Any,
 ) -> None:
     """Build the index INDEX anew from the items, while the live one is read and written, and then move its alias: to
     repair it as a whole, after the function or the mapping changed, or for other settings.
@@ -107,16 +89,9 @@ def command(
         raise SettingsError(f"Expected one of --{steps[0]} and --{steps[1]}: each is a step of its own.")
     options = RebuildOptions(
         step=steps[0] if steps else "",
-        offline=offline,
         sample=None if full else sample,
-        accept_failed=accept_failed,
-        tolerance=tolerance,
-        segments=segments or (1 if engine == "embedded" else 16),
-        page_items=page_items,
-        read_units=read_units,
-        yes=yes,
-        json_output=json_output,
+        segments=segments or (1 if asked.store.engine == "embedded" else 16),
+        **given,
     )
-    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
     with opened_place(asked, writes=True) as place:
         sys.exit(carried_out(asked, place, options))

@@ -7,7 +7,7 @@ from random import Random
 
 import click
 
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.items import item_text
 from streamfold.cli.metered import metered
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
@@ -16,13 +16,12 @@ from streamfold.derivations.search.names import own_alias
 from streamfold.errors import plain
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.search_rebuild import Rebuild, told_phase
 from streamfold.lifecycle.search_take_over import TakeOver
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex
 
 WHAT = "search rebuild"
-REPORTED = 1
 SHOWN = 20
 WAIT_SECONDS = 5
 

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import LOOPBACK, make_settings
+from streamfold.cli.engines import is_loopback, make_settings
 from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
-from streamfold.settings import READERS, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import READERS
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.opensearch import OpenSearchIndex
@@ -93,8 +93,7 @@ def confirm_documents(app: App, settings: Settings, *, yes: bool) -> None:
 
     Raises ``SettingsError`` where nobody can be asked.
     """
-    host = urlsplit(settings.search or "").hostname
-    if host and searches_of(app.routes) and host not in LOOPBACK and not host.startswith("127."):
+    if settings.search and searches_of(app.routes) and not is_loopback(settings.search):
         confirm(f"This writes documents to {settings.search}.", yes=yes)
 
 

@@ -5,25 +5,17 @@ from random import Random
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
-from streamfold.cli.search_places import Asked, SearchPlace, confirm_place, opened_place
+from streamfold.cli.search_places import Asked, SearchPlace, asked_options, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
-from streamfold.cli.search_servers import search_url_option
 from streamfold.errors import plain
 from streamfold.lifecycle.search_verify import SAMPLE, IndexVerifier, VerifiedIndex, repair
 
-REPORTED = 1
-
 
 @click.command("verify", short_help="Compare an index with the items, and mend what differs.")
-@click.argument("name", metavar="INDEX")
-@application_option
-@state_option
-@store_options
-@search_url_option("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state.")
+@asked_options
 @click.option(
     "--sample", metavar="N", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared."
 )
@@ -40,13 +32,7 @@ REPORTED = 1
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(
-    name: str,
-    application: str,
-    tables: tuple[str, ...],
-    engine: str,
-    state: str,
-    endpoint_url: str | None,
-    search_url: str | None,
+    asked: Asked,
     sample: int,
     full: bool,
     repairs: bool,
@@ -73,7 +59,6 @@ def command(
       streamfold search verify products --engine dynamodb --table main=shop-prod
       streamfold search verify products --full --repair --state shop.db
     """
-    asked = Asked(name, application, Store(engine, state, endpoint_url), tables, search_url)
     with opened_place(asked, writes=repairs) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:

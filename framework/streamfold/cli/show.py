@@ -1,20 +1,20 @@
 """``streamfold show``: derived rows, source items or state items, as their readers see them."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option, load_application
+from streamfold.cli.application import load_application
 from streamfold.cli.engines import (
     Store,
     application_and_settings,
     check_tables,
     make_settings,
     open_store,
-    state_option,
-    store_options,
+    state_options,
     warn_of_tables,
 )
 from streamfold.cli.rows import (
@@ -23,9 +23,9 @@ from streamfold.cli.rows import (
     items_near,
     key_values,
     keyed_items,
-    on_terminal,
     present,
     print_items,
+    print_some,
     sort_key,
     typed_key,
 )
@@ -49,9 +49,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.command("show", short_help="Show derived rows, documents, source items or state items.")
 @click.argument("partition", required=False, callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--source", is_flag=True, help="Source items instead of derived rows.")
 @click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
 @click.option(
@@ -72,9 +70,7 @@ def command(
     partition: str | None,
     sort: str | None,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     source: bool,
     state_items: bool,
@@ -108,11 +104,11 @@ def command(
     if feed is not None or cursor is not None:
         others = any((sort, index, source, state_items, handler, hidden, search_url, raw))
         page = FeedPage(_feed_of(feed, others=others), partition, limit, cursor, json_output)
-        show_feed(*application_and_settings(application, tables), Store(engine, state, endpoint_url), page)
+        show_feed(*application_and_settings(application, tables), store, page)
         return
     if index is not None:
         _check_index(others=any((partition, source, state_items, handler)))
-        place = Place(Store(engine, state, endpoint_url), search_url, tables)
+        place = Place(store, search_url, tables)
         show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
         return
     _check_rows(documents=bool(hidden or search_url), other=_other(source, handler) if state_items else "")
@@ -120,14 +116,14 @@ def command(
     keys = None if handler is None else _keys(app, handler, source=source)
     chosen, settings = _chosen(app, tables)
     chosen = [table for table in chosen if keys is None or any(key.table.name == table.name for key in keys)]
-    store = open_store(app, settings, Store(engine, state, endpoint_url))
+    opened = open_store(app, settings, store)
     for number, table in enumerate([STATE_TABLE] if state_items else chosen):
         if state_items:
-            rows = _matching(store.state_items(), table, partition, sort)
+            rows = _matching(opened.state_items(), table, partition, sort)
         else:
-            wanted = _wanted(store, app, (table, partition), keys, source=source)
+            wanted = _wanted(opened, app, (table, partition), keys, source=source)
             rows = present(_matching(wanted, table, partition, sort), raw=raw)
-        if engine == "dynamodb":
+        if store.engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
             click.echo(f"{chr(10) if number else ''}table {table.name}")
@@ -217,11 +213,4 @@ def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_out
         for item in islice(rows, limit):
             click.echo(to_sorted_json(item))
         return
-    most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
-    first = next(rows, None)
-    if first is None:
-        click.echo("No rows.", err=True)
-        return
-    print_items(table, islice(chain([first], rows), most))
-    if limit is None and next(rows, None) is not None:
-        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
+    print_some(rows, limit, partial(print_items, table), "No rows.")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -10,7 +11,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.documents import json_line, print_documents
 from streamfold.cli.engines import Store, make_settings, open_store
-from streamfold.cli.rows import LIMIT_ON_TERMINAL, on_terminal
+from streamfold.cli.rows import print_some
 from streamfold.cli.search_servers import opened_server, with_search
 from streamfold.derivations.search.declared import find_index
 from streamfold.derivations.search.local import LocalIndex
@@ -61,11 +62,4 @@ def _print(found: Iterator["Found"], shown: ShownAs) -> None:
         for each in islice(found, shown.limit):
             click.echo(json_line(each, raw=shown.raw))
         return
-    most = LIMIT_ON_TERMINAL if shown.limit is None and on_terminal() else shown.limit
-    first = next(found, None)
-    if first is None:
-        click.echo("No documents.", err=True)
-        return
-    print_documents(islice(chain([first], found), most), raw=shown.raw)
-    if shown.limit is None and next(found, None) is not None:
-        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
+    print_some(found, shown.limit, partial(print_documents, raw=shown.raw), "No documents.")

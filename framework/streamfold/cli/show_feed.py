@@ -9,7 +9,8 @@ import click
 from streamfold.app import App
 from streamfold.cli.engines import Store, as_json, open_store, real_tables
 from streamfold.cli.rows import print_items
-from streamfold.derivations.feed.options import FeedOptions, options_of, post_seconds
+from streamfold.derivations.feed.kind import FEED
+from streamfold.derivations.feed.options import post_seconds
 from streamfold.engines import Engine
 from streamfold.errors import KeyValueError, SettingsError
 from streamfold.keys.key import Key
@@ -47,7 +48,7 @@ def show_feed(app: App, settings: Settings, store: Store, wanted: FeedPage) -> N
 
 
 def _route(app: App, name: str) -> Route:
-    feeds = {route.name: route for route in app.routes if isinstance(options_of(route), FeedOptions)}
+    feeds = {route.name: route for route in app.routes if route.kind is FEED}
     if name not in feeds:
         if feeds:
             raise unknown_handler("--feed", name, sorted(feeds))

@@ -7,11 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.engines import Store, open_store
-from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.metered import metered
 from streamfold.cli.on_spark import PARTITIONS_A_CORE, AppPlace, Files, SortedKeys, row_hash, spark_context
 from streamfold.cli.stream_lag import lag_of
@@ -94,8 +92,7 @@ class Worker:
 
             parts.beside = Beside(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
             parts.run_part(number)
-        for failure in left:  # their fan-outs stay open: streamfold jobs lists them
-            click.echo(f"Failed: {failure}", err=True)
+        tell_failed(left)
         return lines
 
     def _parts(self, app: App, engine: Engine, run: Run, keys: SortedKeys) -> Filling:

@@ -4,17 +4,15 @@ import sys
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.grids import counted, print_grid
-from streamfold.cli.opened import confirmed, opened_state
+from streamfold.cli.opened import opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
 
 SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")
-REPORTED = 1
 
 
 @click.group("state", short_help="Show how large the state is, and let go what nothing needs.")
@@ -29,15 +27,11 @@ def command() -> None:
 
 
 @command.command("stats", short_help="Show items and bytes of the state, by purpose.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def stats(
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
@@ -51,7 +45,7 @@ def stats(
       streamfold state stats --engine dynamodb --table main=shop --json
     """
     progress = item_progress("reading", None, shown=not json_output)
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened, progress as advance:
+    with opened_state(application, tables, store) as opened, progress as advance:
         sizes = state_sizes(opened.app, opened.engine, advance)
     if json_output:
         purposes = {
@@ -70,17 +64,13 @@ def stats(
 
 
 @command.command("gc", short_help="Let ledger items expire that hold nothing.")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--dry-run", is_flag=True, help="Print how many there are, and write nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def collect(
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -102,9 +92,9 @@ def collect(
       streamfold state gc --dry-run
       streamfold state gc --engine dynamodb --table main=shop --yes
     """
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         if not dry_run:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         garbage = StateGarbage(opened.app, opened.engine, opened.run)
         with item_progress("marking", None, shown=not json_output) as advance:
             for page in garbage.pages():

@@ -7,19 +7,18 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import load_application
-from streamfold.cli.engines import as_json, check_tables, make_settings, warn_of_tables
+from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
 from streamfold.cli.work_lines import FailedElsewhere
 from streamfold.derivations.derivation import derivation
-from streamfold.errors import SettingsError, plain
+from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.feed_rows import is_feed
 from streamfold.lifecycle.offline import VerifiedExports, check_exports, exported_routes, verify_exports
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -28,7 +27,6 @@ from streamfold.settings import Settings
 
 STATE_NAME = "state"
 """What the state table is called in ``--export``."""
-REPORTED = 1
 SPARK = "spark"
 RUNNERS = ("here", SPARK)
 
@@ -53,8 +51,7 @@ def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_outpu
     if given.spark:
         found = _on_spark(given, app, routes, exports)
     else:
-        run = Run(settings, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
-        found = verify_exports(app, run, routes, exports)
+        found = verify_exports(app, Run(settings, warn=warn), routes, exports)
     if json_output:
         click.echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
     else:
@@ -80,7 +77,7 @@ def _why_not(route: Route) -> str:
     """Why exports do not tell whether a handler's work is right."""
     if not derivation(route).reconciles:
         return f"it is of kind {route.kind}, and follows from changes, which no export holds"
-    if is_feed(route):
+    if derivation(route).joins_items:
         return "--runner spark adds up rows, and those of a feed are no sums: leave --runner out"
     return f"it is of kind {route.kind}, and what it made is not accounted for in the state"
 

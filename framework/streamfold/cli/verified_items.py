@@ -9,7 +9,7 @@ from streamfold.cli.differences import print_differences
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.repaired import failed_object, print_failed
-from streamfold.lifecycle.page import Difference
+from streamfold.lifecycle.page_report import Difference
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 

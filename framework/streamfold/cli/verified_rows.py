@@ -5,20 +5,16 @@ from typing import Any
 
 import click
 
-from streamfold.batch.knowledge import knowledge
 from streamfold.cli.differences import SHOWN_MAX, print_differences
-from streamfold.cli.engines import as_json
+from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
-from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.row_mending import RowMending, RowsMended
 from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-
-REPORTED = 1
 
 
 def verified_rows(
@@ -45,8 +41,7 @@ def verified_rows(
 
 
 def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
-    by = Explaining(opened.app, opened.engine, knowledge(opened.run, opened.app, opened.engine).forms)
-    mended = RowMending(by, opened.run).mend([each.row for each in found.different])
+    mended = RowMending(opened.explaining, opened.run).mend([each.row for each in found.different])
     followed_chains(opened)
     return mended
 

@@ -7,22 +7,15 @@ from typing import NamedTuple
 
 import click
 
-from streamfold.cli.application import application_option
-from streamfold.cli.engines import Store, as_json, state_option, store_options
-from streamfold.cli.opened import OpenedState, chosen_routes, confirmed, opened_state
+from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
+from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
 from streamfold.cli.progress import item_progress
-from streamfold.cli.repaired import (
-    GivenItems,
-    RepairedItems,
-    counts_of,
-    print_repaired,
-    repaired_items,
-)
+from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verified_exports
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import verified_rows
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.change import ItemKey
@@ -30,7 +23,6 @@ from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
-REPORTED = 1
 
 
 class VerifyOptions(NamedTuple):
@@ -43,9 +35,7 @@ class VerifyOptions(NamedTuple):
 
 @click.command("verify", short_help="Compare what the state holds of items with what handlers make of them.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
@@ -87,9 +77,7 @@ class VerifyOptions(NamedTuple):
 def command(
     handlers: tuple[str, ...],
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     sample: int | None,
     full: bool,
@@ -152,9 +140,9 @@ def command(
         raise SettingsError("--runner compares exports: expected --export too.")
     if rows and (full or sample is not None):
         raise SettingsError("--rows compares all rows: leave --full and --sample out.")
-    with opened_state(application, tables, Store(engine, state, endpoint_url)) as opened:
+    with opened_state(application, tables, store) as opened:
         if repair:
-            confirmed(opened, yes=yes)
+            confirm_writes(opened.engine, opened.store, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         if rows:
@@ -199,7 +187,7 @@ def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptio
 def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Iterator[ItemKey]:
     if not routes:
         return iter(())
-    keys = ItemKeys(opened.app, opened.engine, routes, LOCAL_SEGMENTS if opened.local else SEGMENTS)
+    keys = opened.keys(routes)
     return keys.all() if options.sample is None else keys.sample(options.sample, Random())  # noqa: S311 - a sample
 
 

@@ -12,39 +12,35 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.application import application_option
 from streamfold.cli.engines import (
+    REPORTED,
     Store,
     application_and_settings,
     as_json,
-    lanes_of,
+    make_run,
     open_store,
-    state_option,
-    store_options,
+    state_options,
 )
-from streamfold.cli.fan_outs import with_fan_outs
+from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
 from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
-from streamfold.errors import NotStarted, SettingsError, plain
+from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.beside import Beside, FillingProgress, KeepFailed, Tell
 from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
-from streamfold.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfold.commit.failure import Failure
     from streamfold.lifecycle.filling import Filling
-
-REPORTED = 1
 
 
 def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -55,9 +51,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 
 @click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")
 @click.argument("job")
-@application_option
-@state_option
-@store_options
+@state_options
 @click.option("--part", "parts", type=click.IntRange(min=0), multiple=True, metavar="N", help="Do this part only.")
 @click.option(
     "--sharing",
@@ -88,9 +82,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 def command(
     job: str,
     application: str,
-    state: str,
-    engine: str,
-    endpoint_url: str | None,
+    store: Store,
     tables: tuple[str, ...],
     parts: tuple[int, ...],
     sharing: int,
@@ -119,13 +111,11 @@ def command(
       streamfold work 20260301-100000-a1b2 --engine dynamodb --table main=orders-prod --sharing 10
       streamfold work --asl > backfill.asl.json
     """
-    check_lag(max_lag, function, is_local=engine == "embedded")
+    check_lag(max_lag, function, is_local=store.engine == "embedded")
     check_failed_file(failed)
     app, settings = application_and_settings(application, tables)
-    store = Store(engine, state, endpoint_url)
     with closing(open_store(app, settings, store)) as opened:
-        worker = _Worker(app, opened, settings, job, sharing)
-        worker.run.lanes = lanes_of(store, settings)
+        worker = _Worker(app, opened, make_run(store, settings, outside=True), job, sharing)
         worker.json_output = json_output
         worker.lag = lag_of(max_lag, function, worker.run.clock)
         if from_input:
@@ -140,14 +130,14 @@ def command(
 class _Worker:
     """One process of a run."""
 
-    def __init__(self, app: App, engine: Engine, settings: Settings, identity: str, sharing: int) -> None:
+    def __init__(self, app: App, engine: Engine, run: Run, identity: str, sharing: int) -> None:
         self.app = app
         self.engine = engine
         self.gone = Event()  # whoever gives the parts
         self.json_output = False
         self.lag: Callable[[], str] = lambda: ""
         self.left: list[Failure] = []  # fan-outs that failed
-        self.run = Run(settings, outside=True, warn=lambda text: click.echo(f"Warning: {plain(text)}", err=True))
+        self.run = run
         self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
         check_application(app, engine, self.run, write=False)
         job = known_job(Jobs(app.name, engine, self.run.clock), identity)
@@ -167,16 +157,12 @@ class _Worker:
         self._tell(told, f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed.")
         if not numbers:
             self.end()
-        self._print_left()
+        tell_failed(self.left)
         return REPORTED if failed or self.left else 0
 
     def _heed(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page told and kept, and its fan-outs worked on."""
         self.parts.beside = Beside(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
-
-    def _print_left(self) -> None:
-        for failure in self.left:
-            click.echo(f"Failed: {failure}", err=True)
 
     def end(self) -> None:
         """Ends the job. Raises ``SettingsError`` while parts are left."""
@@ -200,7 +186,7 @@ class _Worker:
             for number in self._given():
                 done = self._done(number)
                 click.echo(part_line(number, done=done), file=told)
-        self._print_left()
+        tell_failed(self.left)
 
     def _done(self, number: int) -> bool:
         try:

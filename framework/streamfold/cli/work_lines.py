@@ -8,7 +8,7 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_of
 from streamfold.lifecycle.beside import FillingProgress
 from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.page import ItemFailed, PageReport
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 
 PART, DONE = "part", "done"
 COUNTS = ("items", "written", "equal", "rows")

@@ -89,9 +89,13 @@ class Finishing(NamedTuple):
 
     def change_of(self, record: Mapping[str, object]) -> Change:
         """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
+        from streamfold.engines.own_records import is_own
         from streamfold.records.envelope import Origins
 
-        return Origins(self.application.source_tables, self.run.settings, self.run.warn).change(record)
+        app, settings = self.application, self.run.settings
+        if is_own(record):
+            settings = settings._replace(tables={name: name for name in app.tables})
+        return Origins(app.source_tables, settings, self.run.warn).change(record)
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""
@@ -142,6 +146,7 @@ class Derivation(Kind):
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
     leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles those of each role, not sources alone
+    joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared pair by pair
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
     keeps: ClassVar[tuple[str, ...]] = ()  # words that begin the keys of what the state keeps of a handler for it
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles

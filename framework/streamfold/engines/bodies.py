@@ -16,6 +16,8 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from streamfold.engines.answers import called, watch
+
 Operation = Callable[..., Any]
 
 CARRIERS: Mapping[str, tuple[str, str, Any]] = {
@@ -80,6 +82,8 @@ class Bodies:
         self._equal: dict[str, bool] = {}  # by method: whether both bodies said the same
         events = getattr(getattr(client, "meta", None), "events", None)
         self._ready = events is not None and not any(table.startswith(ARN) for table in tables)
+        if events is not None:
+            watch(events)
         if events is not None and self._ready:
             for operation, _, _ in CARRIERS.values():
                 events.register(f"provide-client-params.dynamodb.{operation}", _keep, f"{ID}-{operation}")
@@ -90,7 +94,7 @@ class Bodies:
         name = getattr(operation, "__name__", "")
         equal = self._equal.get(name)
         if not self._ready or name not in CARRIERS or equal is False:
-            return operation(**arguments)
+            return called(operation, arguments)
         _, carrier, shortest = CARRIERS[name]
         given = arguments
         if equal:
@@ -102,7 +106,7 @@ class Bodies:
         carried.body = body
         answered = False
         try:
-            answer = operation(**{**given, carrier: carried})
+            answer = called(operation, {**given, carrier: carried})
             answered = True
         finally:
             if not body.sent and (answered or body.equal is not None):

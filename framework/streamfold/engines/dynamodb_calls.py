@@ -46,7 +46,7 @@ class Calls:
     ) -> None:
         check_real_names(tables, state_table)
         self.client = client
-        self._regional = regional
+        self.regional = regional
         self._others: dict[str, Any] = {}
         self._lock = Lock()
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
@@ -64,7 +64,7 @@ class Calls:
             return self.client
         with self._lock:  # boto3's default session makes clients for one thread at a time
             if region not in self._others:
-                other = self._others[region] = self._regional(region)
+                other = self._others[region] = self.regional(region)
                 self._bodies[id(other)] = self._bodies_of(other)
             return self._others[region]
 
@@ -146,4 +146,5 @@ def said(code: str, message: str) -> str:
 
 
 def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: decode(value) for name, value in item.items()}
+    """An item as Python values; most of what the framework keeps is text."""
+    return {name: value["S"] if "S" in value else decode(value) for name, value in item.items()}

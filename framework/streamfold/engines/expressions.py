@@ -5,7 +5,8 @@ from typing import Any
 
 from streamfold.engines import Counter
 from streamfold.engines.applied import pair_attributes
-from streamfold.engines.clauses import Expression, aliased, clauses, counts_live, has_revision, still_expected
+from streamfold.engines.casts import VALUES, Casts, add_cast, ledger_cast
+from streamfold.engines.clauses import Expression, aliased, clauses, has_revision
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.records.numbers import number_text
@@ -41,12 +42,6 @@ COMPARED_MAX = 150
 ServiceQuotas), and each attribute but the first takes two operators.
 """
 
-SHAPES_MAX = 2000
-"""Shapes of writes whose expressions are kept: an application has a few for each handler."""
-VALUES = "ExpressionAttributeValues"
-
-WriteShape = tuple[Any, ...]
-
 
 class Requests:
     """Turns writes into actions for the real tables behind logical names."""
@@ -54,7 +49,7 @@ class Requests:
     def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
         self.tables = tables
         self.state_table = state_table
-        self._shapes: dict[WriteShape, dict[str, Any]] = {}  # the expressions of writes, by what these are made of
+        self._casts = Casts()
 
     def action(self, write: GuardedWrite, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write."""
@@ -169,7 +164,7 @@ class Requests:
         parts = tuple((part.handler, part.left is not None, bool(part.expected)) for part in write.parts)
         numbers = write.revision and 1, write.live_expected and 1, bool(write.live)
         shape = "ledger", parts, numbers, write.expires, write.fence
-        cast = self._shapes.get(shape) or self._learn(shape, self._ledger_cast(write))
+        cast = self._casts.get(shape) or self._casts.learn(shape, ledger_cast(write))
         values: list[dict[str, Any]] = []
         if write.revision is None:
             for part in write.parts:
@@ -191,44 +186,6 @@ class Requests:
             values.append({"N": str(write.live)})
         return self._of_key(write.key) | cast | {VALUES: aliased(values)}
 
-    @staticmethod
-    def _ledger_cast(write: LedgerWrite) -> dict[str, Any]:
-        """The expressions of a ledger write and the names in them: they are the same for all writes of one shape."""
-        use = Expression()
-        sets: dict[str, Any] = {}
-        removes: list[str] = []
-        conditions: list[str] = []
-        for part in write.parts:
-            sets |= {part.handler + ".v": part.version, part.handler + ".s": part.contribution}
-            if part.left is not None:
-                sets[part.handler + ".u"] = part.left
-            if write.fence:
-                sets[part.handler + ".fence"] = True
-            else:
-                removes.append(part.handler + ".fence")
-            if write.revision is None:
-                conditions.append(still_expected(use, part))
-        if write.expires:
-            sets["ttl"] = 0
-        else:
-            removes.append("ttl")
-        if write.live_expected is not None:
-            conditions.append(counts_live(use, write.live_expected))
-        if write.revision is not None:
-            conditions.append(has_revision(use, write.revision))
-        update = {
-            "UpdateExpression": clauses(use, sets, removes, {"r": 1} | ({"live": write.live} if write.live else {}))
-        }
-        return update | use.condition(*conditions)
-
-    def _learn(self, shape: WriteShape, cast: dict[str, Any]) -> dict[str, Any]:
-        """Keeps the expressions of a shape, without the values that they were made of."""
-        cast.pop(VALUES, None)
-        if len(self._shapes) >= SHAPES_MAX:
-            self._shapes.clear()
-        self._shapes[shape] = cast
-        return cast
-
     def _counter(self, write: CounterWrite, expires_at: int) -> dict[str, Any]:
         use = Expression()
         same = f"{use.name('n')} = {use.value(write.number)}"
@@ -245,7 +202,7 @@ class Requests:
             ("add", tuple(write.amounts), tuple(write.values), write.removed),
             (bool(write.contributors), bool(write.stamp), write.unversioned, write.least is not None),
         )
-        cast = self._shapes.get(shape) or self._learn(shape, self._add_cast(write))
+        cast = self._casts.get(shape) or self._casts.learn(shape, add_cast(write))
         values = [{"S": write.stamp}] if write.stamp else []
         if write.values:
             values += map(encode, write.values.values())
@@ -255,18 +212,6 @@ class Requests:
         if write.least is not None:
             values.append({"N": str(write.least)})
         return self._of_key(write.key) | cast | ({VALUES: aliased(values)} if values else {})
-
-    @staticmethod
-    def _add_cast(write: AddRow) -> dict[str, Any]:
-        use = Expression()
-        amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
-        sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
-        removes = write.removed if write.unversioned else (*write.removed, OWNER)
-        update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
-        conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
-        if write.least is not None:
-            conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
-        return update | use.condition(*conditions)
 
     def _pair(self, write: PutPair) -> dict[str, Any]:
         use = Expression()

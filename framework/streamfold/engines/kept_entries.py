@@ -43,10 +43,11 @@ class KeptEntries:
         self.keep(partition, Partition(list(values), values) if len(values) <= PARTITION_ENTRIES_MAX else None)
 
     def keep(self, partition: str, entries: Partition | None) -> None:
-        self._young[partition] = entries
-        self._young_entries += 1 + (len(entries.places) if entries else 0)
-        if self._young_entries > ENTRIES_MAX // 2:
+        count = 1 + (len(entries.places) if entries else 0)
+        if self._young_entries + count > ENTRIES_MAX // 2:  # before: what is kept is read next
             self._old, self._young, self._young_entries = self._young, {}, 0
+        self._young[partition] = entries
+        self._young_entries += count
 
     def read(self, wanted: Entries) -> list[tuple[str, str]] | None:
         """What ``read_entries`` gives; None for a partition that is not kept."""
@@ -74,6 +75,7 @@ class KeptEntries:
         else:
             if key.sk not in kept.values:
                 insort(kept.places, key.sk)
+                self._young_entries += 1
             kept.values[key.sk] = item["s"]
 
     def drop(self, partition: str) -> None:

@@ -42,18 +42,6 @@ class Meter:
         """What was consumed since the begin, or since it was last taken."""
         return self._consumed
 
-    @property
-    def read(self) -> float:
-        return self._consumed.read
-
-    @property
-    def write(self) -> float:
-        return self._consumed.write
-
-    @property
-    def requests(self) -> int:
-        return self._consumed.requests
-
     def take(self) -> Consumed:
         """What was consumed since it was last taken; counting begins anew."""
         with self._lock:

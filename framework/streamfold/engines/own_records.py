@@ -3,7 +3,7 @@ streamfold itself removed or updated.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
@@ -41,6 +41,11 @@ def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
     if OWN_VERSION in change:
         record[OWN_VERSION] = change[OWN_VERSION]
     return OwnRecord(sequence, record)
+
+
+def is_own(record: Mapping[str, Any]) -> bool:
+    """Whether a record is one of an own stream, which names tables by their logical names."""
+    return str(record.get("eventSourceARN")).endswith(f"/stream/{STREAM_LABEL}")
 
 
 class OwnRecords:

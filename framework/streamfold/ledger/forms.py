@@ -104,5 +104,11 @@ class Forms:
         for (target, name), form in seen.items():
             self.of(target).setdefault(handler, {})[name] = form
 
+    def left_by_retired(self, target: Key) -> frozenset[str]:
+        """The attributes of a target's rows that nobody makes but retired handlers."""
+        forms = [names.items() for names in self.of(target).values()]
+        left = {name for names in forms for name, form in names if form == RETIRED}
+        return frozenset(left.difference(name for names in forms for name, form in names if form != RETIRED))
+
     def __len__(self) -> int:
         return sum(len(names) for handlers in self.by_target.values() for names in handlers.values())

@@ -71,8 +71,9 @@ class LedgerItem(NamedTuple):
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
         if not attributes:
             return cls(0, 0, {})
+        stored = attributes.get
         parts = {
-            name[:-2]: StoredPart(version, attributes.get(name[:-2] + ".s", ""), attributes.get(name[:-2] + ".u", ""))
+            (handler := name[:-2]): StoredPart(version, stored(handler + ".s", ""), stored(handler + ".u", ""))
             for name, version in attributes.items()
             if name.endswith(".v")
         }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamfold.lifecycle.page import ItemFailed, PageReport
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 
 Tell = Callable[["FillingProgress"], None]
 KeepFailed = Callable[[Sequence[ItemFailed]], None]

@@ -7,7 +7,8 @@ from random import Random
 
 from streamfold.engines import Engine, Segment
 from streamfold.keys.table import Table
-from streamfold.lifecycle.page import PageReport, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import PageReport
 from streamfold.records.change import ItemKey
 
 SAMPLE_ITEMS = 2_000

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from streamfold.derivations.feed.lanes import PAGE
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE, READ_BYTES
+from streamfold.lifecycle.page_plan import WRITE_BYTES
 from streamfold.read.feeds import LIMIT
 
-WRITE_BYTES = 1024
 PRICE_STORED = 0.25
 """Dollars for a GB and month (DynamoDB pricing, us-east-1)."""
 ITEM_BYTES = 100

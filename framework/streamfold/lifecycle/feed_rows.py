@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.triage import explained
 from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_key
 from streamfold.derivations.feed.mirrors import EDGES, NEVER, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import FeedOptions, options_of, post_seconds
+from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import Pair, made
 from streamfold.derivations.feed.spreading import FUTURE_SECONDS_MAX
@@ -19,7 +19,7 @@ from streamfold.errors import is_fatal
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.lifecycle.keys import PAGE_ITEMS, pages, scanned
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.rows import RowDifference, ShownRow, VerifiedRows
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
@@ -38,11 +38,6 @@ class Followed(NamedTuple):
     edge: Mirror
     fields: Fields
     pulled: str | None  # the place of the last post that is pulled; "": all are; None: none is
-
-
-def is_feed(route: Route) -> bool:
-    """Whether a route is a feed."""
-    return isinstance(options_of(route), FeedOptions)
 
 
 class FeedRows:

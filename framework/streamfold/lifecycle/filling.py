@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
+from streamfold.batch.manifest import note_filling
 from streamfold.engines import Engine, ScanPage, ScanPlace, Segment
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, NotStarted, SettingsError, TableThrottled
@@ -19,7 +20,8 @@ from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.beside import Beside, FillingProgress, Metered
 from streamfold.lifecycle.keys import PAGE_ITEMS
-from streamfold.lifecycle.page import ItemFailed, PageReport, Swept
+from streamfold.lifecycle.page import Swept
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
 
@@ -233,9 +235,14 @@ def new_job(
     export: KeySource | None = None,
     **given: object,
 ) -> Job:
-    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each."""
+    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each.
+
+    The manifest names it, so that the end of the job can tell whether older code ran meanwhile.
+    """
     names = ",".join(table.name for table in tables)
-    return jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+    job = jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+    note_filling(jobs.application, jobs.engine, jobs.deadline.tries(), job.handlers, job.id)
+    return job
 
 
 def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:

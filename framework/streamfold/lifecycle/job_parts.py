@@ -52,9 +52,15 @@ def job_export(app: Application, run: Run, job: Job) -> Export | None:
 def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: int = 1, **more: Any) -> Filling:
     """The parts of a job, of whose rates ``sharing`` processes have a share. ``more``: what ``Filling`` takes.
 
-    Raises ``SettingsError`` where the code here does not have the job's handlers, or its export cannot be read.
+    Raises ``SettingsError`` where the code here does not have the job's handlers, where one of them is switched off, or
+    where its export cannot be read.
     """
-    wanted_routes(app, job.handlers)
+    for route in wanted_routes(app, job.handlers):
+        if route.name in run.settings.handlers_off:
+            raise SettingsError(
+                f"Handler {route.name!r} of job {job.id} is switched off here (STREAMFOLD_HANDLERS_OFF): switch it on, "
+                f"or end the job, streamfold jobs --end {job.id}."
+            )
     tables = [app.tables[name] for name in job.table.split(",")]
     pages = Pages(app, engine, run, job.handlers, always=job.what == REBUILD)
     given = {"export": job_export(app, run, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
@@ -64,8 +70,11 @@ def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: 
 
 
 def end_job(app: Application, engine: Engine, run: Run, identity: str, failed: Collection[object] = ()) -> Job:
-    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more."""
+    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
+
+    Those stay partial that older code may have left out since the job began.
+    """
     ended = Jobs(app.name, engine, run.clock).end(identity)
     if ended.done and not failed and not ended.counts.get(FAILED):
-        note_filled(app, engine, run, ended.handlers)
+        note_filled(app, engine, run, ended.handlers, identity)
     return ended

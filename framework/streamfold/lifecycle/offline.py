@@ -13,13 +13,14 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from streamfold.derivations.derivation import derivation
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.table import STATE
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.feed_rows import FeedRows, is_feed
+from streamfold.lifecycle.feed_rows import FeedRows
 from streamfold.lifecycle.keys import LOCAL_SEGMENTS, ItemKeys, pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import ACTIONS, RowsVerifier, VerifiedRows, verified_routes
@@ -46,7 +47,11 @@ class VerifiedExports:
 
 def exported_routes(routes: Iterable[Route]) -> list[Route]:
     """Those of these routes that exports tell all of: what contributes to rows, and feeds."""
-    return [route for route in routes if route.kind.contributes or is_feed(route)]
+    return [route for route in routes if route.kind.contributes or derivation(route).joins_items]
+
+
+def _joining(routes: Iterable[Route]) -> list[Route]:
+    return [route for route in routes if derivation(route).joins_items]
 
 
 def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[str, Export]) -> str:
@@ -60,7 +65,7 @@ def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[st
     times = {str(export.summary.get("exportTime", "")) for export in exports.values()}
     if len(times) > 1:
         raise SettingsError(f"The exports are of different times, {' and '.join(sorted(times))}: expected one moment.")
-    folded = [*verified_routes(app, routes), *filter(is_feed, routes)]
+    folded = [*verified_routes(app, routes), *_joining(routes)]
     wanted = {table.name for table in source_tables(folded)}
     wanted |= {key.table.name for route in folded for key in route.into if key.table.name != STATE.name}
     if missing := wanted - exports.keys():
@@ -107,7 +112,7 @@ def verify_exports(
     with loaded(app, exports) as engine:
         rows = RowsVerifier(app, engine, run, routes, live=False).verify()
         moment = datetime.fromisoformat(time).timestamp() if time else run.clock()
-        for route in filter(is_feed, routes):
+        for route in _joining(routes):
             by = FeedRows(app, engine, run, route, moment, keeps_mirrors=STATE.name in exports)
             rows.add(by.verify())
         items = _verified(app, engine, run, routes) if STATE.name in exports else None

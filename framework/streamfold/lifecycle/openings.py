@@ -12,7 +12,7 @@ from streamfold.derivations.audit.opening import has_history, opening_row, openi
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineError, SettingsError, is_fatal
-from streamfold.lifecycle.page import ItemFailed, PageReport
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.routes.application import Application

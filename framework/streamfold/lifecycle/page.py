@@ -12,133 +12,34 @@ time shortly before the reads (``lifecycle.bounds``).
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
-from hashlib import sha256
-from math import ceil
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.process import finish
 from streamfold.commit.ledger_reads import filled
-from streamfold.commit.outcome import Failed, Outcome
-from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack
-from streamfold.commit.triage import explained
+from streamfold.commit.outcome import Outcome
+from streamfold.commit.plan import Plan, pack
 from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
+from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.engines import Engine, OwnStream, StoredItem
 from streamfold.engines.timed import Timed
-from streamfold.errors import is_fatal
-from streamfold.failures.repair import Repair, Repaired
-from streamfold.keys.table import is_in_state
-from streamfold.ledger.contribution import stored_text
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
+from streamfold.failures.repair import Repair
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.bounds import lower_bound
 from streamfold.lifecycle.committing import PageCommitter
 from streamfold.lifecycle.keys import ItemKeys
+from streamfold.lifecycle.page_plan import HandlerPart, ItemParts, PagePlan
+from streamfold.lifecycle.page_report import ItemFailed, PageReport, stand_in
 from streamfold.limits import ACTIONS_MAX
-from streamfold.records.change import ItemKey, image_of
-from streamfold.records.encoded import to_json
+from streamfold.records.change import ItemKey
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
-from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.routes.route import SOURCE
 from streamfold.run import Run
-from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey
-from streamfold.writes.sizes import estimated_bytes
-
-if TYPE_CHECKING:
-    from streamfold.records.change import Change
-
-
-UNIT_BYTES = 1024
-UNITS_OF_A_TRANSACTION = 2
-
-
-class Scanned(NamedTuple):
-    """Stands for the change of an item that a page met; a failure names it."""
-
-    item: ItemKey
-    version_text: str = BEFORE_ALL
-    sequence: str = ""
-    event: str = ""
-
-    @property
-    def record(self) -> Mapping[str, object]:
-        """There is none."""
-        return {}
-
-    @property
-    def name(self) -> str:
-        return " / ".join(str(value) for value in self.item[1:] if value is not None)
-
-
-class ItemFailed(NamedTuple):
-    """An item that a page could not lead to its source, for one handler."""
-
-    item: ItemKey
-    handler: str
-    error: Exception
-
-
-class Difference(NamedTuple):
-    """A part of an item that did not agree with its source."""
-
-    item: ItemKey
-    handler: str
-    stored: str  # what the ledger holds, as text
-    expected: str  # what the handler makes of the source
-    seen: str = ""  # of which revision of the ledger item, and of which image: another one has moved
-
-
-@dataclass(slots=True)
-class PageReport:
-    """What became of the items of pages, by handler and in all."""
-
-    items: int = 0  # that a handler was asked for
-    written: int = 0  # parts of items that were led to their source, or would be in a dry run
-    equal: int = 0  # parts that agree with their source
-    rows: int = 0  # rows written or removed
-    write_units: int = 0  # of the transactions of a dry run
-    failed: list[ItemFailed] = field(default_factory=list)
-    differing: list[Difference] = field(default_factory=list)  # in a dry run
-
-    def add(self, other: "PageReport") -> None:
-        """Adds another page's counts."""
-        self.items += other.items
-        self.written += other.written
-        self.equal += other.equal
-        self.rows += other.rows
-        self.write_units += other.write_units
-        self.failed += other.failed
-        self.differing += other.differing
-
-
-class HandlerPart(NamedTuple):
-    """One handler's part of one item, as a page has to lead it."""
-
-    route: Route
-    fields: Fields
-
-
-class ItemParts(NamedTuple):
-    """The parts of one ledger item."""
-
-    item: ItemKey
-    group: str
-    parts: Sequence[HandlerPart]
-
-
-@dataclass(slots=True)
-class _PageWork:
-    """What becomes of the ledger items of one page."""
-
-    report: PageReport
-    keys: Mapping[StateKey, ItemParts]
-    bounds: Mapping[str, str] = field(default_factory=dict)  # the least version of what is read, by table
-    units: list[Unit] = field(default_factory=list)
-    alone: list[ItemParts] = field(default_factory=list)  # to be led one by one
-    unfinished: Unfinished = field(default_factory=Unfinished)
+from streamfold.writes.guarded import StateKey
 
 
 class Swept(NamedTuple):
@@ -218,41 +119,27 @@ class Pages:
         """Reads ledger items, then sources, and writes what differs. Sources come after the ledger: see above."""
         if not wanted:
             return
-        page = _PageWork(report, {ledger_key(self.app.name, each.group, each.item): each for each in wanted})
-        page.bounds = self._bounds(each.item for each in wanted)
+        page = PagePlan(
+            application=self.app.name,
+            forms=self.knows.forms,
+            keys={ledger_key(self.app.name, each.group, each.item): each for each in wanted},
+            bounds=self._bounds(each.item for each in wanted),
+            report=report,
+            always=self.always,
+            dry_run=self.dry_run,
+        )
         stored = self.timed.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
         for key, each in page.keys.items():
             held = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
-            self._planned(page, key, held, sources)
+            page.add(key, held, sources.get(each.item))
         if self.dry_run:
-            report.write_units += sum(map(_units, pack(page.units, self.run.chunk_actions)))
+            report.write_units += page.write_units(self.run.chunk_actions)
             return
         if not keep_forms(self.app, self.timed, self.knows, self.run):
             page.alone, page.units = list(wanted), []  # others made an attribute otherwise: each is planned again
         page.alone += self._committed(page)
         self._one_by_one(page)
-
-    def _planned(
-        self, page: "_PageWork", key: StateKey, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]
-    ) -> None:
-        """Plans the unit of one ledger item, where a part of it differs."""
-        each, report = page.keys[key], page.report
-        steps = self._steps(each, held, sources, page)
-        if not self.dry_run:
-            self._name(key, each, steps, held, page.unfinished)
-        unit = self._unit(key, each.item, [step for step in steps if self._differs(step, held)], held)
-        report.equal += len(steps) - (len(unit.steps) if unit else 0)
-        if unit is None:
-            return
-        report.written += len(unit.steps)
-        if self.dry_run:
-            seen = _seen(held, sources.get(each.item))
-            report.differing += [_difference(each.item, step, held, seen) for step in unit.steps]
-        if unit.partial or exceeds_transaction(unit):
-            page.alone.append(each)
-        else:
-            page.units.append(unit)
 
     def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
         """The versions that items have at least which are read from now on, by table."""
@@ -266,60 +153,7 @@ class Pages:
     def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
         return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
 
-    def _steps(
-        self, each: ItemParts, found: LedgerItem, sources: Mapping[ItemKey, StoredItem], page: "_PageWork"
-    ) -> list[Step]:
-        """The step of each part to what its source says now; a handler that raises fails its own part only."""
-        known = (part.version for part in found.parts.values())
-        bound = max([page.bounds.get(each.item[0], BEFORE_ALL), *known])
-        image, steps = image_of(sources.get(each.item)), []
-        for route, fields in each.parts:
-            stored = found.parts.get(route.name)
-            try:
-                after = contribution(route, image, fields, self.knows.forms)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                page.report.failed.append(ItemFailed(each.item, route.name, explained(route, error)))
-                continue
-            steps.append(Step(route, max(bound, stored.version) if stored else bound, None, after))
-        return steps
-
-    def _differs(self, step: Step, found: LedgerItem) -> bool:
-        """Whether a step is to be written."""
-        stored = found.parts.get(step.route.name)
-        if stored is None:
-            return bool(step.after)
-        return self.always or bool(stored.left) or stored.text != stored_text(step.after)
-
-    def _name(
-        self, key: StateKey, each: ItemParts, steps: Sequence[Step], found: LedgerItem, unfinished: Unfinished
-    ) -> None:
-        """Takes the rows that an earlier page or record may have left unfinished when it died.
-
-        What was left behind is in the ledger item. Whether the rows that the item leads to now were recomputed is not,
-        so they are looked at again.
-        """
-        change = _stand_in(each.item)
-        unfinished.note_found(key, each.item, [step.route for step in steps], found)
-        for step in steps:
-            named = NamedRows()
-            if (stored := found.parts.get(step.route.name)) is not None and stored.left:
-                named.add_stored(self.app.name, step.route, each.item, found)
-            named.hold(self.app.name, step.route, each.item, step.after)
-            named.state_rows.update(filter(is_in_state, step.after))
-            unfinished.take(named, [step.route], [change])
-
-    @staticmethod
-    def _unit(key: StateKey, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Unit | None:
-        """The unit of the steps that differ; None if there are none."""
-        if not steps:
-            return None
-        guard, effects, _, tallies, partial = reconciled(key, item, tuple(steps), found)
-        routes = tuple(step.route for step in steps)
-        return Unit(item, guard, effects, routes, (_stand_in(item),), tallies, tuple(steps), partial)
-
-    def _committed(self, page: "_PageWork") -> list[ItemParts]:
+    def _committed(self, page: PagePlan) -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
         unfinished = page.unfinished
         if not (page.units or unfinished.moved or unfinished.state_rows):
@@ -330,19 +164,14 @@ class Pages:
         self._count(outcome, page.report)
         return [page.keys[unit.guard.key] for unit in committer.handed_back]
 
-    def _one_by_one(self, page: "_PageWork") -> None:
+    def _one_by_one(self, page: PagePlan) -> None:
         repair = Repair(self.app, self.engine, self.run, checked=True, emptied=self.emptied)
         for each in page.alone:
             names = {part.route.name for part in each.parts}
-            bound = page.bounds.get(each.item[0], BEFORE_ALL)
-            for repaired in repair.item(each.item, version=bound, handlers=names):
-                self._add_repaired(repaired, page.report)
-
-    @staticmethod
-    def _add_repaired(repaired: Repaired, report: PageReport) -> None:
-        report.rows += repaired.written + repaired.removed
-        if repaired.error is not None:
-            report.failed.append(ItemFailed(repaired.item, repaired.handler, repaired.error))
+            for repaired in repair.item(each.item, version=page.bound(each.item), handlers=names):
+                page.report.rows += repaired.written + repaired.removed
+                if repaired.error is not None:
+                    page.report.failed.append(ItemFailed(repaired.item, repaired.handler, repaired.error))
 
     def _others(self, works: Sequence[Work], report: PageReport) -> None:
         """Lets kinds without a ledger reconcile their items, each kind all of the page's."""
@@ -351,14 +180,13 @@ class Pages:
         for work in works:
             by_kind.setdefault(work.route.kind, []).append(work)
         for own in by_kind.values():
-            kind = derivation(own[0].route)
+            report.written += len(own)
             if self.dry_run:
-                report.written += len(own)
                 continue
             scanned = [
-                work._replace(changes=(_stand_in(work.item, bounds.get(work.item[0], BEFORE_ALL)),)) for work in own
+                work._replace(changes=(stand_in(work.item, bounds.get(work.item[0], BEFORE_ALL)),)) for work in own
             ]
-            report.written += len(own)
+            kind = derivation(own[0].route)
             self._count(kind.reconcile_all(scanned, self._finishing(Unfinished())), report)
 
     def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
@@ -372,32 +200,4 @@ class Pages:
 
     def _count(self, outcome: Outcome, report: PageReport) -> None:
         report.rows += sum(tally.written + tally.removed for tally in outcome.tallies.values())
-        report.failed += [_failed(failed) for failed in outcome.failed]
-
-
-def _units(chunk: Chunk) -> int:
-    """The write units of a transaction: two for each KB of an item (Developer Guide, transaction-apis)."""
-    return sum(UNITS_OF_A_TRANSACTION * ceil(_bytes(write) / UNIT_BYTES) for write in chunk.writes)
-
-
-def _bytes(write: GuardedWrite) -> int:
-    """About the size of the item that a write leaves."""
-    return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
-
-
-def _stand_in(item: ItemKey, version: str = BEFORE_ALL) -> "Change":
-    return cast("Change", Scanned(item, version))
-
-
-def _seen(held: LedgerItem, source: StoredItem | None) -> str:
-    image = sha256(to_json(source).encode(errors="surrogatepass")).hexdigest() if source else ""
-    return f"{held.revision}/{image}"
-
-
-def _difference(item: ItemKey, step: Step, found: LedgerItem, seen: str) -> Difference:
-    stored = found.parts.get(step.route.name)
-    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after), seen)
-
-
-def _failed(failed: Failed) -> ItemFailed:
-    return ItemFailed(failed.change.item, failed.route.name, failed.error)
+        report.failed += [ItemFailed(each.change.item, each.route.name, each.error) for each in outcome.failed]

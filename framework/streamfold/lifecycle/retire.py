@@ -16,6 +16,7 @@ from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.derivations import kept_words
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
+from streamfold.jobs.job import Jobs
 from streamfold.ledger.item import LedgerItem, elsewhere
 from streamfold.ledger.state_keys import part_key, source_of
 from streamfold.lifecycle.keys import pages
@@ -182,6 +183,16 @@ def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, r
         )
     if not offline:
         _check_stopped(name, run, declared=route is not None, retired=RETIRED in entry)
+
+
+def check_no_run(jobs: Jobs, name: str) -> None:
+    """Raises ``SettingsError`` while a run over all items is open for a handler: it would contribute once more."""
+    for job in jobs.all():
+        if name in job.handlers and not job.ended:
+            raise SettingsError(
+                f"Job {job.id} leads handler {name!r} to all items, and has not ended ({job.what}): what it writes "
+                f"afterwards would count once more. Stop who carries it, and end it, streamfold jobs --end {job.id}."
+            )
 
 
 def _check_kept(name: str, kind: str, *, remove: bool) -> None:

@@ -29,6 +29,7 @@ from streamfold.lifecycle.explained_rows import (
     row_target,
     strange_names,
 )
+from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT, Number
@@ -92,6 +93,12 @@ class RowMending:
         routes = row_routes(self.by, row)
         if not routes:
             raise EngineError("No handler here contributes to it: it is left as it is.")
+        left = left_in(left_of(routes, self.by.forms), row)
+        if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
+            raise EngineError(
+                f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
+                "not known. Change it by hand."
+            )
         whole = any((target := row_target(route, row)) is not None and target.whole for route in routes)
         if whole and not held and stored is not None:
             self._remove(row, stored, routes)

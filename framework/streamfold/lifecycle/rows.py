@@ -14,11 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from streamfold.batch.chains import run_chains
+from streamfold.batch.knowledge import knowledge
 from streamfold.derivations.derivation import contribution
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.timed import Timed
 from streamfold.errors import is_fatal
+from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
@@ -26,7 +28,8 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.entries import entries_of, rows_lacking_entries
 from streamfold.lifecycle.keys import pages, scanned
-from streamfold.lifecycle.page import ItemFailed, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT
@@ -85,12 +88,34 @@ def is_target(routes: Iterable[Route], key: RowKey) -> bool:
     return any(target.match_values(*key[1:]) is not None for target in own)
 
 
-def visible(app: Application, row: RowKey, attributes: ShownRow | None) -> ShownRow | None:
-    """A row as its readers see it: without the framework's attributes, absent without contributors."""
+Left = Sequence[tuple[Key, frozenset[str]]]
+
+
+def left_of(routes: Iterable[Route], forms: Forms) -> Left:
+    """The targets in whose rows retired handlers have left attributes that nobody else makes; these stay."""
+    targets = dict.fromkeys(target for route in routes for target in route.into)
+    return [(target, names) for target in targets if (names := forms.left_by_retired(target))]
+
+
+def left_in(left: Left, row: RowKey) -> frozenset[str]:
+    """The attributes of a row that retired handlers alone have made."""
+    own = (names for target, names in left if target.table.name == row[0] and target.match_values(*row[1:]) is not None)
+    return frozenset().union(*own)
+
+
+def visible(
+    app: Application, row: RowKey, attributes: ShownRow | None, left: frozenset[str] = frozenset()
+) -> ShownRow | None:
+    """A row as its readers see it: without the framework's attributes, absent without contributors.
+
+    left: attributes that do not count. A row of which these alone are shown is taken for absent: who has left them
+    counts as a contributor for ever.
+    """
     if attributes is None or attributes.get(CONTRIBUTORS) == 0:
         return None
-    keys = app.tables[row[0]].attributes
-    return {name: value for name, value in attributes.items() if not hidden(name) and name not in keys and value != 0}
+    own = {*app.tables[row[0]].attributes, *left}
+    found = {name: value for name, value in attributes.items() if not hidden(name) and name not in own and value != 0}
+    return found if found or not left else None
 
 
 class RowsVerifier:
@@ -113,6 +138,7 @@ class RowsVerifier:
         self.engine = Timed(engine, run)
         self.run = run
         self.routes = verified_routes(app, routes)
+        self.left = left_of(self.routes, knowledge(run, app, engine).forms)
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
@@ -145,8 +171,11 @@ class RowsVerifier:
                 shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
                 self.found.rows += len(rows) if only is None else 0
                 for row in rows:
-                    mine, theirs = visible(self.app, row, shown.get(row)), visible(self.app, row, expected.get(row))
-                    moved = only is not None and visible(self.app, row, before.get(row)) != mine
+                    left = left_in(self.left, row)
+                    mine, theirs, past = (
+                        visible(self.app, row, each.get(row), left) for each in (shown, expected, before)
+                    )
+                    moved = only is not None and past != mine
                     if mine != theirs or moved or row in self.lacking:
                         found[row] = RowDifference(row, mine, theirs)
             return found

@@ -12,7 +12,7 @@ from streamfold.derivations.search.make import index_of
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import HandlerError
-from streamfold.lifecycle.page import ItemFailed, PageReport
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE

@@ -12,7 +12,7 @@ from streamfold.derivations.search.dirty import Dirty
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, TAKEN, IndexMark, read_mark, write_mark
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.search_pages import CopiedPages
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application

@@ -16,7 +16,8 @@ from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.lifecycle.search_pages import roots_of
 from streamfold.lifecycle.verify import READS_MAX
 from streamfold.records.change import ItemKey

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_report import Difference, ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 
 READS_MAX = 3

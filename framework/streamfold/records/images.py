@@ -118,6 +118,10 @@ class WatchedImage(Image):
     def __bool__(self) -> bool:
         return bool(self._image)
 
+    def __reduce__(self) -> tuple[type[Image], tuple[RawImage]]:
+        """A copy holds all attributes, and notes nothing: whoever copies the image has read it as a whole."""
+        return Image, (self.raw,)
+
 
 def derived_by(raw: RawImage) -> dict[str, str]:
     """The attributes that an image marks as derived, each with its handler: ``APPLICATION/HANDLER``."""

@@ -27,7 +27,8 @@ from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
-from streamfold.settings import EMBEDDED, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import EMBEDDED
 
 FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
+from streamfold.errors import parts_text
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
@@ -26,7 +27,7 @@ from streamfold.testing.examples import TakenExample, taken
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
-from streamfold.testing.names import chosen
+from streamfold.testing.names import check_extent, chosen
 from streamfold.testing.oracle import ExpectedRows, expected_all
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
@@ -142,8 +143,9 @@ def check(  # noqa: PLR0913 - one call says it all, by name
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
-    ``TwinError`` for items or names that do not fit the application.
+    ``TwinError`` for items or names that do not fit the application, and for options that would prove nothing.
     """
+    check_extent(source, histories=histories, changes=changes)
     only = chosen(faults)
     begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
@@ -274,13 +276,9 @@ def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str |
     if found == expected:
         return None
     keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
-    lines = [f"  {_name(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
+    lines = [f"  {parts_text(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
     more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
     return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
-
-
-def _name(key: Iterable[Any]) -> str:
-    return " / ".join(str(part) for part in key if part is not None)
 
 
 def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:

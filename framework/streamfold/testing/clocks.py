@@ -15,7 +15,7 @@ CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
 """Those that tell a time that they are given, and the clock's where they are given none."""
 
 
-class Clock(NamedTuple):
+class KnownClock(NamedTuple):
     """A name by which a module knows a clock, and what is put in its place."""
 
     module: ModuleType
@@ -28,7 +28,7 @@ class Clocks:
     """The clocks that handlers' packages can see, found once for all calls."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, int], list[Clock]] = {}  # by package, and how many modules there were
+        self._found: dict[tuple[str, int], list[KnownClock]] = {}  # by package, and how many modules there were
 
     @contextmanager
     def later(self, function: Callable[..., Any]) -> Iterator[None]:
@@ -47,15 +47,15 @@ class Clocks:
                 setattr(each.module, each.name, each.original)
 
 
-def _clocks_near(package: str) -> list[Clock]:
+def _clocks_near(package: str) -> list[KnownClock]:
     """The clocks of the module ``time``, and the names by which the package's modules know a clock."""
-    clocks = [Clock(time, name, getattr(time, name), _shifted_clock(name)) for name in CLOCKS]
-    clocks += [Clock(time, name, getattr(time, name), _shifted_told(name)) for name in CLOCKS_TOLD]
+    clocks = [KnownClock(time, name, getattr(time, name), _shifted_clock(name)) for name in CLOCKS]
+    clocks += [KnownClock(time, name, getattr(time, name), _shifted_told(name)) for name in CLOCKS_TOLD]
     shifted = {each.original: each.shifted for each in clocks}
     for module in [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]:
         for name, value in list(vars(module).items()):
             if (replacement := _replacement(value, shifted)) is not None:
-                clocks.append(Clock(module, name, value, replacement))
+                clocks.append(KnownClock(module, name, value, replacement))
     return clocks
 
 

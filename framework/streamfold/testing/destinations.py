@@ -17,8 +17,6 @@ from streamfold.testing.stream import ACCOUNT, REGION
 
 Condition = Literal["RetryAttemptsExhausted", "RecordAgeExceeded"]
 
-CONTENT_TYPE = "application/octet-stream"
-"""Content type of the objects in a bucket, which have no extension either."""
 FIFO_SUFFIX = ".fifo"
 """Ends the names of queues and topics that Lambda refuses here (API Reference, OnFailure)."""
 PLAIN_BELOW = 10_000_000

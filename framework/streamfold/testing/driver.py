@@ -5,42 +5,26 @@ late writes land, the rest is delivered, records that were given up are redriven
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from streamfold.batch.chains import run_chains
-from streamfold.batch.process import process_changes
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
-from streamfold.derivations.search.places import OPENED
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, NotStarted
-from streamfold.failures.repair import Repair, Repaired
-from streamfold.ledger.item import BEFORE_ALL
+from streamfold.errors import NotStarted, parts_text
+from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
-from streamfold.run import Run, SendingPace
-from streamfold.settings import Settings
-from streamfold.testing.aside import Aside
-from streamfold.testing.bells import answer_all, answer_bells
+from streamfold.testing.bells import answer_all
 from streamfold.testing.choices import Choices
 from streamfold.testing.errors import HandlerFails
-from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers, tells_of_conflict
-from streamfold.testing.in_flight import ChosenLanes
-from streamfold.testing.invariants import InvariantBroken, Invariants
-from streamfold.testing.invocations import Died
+from streamfold.testing.invoker import Invoker
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
-from streamfold.testing.oracle import ExpectedRows, expected_all, identity, outside_rows, read_rows
-from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
+from streamfold.testing.oracle import ExpectedRows, expected_all, outside_rows, read_rows
+from streamfold.testing.store import PLACE, ProofStore
 from streamfold.testing.writers import WriterLane, Writers, changes_items
-
-if TYPE_CHECKING:
-    from streamfold.app import App
-    from streamfold.run import Learned
 
 BATCH_RECORDS = 100
 BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
@@ -66,12 +50,11 @@ ATTEMPTS_MAX = 3
 """Attempts without progress after which the first record is given up, as Lambda does when its retries are spent."""
 INVOCATIONS_MAX = 50
 """Invocations per shard after which nothing fails any more."""
-NOW = 1_772_355_600.0
 ROUNDS_MAX = 50
 """Times that handlers may write to items whose records were all delivered, before they are taken to go on for ever."""
 
 
-class Driver:
+class Driver(Invoker):
     """One run over a new store, or another that shows as much. ``tell`` takes the story of the run, line by line."""
 
     def __init__(
@@ -84,38 +67,16 @@ class Driver:
         store: MemoryEngine | None = None,
         pace: int = 0,
     ) -> None:
-        self.handlers = handlers
-        self.app = handlers.app
-        self._other_app: App | None = None
-        self.choices = choices
-        self.tell = tell
-        self.settings = Settings(chunk_actions=actions, archive=PLACE)
         self.given = [change for changes in shards for change in changes]
-        proof = ProofStore(self.app.tables.values(), self.app.chains)
-        self.store: MemoryEngine = store or proof
-        self.writers: Writers | None = None
+        proof = ProofStore(handlers.app.tables.values(), handlers.app.chains)
+        super().__init__(handlers, choices, actions, tell, proof, store or proof)
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)
             self.writers = Writers(proof, self.lanes, choices, tell, pace)
         else:
             self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
-        self.store.source_tables.update(self.app.source_tables)
-        self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
-        self._aside = Aside(self.app)
-        self.opened: dict[str, Any] = {
-            PLACE: Contents(proof, self.engine.archive),
-            OPENED: Documents(proof, self.engine.bulk),
-        }
-        self.learned: Learned = WeakKeyDictionary()
-        self.pace = SendingPace()
-        self._invariants = Invariants(self.app, self.store)
-        self._broken: InvariantBroken | None = None
-        self.deliveries = 0
-        self._running: list[WriterLane | None] = []
         self._batch: list[Change] = []
-        self._repairs_failed: list[Repaired] = []
         self._overtaken: int | None = None
-        self._acknowledged: dict[str, int] = {}
 
     def run(self) -> ExpectedRows:
         """Delivers everything, sets everything right, and returns the rows."""
@@ -143,16 +104,6 @@ class Driver:
             return rows
         check_cascades(self.app, self.writers.store.told, self._acknowledged)
         return rows | expected_items(self.app, self.writers.store.told)
-
-    def _check(self) -> None:
-        """Notes the first invariant that broke; what it was raised inside might take it for an error of its own."""
-        try:
-            self._invariants.check()
-        except InvariantBroken as broken:
-            self._break(broken)
-
-    def _break(self, broken: InvariantBroken) -> None:
-        self._broken = self._broken or broken
 
     def _invoke(self, lane: WriterLane) -> None:
         lane.invocations += 1
@@ -196,7 +147,7 @@ class Driver:
         if how == "shuffled":
             delivered = _shuffled(batch)
         if how == "other-process":
-            self.app, self._other_app = self._other_app or self.handlers.another(), self.app
+            self._other_process()
         self._running.append(lane)
         outside, self._batch = self._batch, batch
         failed = self._attempt(delivered, CALLS_IN_TIME if how == "out-of-time" else None)
@@ -207,49 +158,6 @@ class Driver:
             overtaken, self._overtaken = self._overtaken, None
             return overtaken  # this invocation had timed out, and its answer was not waited for
         return _through(batch, failed)
-
-    def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
-        """One invocation: the failures that it reports, None where it died."""
-        self.deliveries += 1
-        self._aside.delivered(batch)
-        try:
-            run = self._invocation(calls)
-            failures = process_changes(self.app, batch, self.engine, run).failures
-            answer_bells(self.app, self.engine, run, self.choices)
-            if self.app.chained:
-                self.engine.retry()
-                failures = [*failures, *run_chains(self.app, self.engine, run).failures]
-        except (Died, EngineUnavailable) as died:
-            self.tell(f"  the invocation ends: {type(died).__name__}")
-            self.learned.clear()
-            self.pace = SendingPace()
-            return None
-        if self.writers:
-            self._note_acknowledged(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
-        return failures
-
-    def _note_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
-        """Notes how many records the tables had told when a removal, the last of its item in a batch, was through."""
-        last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
-        for change in last.values():
-            if change.sequence not in failed:
-                self._acknowledged.setdefault(change.version_text, place)
-
-    def _invocation(self, calls: int | None = None) -> Run:
-        """The run of one invocation, which has time for so many calls of the store; None: for any number."""
-        last = None if calls is None else self.engine.calls + calls
-        return Run(
-            self.settings._replace(handlers_off=tuple(self.handlers.off)),
-            clock=lambda: NOW,
-            pause=lambda _: None,
-            opened=self.opened,
-            learned=self.learned,
-            parking=self._aside,
-            source_items=self.writers is not None,
-            lanes=ChosenLanes(lambda: self.choices, self._break),
-            pace=self.pace,
-            seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
-        )
 
     def _meanwhile(self) -> None:
         """What others do at this moment: the same batch once more, a batch of another shard, a repair."""
@@ -276,19 +184,6 @@ class Driver:
         elif self.writers:
             self.writers.write(waiting[0], 1)
         self.tell(f"  ) {option} meanwhile")
-
-    def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
-        """Leads what an item's ledger handlers keep to what the table says now; a repair that dies is left."""
-        self.tell(f"  repair of {change.name}")
-        self._running.append(None)
-        try:
-            repairs = Repair(self.app, self.engine, self._invocation()).item(
-                change.item, version=version, changes=[change]
-            )
-        except Died:
-            repairs = []
-        self._running.pop()
-        self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
 
     def _give_up(self, lane: WriterLane) -> None:
         self.tell(f"{lane.name}: record {lane.position + 1} is given up")
@@ -379,7 +274,7 @@ def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
 
 
 def _unrepaired(failed: Repaired) -> str:
-    name = " / ".join(str(part) for part in failed.item[1:] if part is not None)
+    name = parts_text(failed.item[1:])
     return f"handler {failed.handler!r}, repair of item {name}: {type(failed.error).__name__}: {failed.error}"
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import Counter, Entries, Finished, OwnRecord, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, parts_text
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
@@ -279,5 +279,4 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
 
 
 def _place(key: RowKey | StateKey) -> str:
-    parts = key if isinstance(key, StateKey) else key[1:]
-    return " / ".join(str(part) for part in parts if part is not None)
+    return parts_text(key if isinstance(key, StateKey) else key[1:])

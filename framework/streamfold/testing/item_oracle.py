@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import History, fields_of
+from streamfold.errors import parts_text
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, hidden, without_derived
@@ -76,7 +77,8 @@ def check_cascades(app: App, told: Sequence[Told], acknowledged: Mapping[str, in
     for parent, place in gone.items():
         left = [child for child, written in there.items() if written < place and _is_child(app, parent, child)]
         if left:
-            raise ItemsWrong(f"{_shown_key(left[0])} is still there, though {_shown_key(parent)} was removed behind it")
+            kept, removed = parts_text(left[0][1:]), parts_text(parent[1:])
+            raise ItemsWrong(f"{kept} is still there, though {removed} was removed behind it")
 
 
 def endless(app: App, item: ItemKey, rounds: int) -> str:
@@ -84,8 +86,8 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
     bearing = app.listeners(item, called=False)
     names = ", ".join(repr(each.route.name) for each, _ in bearing) or "those that write to it"
     return (
-        f"handlers {names}, item {_shown_key(item)}: they still wrote to it after {rounds} rounds in which all records "
-        "had been delivered. What they derive has to follow from the item's own attributes alone."
+        f"handlers {names}, item {parts_text(item[1:])}: they still wrote to it after {rounds} rounds in which all "
+        "records had been delivered. What they derive has to follow from the item's own attributes alone."
     )
 
 
@@ -135,7 +137,3 @@ def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
     """Whether a cascade takes one item along with the other."""
     found = ((route, fields_of(route, parent)) for route in app.routes)
     return any(fields is not None and derivation(route).takes_along(route, fields, child) for route, fields in found)
-
-
-def _shown_key(item: ItemKey) -> str:
-    return " / ".join(str(part) for part in item[1:] if part is not None)

@@ -7,7 +7,8 @@ which lane is next, and how long it waits before it tries again. What it leaves 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -22,7 +23,7 @@ from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.lanes import LaneBatch, Reader, StreamLane
 from streamfold.testing.mapping_settings import FOREVER, MappingSettings
 from streamfold.testing.responses import first_failed
-from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, StreamTwin, TwinRecord
+from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, StreamTwin
 
 BACKOFF_SECONDS = 0.2
 """Wait before the first retry of a batch; it doubles with each. On AWS first retries came after 0.2 to 0.4 seconds."""
@@ -158,12 +159,10 @@ class MappingTwin:
             if self._readable(reader):
                 self.expired += reader.poll(self._filters, self.clock.now, self.metrics)
 
-    def _lanes(self) -> Iterator[StreamLane]:
-        return (lane for reader in self._readers.values() for lane in reader.lanes)
-
     def _next_lane(self) -> StreamLane | None:
         self._poll()
-        waiting = [(due, lane) for lane in self._lanes() if (due := lane.due(self.settings)) is not None]
+        lanes = [lane for reader in self._readers.values() for lane in reader.lanes]
+        waiting = [(due, lane) for lane in lanes if (due := lane.due(self.settings)) is not None]
         if not waiting:
             return None
         first = min(due for due, _ in waiting)
@@ -184,10 +183,11 @@ class MappingTwin:
         context = Context(batch.request_id, self.function_arn, self.clock, started + self._timeout_seconds)
         response, error = self._call(batch, context)
         records = tuple(polled.record for polled in batch.records)
+        told = partial(Invocation, lane.shard_id, lane.number, batch.request_id)
         if isinstance(error, Throttled):
             self.metrics[FAILED_INVOKE] += len(records)
             self._wait(batch)
-            return self._told(lane, batch, records, "throttled", "again", None, error)
+            return told(batch.attempts, records, "throttled", "again", None, error)
         batch.attempts += 1
         self.metrics[INVOKED] += len(records)
         timed_out = self.clock.now - started > self._timeout_seconds
@@ -196,7 +196,7 @@ class MappingTwin:
         if failed is not None:
             self.metrics[FAILED_INVOKE] += len(records)
         then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
-        return self._told(lane, batch, records, outcome, then, response, error)
+        return told(batch.attempts, records, outcome, then, response, error)
 
     def _call(self, batch: LaneBatch, context: Context) -> tuple[Any, BaseException | None]:
         try:
@@ -238,20 +238,6 @@ class MappingTwin:
     def _wait(self, batch: LaneBatch) -> None:
         batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
         batch.due = self.clock.now + batch.wait_seconds
-
-    def _told(
-        self,
-        lane: StreamLane,
-        batch: LaneBatch,
-        records: tuple[TwinRecord, ...],
-        outcome: Ended,
-        then: Next,
-        response: Any,
-        error: BaseException | None,
-    ) -> Invocation:
-        return Invocation(
-            lane.shard_id, lane.number, batch.request_id, batch.attempts, records, outcome, then, response, error
-        )
 
     # --- records that are given up ------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
-"""The names of all faults, as a user gives them."""
+"""The names of all faults, and what else a user gives a proof."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import Any
 
+from streamfold.records.envelope import KINESIS, STREAM
 from streamfold.testing import bells, driver, faults, handlers, kinesis
 from streamfold.testing.errors import TwinError
 
@@ -30,3 +32,12 @@ def chosen(names: Collection[str] | None) -> frozenset[str] | None:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TwinError(f"Fault {name!r} is not known.{hint} Expected some of: {', '.join(FAULTS)}.")
     return frozenset(names)
+
+
+def check_extent(source: str, **counts: Any) -> None:
+    """Raises ``TwinError`` for a source that is none, and for counts that would prove nothing."""
+    if source not in (STREAM, KINESIS):
+        raise TwinError(f"check() was given source={source!r}: expected {STREAM!r} or {KINESIS!r}.")
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise TwinError(f"check() was given {name}={count!r}: expected a whole number, 1 or more.")

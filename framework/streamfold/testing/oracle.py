@@ -14,6 +14,7 @@ from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import History, Values
 from streamfold.engines import StoredItem
+from streamfold.errors import parts_text
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import hidden
@@ -132,15 +133,11 @@ def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Valu
         return folded_row(yielded)
     except DecimalException as error:
         raise HandlerFails(
-            f"row {_name(key)}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not hold "
-            f"exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would fail "
-            "for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so far."
+            f"row {parts_text(key[1:])}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not "
+            f"hold exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would "
+            "fail for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so "
+            "far."
         ) from error
-
-
-def _name(key: Sequence[Any]) -> str:
-    """An item's or a row's key as messages have it."""
-    return " / ".join(str(part) for part in key[1:] if part is not None)
 
 
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
@@ -148,7 +145,7 @@ def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[An
     try:
         return list(each_effect(route.name, route.function(subject, **route.asked(fields))))
     except Exception as error:
-        raise HandlerFails(told(route, _name(item), error)) from error
+        raise HandlerFails(told(route, parts_text(item[1:]), error)) from error
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

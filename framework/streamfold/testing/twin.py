@@ -96,8 +96,11 @@ class Twin:
             )
 
     def _write(self, write: Write) -> None:
+        if (name := write.key.table.name) not in self.tables:
+            known = ", ".join(map(repr, self.tables))
+            raise TwinError(f"No handler of {self.app.name!r} reads table {name!r}: expected one of {known}.")
         self.clock.advance(1)
-        record = carry_out(self.tables[write.key.table.name], write)
+        record = carry_out(self.tables[name], write)
         if record is None:
             return
         if self._keeps_sources:

@@ -121,6 +121,17 @@ def test_a_fan_out_that_is_worked_on_after_its_end_removes_nothing(app, engine):
     assert len(engine.left()) == 5
 
 
+def test_children_of_children_go_on_as_a_fan_out_where_the_table_has_a_real_name():
+    app, settings = make_app(nested=True), SETTINGS._replace(tables={"main": "orders-prod"})
+    run = Run(settings, clock=lambda: CLOCK, pause=lambda _: None)
+    with closing(Store(app)) as engine, small():
+        engine.put(item("ORDER#1", "NOTE#000001"), *(item("ORDER#1", f"LINE#000001#{n:02d}") for n in range(50)))
+        removed = record(item("ORDER#1"), None, 5, table="orders-prod")
+        assert process_event(app, [removed], engine, run).failures == []
+        assert run_chains(app, engine, run).failures == []
+        assert (engine.left(), open_ones(engine)) == ([], [])
+
+
 class FannedOut(Faulty):
     """The same history, where an acknowledged record never comes again: the fan-out has to do what is left."""
 

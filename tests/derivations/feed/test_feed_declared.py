@@ -201,9 +201,10 @@ def identity(**options):
             },
             "the time that orders it from '{at:datetime.seconds}' to '{day:date}'",
         ),
+        ({"unfollow": "keep"}, "what an unfollow leaves, unfollow=, from 'remove' to 'keep'"),
     ],
 )
-def test_another_join_or_order_does_not_fit_what_a_state_keeps(changed, word):
+def test_another_join_order_or_unfollow_does_not_fit_what_a_state_keeps(changed, word):
     route, before = identity()
     _, now = identity(**changed)
     with pytest.raises(ManifestError) as caught:
@@ -216,6 +217,13 @@ def test_another_join_or_order_does_not_fit_what_a_state_keeps(changed, word):
 def test_bounds_may_change_on_a_state(changed):
     route, before = identity()
     route.kind.compare("timeline", before, identity(**changed)[1])
+
+
+def test_a_feed_that_pulled_goes_on_pulling():
+    route, before = identity(pull_above=5000)
+    route.kind.compare("timeline", before, identity(pull_above=1_000_000_000)[1])
+    with pytest.raises(ManifestError, match=r"Feed 'timeline' has no pull_above= any more.* pull_above=1_000_000_000,"):
+        route.kind.compare("timeline", before, identity()[1])
 
 
 def test_a_function_without_a_queue_for_large_audiences_does_not_start():

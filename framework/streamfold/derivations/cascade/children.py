@@ -24,7 +24,7 @@ from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode, encode
 from streamfold.run import TRIES_MAX
-from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Refused, StateKey, SwapState
+from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, GuardedWrite, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
 PAGES_MAX = 10_000
@@ -68,10 +68,6 @@ class Children:
     """
 
     def __init__(self, finishing: Finishing, outcome: Outcome) -> None:
-        self.application = finishing.application.name
-        self.engine = finishing.engine
-        self.run = finishing.run
-        self.limit = max(finishing.run.chunk_actions - GUARDS, 1)
         self.finishing = finishing
         self.outcome = outcome
 
@@ -79,11 +75,11 @@ class Children:
         """Removes the children of these parents."""
         away: dict[str, EngineError] = {}
         for removed in parents:
-            table = removed.changes[-1].table.name
+            table = removed.newest.table.name
             try:
                 if table in away:
                     raise away[table]
-                if not self.remove_pages(removed, INLINE_PAGES if self.run.fans_out else PAGES_MAX).done:
+                if not self.remove_pages(removed, INLINE_PAGES if self.finishing.run.fans_out else PAGES_MAX).done:
                     self._hand_over(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
@@ -97,15 +93,15 @@ class Children:
 
         Raises ``Contended`` where others change the children all the time, and what the engine raises.
         """
-        change, rounds = removed.changes[-1], 0
-        place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
+        rounds, place = 0, self._place(removed, removed.newest)
         cursor = self._cursor(place)
         for page in range(most):
             if cursor.done:
                 self._tallies(removed).unchanged += not page
                 break
             children, following = self._page(removed, cursor)
-            refused = self._send(removed, following.write(place, cursor.revision), children)
+            moved = following.write(place, cursor.revision)
+            refused = self._send([AbsentSource(removed.newest.item), moved, *children])
             if refused is None:
                 rounds, cursor = 0, following._replace(revision=cursor.revision + 1)
                 self._tallies(removed).removed += len(children)
@@ -113,7 +109,7 @@ class Children:
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
                 return CascadeCursor(done=True)
-            self.run.back_off(rounds)
+            self.finishing.run.back_off(rounds)
             rounds += 1
             if rounds > TRIES_MAX:
                 raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
@@ -122,26 +118,32 @@ class Children:
 
     def _hand_over(self, removed: Removed) -> None:
         """Has a fan-out go on, or the record come again where none can."""
-        job = job_of(removed, self.run.clock()) if self.run.fans_out else None
+        application, run = self.finishing.application.name, self.finishing.run
+        job = job_of(removed, run.clock()) if run.fans_out else None
         if job is None:
             raise NotStarted("More children are there than one invocation removes; the record has to come again.")
-        FanOuts(self.application, self.engine, self.run).start(job, removed.changes[-1].version_text)
+        FanOuts(application, self.finishing.engine, run).start(job, removed.newest.version_text)
 
     def _end_earlier(self, removed: Removed) -> None:
         """Marks earlier removals of the parent as done: the latest covers them, and they may be delivered alone."""
         for change in removed.changes[:-1]:
-            place = event_key("cascade", self.application, removed.route.name, change.item, change.identity_text)
+            place = self._place(removed, change)
             self._end(place, self._cursor(place))
 
     def _end(self, place: StateKey, cursor: CascadeCursor) -> None:
         if not cursor.done:  # refused where another invocation moved on: that one decides
-            send(self.engine, [CascadeCursor(done=True).write(place, cursor.revision)], self.run)
+            self._send([CascadeCursor(done=True).write(place, cursor.revision)])
+
+    def _place(self, removed: Removed, change: Change) -> StateKey:
+        """Where the cursor of a removal is."""
+        application = self.finishing.application.name
+        return event_key("cascade", application, removed.route.name, change.item, change.identity_text)
 
     def _cursor(self, place: StateKey) -> CascadeCursor:
-        return CascadeCursor.of(self.engine.read_state([place], consistent=True).get(place))
+        return CascadeCursor.of(self.finishing.engine.read_state([place], consistent=True).get(place))
 
-    def _send(self, removed: Removed, cursor: SwapState, children: list[DeleteSource]) -> Refused | None:
-        return send(self.engine, [AbsentSource(removed.changes[-1].item), cursor, *children], self.run)
+    def _send(self, writes: list[GuardedWrite]) -> Refused | None:
+        return send(self.finishing.engine, writes, self.finishing.run)
 
     def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
         """The parent exists again: keeps its remaining children, also when the record is delivered again."""
@@ -155,8 +157,10 @@ class Children:
         names = [key.template for key in templates]
         index = names.index(cursor.child) if cursor.child in names else 0
         after = cursor.after if cursor.child in names else None
-        child, change = templates[index], removed.changes[-1]
-        page = self.engine.page(child.table, change.item[1], sort_prefix(child, removed.fields), after, self.limit)
+        child = templates[index]
+        most = max(self.finishing.run.chunk_actions - GUARDS, 1)
+        begins = sort_prefix(child, removed.fields)
+        page = self.finishing.engine.page(child.table, removed.newest.item[1], begins, after, most)
         children, cut = self._fitting(removed, child, page)
         if cut is not None:
             return children, CascadeCursor(child=child.template, after=cut)
@@ -177,7 +181,7 @@ class Children:
 
     @staticmethod
     def _deletions(removed: Removed, child: Key, page: Page) -> Iterable[DeleteSource]:
-        change, table, at = removed.changes[-1], child.table, _seconds(removed.changes[-1])
+        change, table, at = removed.newest, child.table, _seconds(removed.newest)
         for image in page.items:
             key = (table.name, decode(image[table.partition]), decode(image[str(table.sort)]))
             if child_fields(child, removed.fields, *key[1:]) is not None:

@@ -18,19 +18,24 @@ CASCADE = "cascade"
 
 
 class Removed(NamedTuple):
-    """An item that is gone, whose children a cascade removes; the last of ``changes`` is its newest removal."""
+    """An item that is gone, whose children a cascade removes."""
 
     route: Route
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # its removals, oldest first
     fields: Fields
 
+    @property
+    def newest(self) -> Change:
+        """The removal that covers all others."""
+        return self.changes[-1]
+
     def __str__(self) -> str:
-        return f"remove the children of {self.changes[-1].name}"
+        return f"remove the children of {self.newest.name}"
 
 
 def job_of(removed: Removed, now: float) -> Job | None:
     """The job that goes on with a cascade, the same for each removal of its parent; None where none can keep it."""
-    change = removed.changes[-1]
+    change = removed.newest
     record = record_of(change)
     if record is None:
         return None

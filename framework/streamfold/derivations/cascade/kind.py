@@ -76,7 +76,7 @@ class Cascade(Derivation):
             if not finishing.run.source_items:
                 outcome.count(NOT_CASCADED, each.route.name)
                 continue
-            place = each.route.name, each.changes[-1].item
+            place = each.route.name, each.newest.item
             known = parents.get(place)
             parents[place] = each._replace(changes=(*known.changes, *each.changes)) if known else each
         return Children(finishing, outcome).remove(parents.values()) if parents else outcome

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 EDGE = "edge"
 """The role of an item that says who follows whom."""
+NOT_FOUND = "what it keeps of posts and edges would not be found"
+IDENTITY = (
+    ("joined", "the fields that it joins on", NOT_FOUND),
+    ("order", "the time that orders it", NOT_FOUND),
+    ("unfollow", "what an unfollow leaves, unfollow=,", "what it keeps of edges that are gone is for the old one"),
+)
+"""Options that a state keeps to: their names, in words, and why."""
 
 
 class Feeds(Derivation):
@@ -38,6 +45,7 @@ class Feeds(Derivation):
     sees_derived_attributes = True
     reconciles = True
     leads_all_roles = True
+    joins_items = True
     fans_out = True
     keeps = ("posts", "edges", "audience")
     yields = (Row,)
@@ -69,16 +77,24 @@ class Feeds(Derivation):
 
     def identity(self, route: Route) -> dict[str, Any]:
         options = options_of(route)
-        return {"kind": self.name, "joined": list(options.joined), "order": str(options.order)}
+        pulls = options.pull_above is not None
+        joined, order = list(options.joined), str(options.order)
+        return {"kind": self.name, "joined": joined, "order": order, "unfollow": options.unfollow, "pulls": pulls}
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        for option, word in (("joined", "the fields that it joins on"), ("order", "the time that orders it")):
+        for option, word, why in IDENTITY:
             if before.get(option) != now.get(option):
                 raise ManifestError(
-                    f"Feed {name!r} changed {word} from {before.get(option)!r} to {now.get(option)!r}: what it keeps "
-                    "of posts and edges would not be found. Declare the changed one under another name and target, "
+                    f"Feed {name!r} changed {word} from {before.get(option)!r} to {now.get(option)!r}: {why}. "
+                    "Declare the changed one under another name and target, "
                     f'fill it, and retire the old one, App(..., retired=["{name}"]).'
                 )
+        if before.get("pulls") and not now["pulls"]:
+            raise ManifestError(
+                f"Feed {name!r} has no pull_above= any more: posts of authors who are pulled would be in no feed, and "
+                "readers who unfollow them meanwhile would pull them again later. Expected a number; a large one, "
+                "pull_above=1_000_000_000, has all authors pushed again after their next posts."
+            )
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         if settings.serves(route.group) and settings.jobs is None and settings.engine is None:

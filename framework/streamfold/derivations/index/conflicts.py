@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from streamfold.commit.outcome import Failed
 from streamfold.derivations.index.options import Unique
 from streamfold.engines import Engine, Entries
-from streamfold.errors import EngineError, Unprocessable, told
+from streamfold.errors import EngineError, Unprocessable, parts_text, told
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_text
 from streamfold.records.change import Change, ItemKey
 from streamfold.writes.guarded import Moved, RowKey, StateKey
@@ -83,8 +83,7 @@ def _others(engine: Engine, application: str, route: "Route", own: str, row: Row
 
 
 def _conflict(route: "Route", row: RowKey) -> Unprocessable:
-    name = " / ".join(str(part) for part in row[1:] if part is not None)
     return Unprocessable(
-        f"The item claims row {told(name)} of unique index {route.name!r}, and so does another; the row shows who "
-        "wins. That resolves itself when one of them claims it no more."
+        f"The item claims row {told(parts_text(row[1:]))} of unique index {route.name!r}, and so does another; the row "
+        "shows who wins. That resolves itself when one of them claims it no more."
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamfold.derivations.search.sink import BUSY, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, shortened, told
-from streamfold.settings import PREFIX
+from streamfold.settings.readers import PREFIX
 
 TOO_LARGE = 413
 TIMED_OUT = 408

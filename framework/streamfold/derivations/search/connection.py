@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.errors import SettingsError
 from streamfold.limits import CALL_SECONDS_MAX
-from streamfold.settings import PREFIX, Settings
+from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
 
 CONNECT_SECONDS_MAX = 2
 READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX

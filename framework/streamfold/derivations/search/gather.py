@@ -8,7 +8,7 @@ from streamfold.derivations.partition import child_fields, sort_prefix
 from streamfold.derivations.search.document import Part, Parts
 from streamfold.derivations.search.options import options_of
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import Unprocessable
+from streamfold.errors import Unprocessable, parts_text
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
@@ -40,7 +40,7 @@ class Root(NamedTuple):
     @property
     def place(self) -> str:
         """The item's key for a person."""
-        return " / ".join(str(value) for value in self.item[1:] if value is not None)
+        return parts_text(self.item[1:])
 
     def __str__(self) -> str:
         what = " and its parts" if options_of(self.route).parts else ""

@@ -1,29 +1,17 @@
 """The settings of a deployed application: one frozen value, read once from ``STREAMFOLD_*``."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError
-from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX, STOP_SECONDS
+from streamfold.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
+from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, read_text
 
-PREFIX = "STREAMFOLD_"
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"
 NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX}
 """Settings that give real names, with what their variables begin with."""
-EMBEDDED = "embedded:"
-"""Begins a value of ``engine``; the path of the local state's file follows."""
-EPOCH_MAX = 99
-RETENTION_DAYS_MIN = 30
-"""Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
-KEY_BYTES_MIN = 32
-"""Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
-SERVICES = ("es", "aoss", "none")
-"""What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 SECRETS = ("search_password", "audit_key")
 """Settings whose values are never shown."""
@@ -109,7 +97,7 @@ class Settings(NamedTuple):
         for name, text in environment.items():
             if names := _names_of(name):
                 prefix = NAMED[names]
-                values[names][name[len(prefix) :].lower()] = _text(name, text)
+                values[names][name[len(prefix) :].lower()] = read_text(name, text)
                 origins[names] = prefix + "<NAME>"
             elif name.startswith(PREFIX):
                 setting = _known(name)
@@ -199,121 +187,3 @@ def _shown(value: Any, *, secret: bool = False) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "-" if value is None else str(value)
-
-
-def _switch(name: str, text: str) -> bool:
-    if text.lower() not in SWITCH:
-        raise SettingsError(f"Setting {name}={text!r} is no switch: expected on or off.")
-    return SWITCH[text.lower()]
-
-
-def _whole(least: int, most: int) -> Callable[[str, str], int]:
-    def read(name: str, text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise SettingsError(
-                f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}."
-            )
-        return int(text)
-
-    return read
-
-
-def _text(name: str, text: str) -> str:
-    if not text:
-        raise SettingsError(f"Setting {name} is empty: give a value or leave it out.")
-    return text
-
-
-def _engine(name: str, text: str) -> str:
-    if not text.startswith(EMBEDDED) or text == EMBEDDED:
-        raise SettingsError(
-            f"Setting {name}={text!r} names no engine: expected {EMBEDDED}FILE, or nothing for DynamoDB."
-        )
-    return text
-
-
-def _url(name: str, text: str) -> str:
-    """The text is quoted only where it can hold no password."""
-    try:
-        parts = urlsplit(text)
-        valid = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("https", "http")
-    except ValueError:
-        valid = False
-    if not valid or any(mark in text for mark in "@?# "):
-        raise SettingsError(
-            f"Setting {name} is no URL of a server: expected https://HOST, without a user, a query or a fragment. "
-            f"{PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD name a user."
-        )
-    if urlsplit(text).scheme == "http" and urlsplit(text).hostname not in LOOPBACK:
-        raise SettingsError(
-            f"Setting {name}={text!r} is not encrypted: expected https://HOST. Plain http is for "
-            f"{', '.join(LOOPBACK)} only."
-        )
-    return text.rstrip("/")
-
-
-def _queue(name: str, text: str) -> str:
-    """The URL of a standard queue: a FIFO queue would hold lanes behind one another."""
-    if not text.startswith("https://") or "/" not in text.removeprefix("https://") or text.endswith(".fifo"):
-        raise SettingsError(
-            f"Setting {name}={text!r} is no URL of a standard queue: expected https://sqs.REGION.amazonaws.com/ACCOUNT/"
-            "NAME, not a FIFO queue, which would hold lanes behind one another."
-        )
-    return text
-
-
-def _one_of(*known: str) -> Callable[[str, str], str]:
-    def read(name: str, text: str) -> str:
-        if text not in known:
-            raise SettingsError(f"Setting {name}={text!r} is not known: expected {', '.join(known)}.")
-        return text
-
-    return read
-
-
-def _secret(name: str, text: str) -> bytes:
-    secret = text.encode(errors="surrogateescape")
-    if len(secret) < KEY_BYTES_MIN:
-        raise SettingsError(
-            f"Setting {name} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for example "
-            "what `openssl rand -base64 32` prints."
-        )
-    return secret
-
-
-def _names(name: str, text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    if not all(names):
-        raise SettingsError(f"Setting {name}={text!r} is no list: expected names of handlers, NAME,NAME.")
-    return names
-
-
-READERS: dict[str, Callable[[str, str], Any]] = {
-    "app": _text,
-    "engine": _engine,
-    "state_table": _text,
-    "group": _text,
-    "epoch": _whole(0, EPOCH_MAX),
-    "chunk_actions": _whole(2, ACTIONS_MAX),
-    "lanes": _whole(1, LANES_MAX),
-    "retention_days": _whole(RETENTION_DAYS_MIN, 3650),
-    "stop_seconds": _whole(CALL_SECONDS_MAX, 900),
-    "park": _text,
-    "jobs": _queue,
-    "archive": _text,
-    "search": _url,
-    "search_service": _one_of(*SERVICES),
-    "search_user": _text,
-    "search_password": _text,
-    "search_ca": _text,
-    "search_bulk_bytes": _whole(10_000, 100_000_000),
-    "search_gzip": _switch,
-    "handlers_off": _names,
-    "gate_seconds": _whole(0, 86_400),
-    "older_code": _switch,
-    "logger": _switch,
-    "metrics": _switch,
-    "powertools": _switch,
-    "tracer": _switch,
-    "audit_key": _secret,
-}

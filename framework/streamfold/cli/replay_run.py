@@ -1,0 +1,188 @@
+"""A replay as a command: opened, carried out and told."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import click
+
+from streamfold.app import App
+from streamfold.batch.manifest import read_manifest
+from streamfold.cli.advice import Written, advice
+from streamfold.cli.documents import local_samples
+from streamfold.cli.engines import (
+    REPORTED,
+    application_and_settings,
+    confirm_writes,
+    is_unnamed,
+    make_run,
+    open_dynamodb,
+    open_memory,
+    real_tables,
+)
+from streamfold.cli.replay_lines import Lines, replay_lines
+from streamfold.cli.replay_options import ReplayOptions
+from streamfold.cli.search_servers import confirm_documents, documents_to_server, with_search
+from streamfold.cli.state_files import open_embedded, remove_state
+from streamfold.cli.summary import print_dry_run, print_json, print_plan, print_plan_json, print_summary
+from streamfold.commit.plan import Plan
+from streamfold.derivations.derivation import derivation
+from streamfold.engines import Engine
+from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.lifecycle.checks import check_whole
+from streamfold.parking import open_parking
+from streamfold.records.envelope import Origins
+from streamfold.replay.files import RecordedFiles
+from streamfold.replay.going_on import GoingOn
+from streamfold.replay.others import warn_of_others
+from streamfold.replay.replay import PutSources, Replay, Summary
+from streamfold.run import Run
+from streamfold.settings import Settings
+
+SETTLE_SECONDS = 2.0
+"""How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
+NO_STREAM = (
+    "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
+    "switch it on, and replay onto empty tables."
+)
+WENT_ON = (
+    "Went on behind the first {entries:,} records, which an earlier replay of the same files has applied. "
+    "--fresh begins anew."
+)
+
+
+class OpenedReplay(NamedTuple):
+    """The store of a replay: its engine, where source images go, and on DynamoDB what runs the chains."""
+
+    engine: Engine
+    put_sources: PutSources | None
+    chains: Any = None
+    real_names: Mapping[str, str] = MappingProxyType({})
+
+
+def replayed(files: tuple[str, ...], options: ReplayOptions) -> int:
+    """Carries out a replay; returns the exit code."""
+    app, settings = application_and_settings(options.application, options.tables)
+    settings = with_search(settings, options.search_url)
+    if options.store.engine == "embedded":
+        return _run(app, settings, files, options)
+    from streamfold.cli.clients import explained
+
+    with explained():
+        return _run(app, settings, files, options)
+
+
+def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
+    run = make_run(options.store, settings, outside=options.external or None)
+    if options.dry_run:
+        run.actions = None  # transactions are shown as they would be on DynamoDB
+    if options.search_url is None:
+        return _replay(app, run, files, options)
+    confirm_documents(app, settings, yes=options.yes)
+    with documents_to_server(app, run):
+        return _replay(app, run, files, options)
+
+
+def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) -> int:
+    settings = run.settings
+    place = options.park or settings.park
+    run.parking = open_parking(place) if place and not options.dry_run else None
+    origins = Origins(app.source_tables, settings, run.warn, app.tables)
+    kept = options.store.state is not None and not (options.dry_run or options.external or options.search_url)
+    recorded = RecordedFiles(files, digested=kept)
+    with replay_lines(
+        recorded, shown=not options.json_output and not options.dry_run, timed=not options.dry_run
+    ) as lines:
+        opened = _open(app, run, origins, lines, options)
+        replay = Replay(
+            app,
+            opened.engine,
+            run,
+            origins,
+            batch_records=options.batch_size,
+            keep_going=options.keep_going,
+            dry_run=_printed_plan(settings, options) if options.dry_run else None,
+            put_sources=opened.put_sources,
+        )
+        summary = replay.process(lines, _going_on(app, settings, opened.engine, recorded) if kept else None)
+    if replay.going_on and replay.going_on.behind:
+        click.echo(WENT_ON.format(entries=replay.going_on.behind), err=True)
+    not_run = _run_chains(replay, opened)
+    _print(summary, app, opened, run, options)
+    if not_run:
+        click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
+    opened.engine.close()
+    return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
+
+
+def _going_on(app: App, settings: Settings, engine: Engine, recorded: RecordedFiles) -> GoingOn | None:
+    """Where a replay into a state goes on.
+
+    Not where it also writes elsewhere: what an interrupted batch wrote there would be ahead of the state.
+    """
+    return GoingOn(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
+
+
+def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
+    if options.store.engine == "embedded":
+        state = None if options.dry_run else options.store.state
+        if state and options.fresh:
+            remove_state(state)
+        if not state:
+            engine = open_memory(app)
+            reads = any(derivation(route).reads_items for route in app.routes)
+            return OpenedReplay(engine, engine.put_sources if reads else None)
+        kept = open_embedded(app, state)
+        warn_of_others(app, kept, run)
+        return OpenedReplay(kept, kept.put_sources)
+    return _open_dynamodb(app, run.settings, origins, lines, options)
+
+
+def _open_dynamodb(
+    app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions
+) -> OpenedReplay:
+    from streamfold.cli.clients import make_clients
+    from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables
+
+    if is_unnamed(app, settings):
+        lines.find_table(origins, keep_going=options.keep_going)
+    engine = open_dynamodb(app, settings, options.store, origins)
+    if not options.dry_run:
+        confirm_writes(engine, options.store, yes=options.yes)
+        for name in create_tables(app, engine) if options.create_tables else ():
+            click.echo(f"Created table {name}.", err=True)
+    if not options.dry_run and not options.force:
+        check_whole(read_manifest(app.name, engine), app)
+    writer = SourceWriter(engine, app.name) if options.put_sources else None
+    settle_seconds = 0 if options.store.on_loopback else SETTLE_SECONDS
+    tables, chains = real_tables(app, settings, origins), None
+    if app.chained:
+        chains = TableChains(app, make_clients(options.store.endpoint_url), tables, settle_seconds)
+    return OpenedReplay(engine, writer, chains, {name: real for name, (_, real) in tables.items()})
+
+
+def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
+    """Follows the tables' streams; returns the handlers that could not run."""
+    if opened.chains is None or replay.dry_run:
+        return []
+    missing: list[str] = opened.chains.without_stream()
+    replay.note(opened.chains.run(opened.engine, replay.run), {})
+    return missing
+
+
+def _printed_plan(settings: Settings, options: ReplayOptions) -> Callable[[Plan], None]:
+    return partial(print_plan_json if options.json_output else print_plan, settings=settings)
+
+
+def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: ReplayOptions) -> None:
+    local = options.store.engine == "embedded" and options.search_url is None and not options.dry_run
+    most = options.sample_rows if local else 0
+    documents = list(local_samples(app, opened.engine, run.settings, most)) if most else []
+    if options.json_output:
+        print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows, documents)
+    elif options.dry_run:
+        print_dry_run(summary)
+    else:
+        written = Written(options.application, options.store, opened.real_names, options.search_url)
+        print_summary(summary, app, opened.engine, advice(app, written), options.sample_rows, documents)
