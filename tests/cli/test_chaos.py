@@ -223,9 +223,9 @@ def test_an_unknown_fault_is_told_with_the_nearest(folder, records):
     assert "Fault 'overlapp' is not known. Did you mean 'overlap'?" in ran.err
 
 
-@pytest.mark.usefixtures("alone")
-def test_faults_are_listed(folder, records):
-    ran = folder.run("replay", records, "--chaos", "--faults", "list")
+@pytest.mark.parametrize("given", [(), ("--chaos",), ("no.jsonl", "--chaos")])
+def test_faults_are_listed_whatever_else_is_given(folder, given):
+    ran = folder.run("replay", *given, "--faults", "list")
 
     assert ran.code == 0
     assert {"dies-after", "overlap", "raises-once"} <= set(ran.out.split())

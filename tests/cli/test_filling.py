@@ -58,6 +58,11 @@ def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
     assert "+00:00" not in line
 
 
+def test_it_is_said_whose_keys_were_read(old):
+    ran = old.run("backfill", "all_lines", *STATE)
+    assert "backfill: 12 keys of the tables and the state read, 3 parts written" in ran.out
+
+
 def test_a_second_run_changes_nothing(old):
     old.run("backfill", *STATE)
     rows = old.rows(*STATE)
@@ -166,6 +171,7 @@ def test_changed_code_is_led_to_all_items(folder):
         (["missing"], "'missing'"),
         (["history"], "its rows follow from the changes of items"),
         (["--load"], "--load puts the items of an export"),
+        (["--load", "--export", "x/manifest-files.json", "--dry-run"], "--dry-run writes nothing: give one of them"),
         (["--export", "summary.json"], "expected the manifest-files.json of an export"),
         (["--export", "nowhere/manifest-files.json"], "manifest-summary.json of the export cannot be read"),
         (["--state", "nowhere.db"], "There is no state in nowhere.db"),
@@ -210,8 +216,7 @@ def test_keys_of_an_export_are_read_again_as_they_are_now(old):
     assert old.rows(*STATE)["ALL / LINES"]["total"] == {"N": "4"}
 
 
-def test_the_items_of_an_export_show_a_view_of_the_real_table(folder):
-    lines(folder, [])
+def test_the_items_of_an_export_show_a_view_of_the_real_table_without_a_replay_before(folder):
     place = export(folder, *(item("ORDER#7", f"ITEM#{n}", price=n) for n in range(1, 5)))
     assert folder.run("backfill", *STATE, "--export", place, "--load").code == 0
     assert folder.totals() == {"ORDER#7": 10}

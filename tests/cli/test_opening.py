@@ -31,7 +31,7 @@ def events(folder, number):
 
 def test_an_item_without_a_history_gets_one_row_and_one_with_a_history_none(old):
     ran = old.run("backfill", "lines", "--opening", *STATE)
-    assert (ran.code, "5 keys read, 2 parts written, 1 were right" in ran.out) == (0, True), ran.err
+    assert (ran.code, "5 keys of the tables read, 2 parts written, 1 were right" in ran.out) == (0, True), ran.err
     assert [events(old, number) for number in (1, 2, 3)] == [["OPENING"], ["OPENING"], ["INSERT"]]
     (row,) = history(old, 1)
     assert row["changes"]["M"]["price"]["M"] == {"new": {"N": "1"}}

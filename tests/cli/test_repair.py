@@ -172,7 +172,12 @@ def test_keys_that_no_handler_reads_are_counted(changed):
             "Error: No handler reads the item USER#1 / X: expected PARTITION and SORT of ORDER#{order_id}",
         ),
         (("--key", "ORDER#1"), "Error: No handler reads the item ORDER#1: expected PARTITION and SORT of"),
-        (("--keys", "missing"), "Error: The keys in missing cannot be read: [Errno 2]"),
+        (
+            ("--keys", "missing"),
+            "Error: --keys missing cannot be read: No such file or directory. Name another",
+        ),
+        (("--from-verify", "missing"), "Error: --from-verify missing cannot be read: No such file or directory."),
+        (("--keys", "bytes"), "Error: --keys bytes cannot be read: it is no UTF-8 text. Name another file.\n"),
         (("--keys", "text"), "Error: text:2 holds no key that a handler of the application reads. Expected: One key"),
         (("--keys", "json"), "Error: json:1 is not JSON. Expected: One key a line"),
         (("--keys", "other"), "Error: other:1 holds no key of a table of the application. Expected: One key a line"),
@@ -187,11 +192,16 @@ def test_keys_that_no_handler_reads_are_counted(changed):
             ("--key", "ORDER#1", "ITEM#a", "--failed", "no/x"),
             "Error: There is no folder no for x: name another file with",
         ),
+        (
+            ("--key", "ORDER#1", "ITEM#a", "--failed", "x" * 300),
+            "x cannot be written: File name too long. Name another",
+        ),
     ],
 )
 def test_mistake_is_told(changed, arguments, message):
     changed.write("text", "ORDER#1\tITEM#a\nORDER#1 ITEM#a\n")
     changed.write("json", "{no\n")
+    (changed.path / "bytes").write_bytes(b"\xff")
     changed.write("other", '{"table": "users", "key": {}}\n')
     changed.write("unread", '{"PK": {"S": "USER#1"}, "SK": {"S": "X"}}\n')
     changed.write("foreign", json.dumps({"application": "x", "different": [], "failed": []}))

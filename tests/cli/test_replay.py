@@ -404,7 +404,7 @@ def test_known_records_are_counted_in_the_last_line_which_names_fresh(folder, re
 
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == (
-        "7 records were skipped, because the state already holds them; --fresh starts anew."
+        "Known to the state before: 7 records. Nothing counts twice; --fresh starts anew."
     )
 
 
@@ -425,6 +425,42 @@ def test_known_records_are_counted_also_where_an_audit_writes_their_row_again(fo
     folder.run("replay", folder.records(*records), *STATE)
 
     assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["known"] == 7
+
+
+def test_records_that_only_a_new_handler_took_are_not_said_to_be_skipped(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    folder.app(
+        (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
+    )
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+
+    assert "AUDIT#" in ran.out
+    assert "skipped" not in ran.out
+    assert "Known to the state before: 7 records." in ran.out
+
+
+def test_a_new_name_of_an_application_over_an_old_state_is_warned_of_once(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    folder.app((folder.path / "handlers.py").read_text().replace('App("shop"', 'App("store"'))
+
+    first, second = (folder.run("replay", "records.jsonl", *STATE) for _ in range(2))
+
+    assert (first.code, "Application 'store' is new to this state, and 'shop' writes the same rows" in first.err) == (
+        0,
+        True,
+    )
+    assert "is new to this state" not in second.err
+
+
+def test_an_application_with_rows_of_its_own_is_not_warned_of_another(folder, records):
+    folder.run("replay", folder.records(*records), *STATE)
+    code = (folder.path / "handlers.py").read_text()
+    folder.app(code.replace('App("shop"', 'App("store"').replace('"TOTAL"', '"SUM"'))
+
+    ran = folder.run("replay", "records.jsonl", *STATE)
+
+    assert (ran.code, "is new to this state" in ran.err) == (0, False)
 
 
 def test_fresh_begins_anew(folder, records):

@@ -1,4 +1,4 @@
-"""The queries of README.md, the indices that they search, and what a plain look through the items finds instead."""
+"""The queries of docs/search.md, the indices that they search, and what a plain look at the items finds instead."""
 
 import json
 import re
@@ -17,16 +17,16 @@ TEAS_AND_CUPS = {"tea", "teas", "cup", "cups"}
 TEAPOTS = {"teapot", "teapots"}
 
 
-def readme_query(index):
-    """The query of README.md on an index."""
+def page_query(index):
+    """The query of docs/search.md on an index."""
     block = re.compile(rf"^```json {index}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    (text,) = block.findall((ROOT / "README.md").read_text("utf-8"))
+    (text,) = block.findall((ROOT / "docs/search.md").read_text("utf-8"))
     return json.loads(text)
 
 
 def song_query(text):
-    """The query of README.md on songs, with another text."""
-    query = readme_query("songs")
+    """The query of docs/search.md on songs, with another text."""
+    query = page_query("songs")
     query["query"]["multi_match"]["query"] = text
     return query
 

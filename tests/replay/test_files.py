@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+from os import mkfifo
 
 import pytest
 
@@ -171,6 +172,12 @@ def test_size_of_standard_input_is_not_known():
 def test_folder_is_no_file(tmp_path):
     with pytest.raises(SettingsError, match="is no file: expected a recorded file"):
         check_files([str(tmp_path)])
+
+
+def test_a_pipe_is_told_to_be_given_as_standard_input(tmp_path):
+    mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingsError, match=r"is a pipe: give it as standard input, COMMAND \| streamfold replay -"):
+        check_files([str(tmp_path / "pipe")])
 
 
 def test_file_that_vanishes_is_a_bad_line(tmp_path):

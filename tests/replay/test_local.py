@@ -45,8 +45,7 @@ print([name for name in ("boto3", "botocore", "aws_lambda_powertools") if name i
 """
 
 
-@pytest.fixture
-def app():
+def application(name):
     router = Router()
 
     @router.view(LINE, into=TOTAL)
@@ -63,7 +62,12 @@ def app():
     def mail(change):
         raise AssertionError
 
-    return App("shop", routers=[router])
+    return App(name, routers=[router])
+
+
+@pytest.fixture
+def app():
+    return application("shop")
 
 
 @pytest.fixture
@@ -91,6 +95,15 @@ def test_a_project_is_tried_end_to_end_without_a_client_of_aws(tmp_path, source)
     ran = streamfold("show", "ALL", "--state", "shop.db", "--json", folder=tmp_path)
     assert ran.out == '{"PK":{"S":"ALL"},"SK":{"S":"ORDERS"},"orders":{"N":"2"},"total":{"N":"7"}}\n'
     assert len(streamfold("show", "--source", "--state", "shop.db", "--json", folder=tmp_path).out.splitlines()) == 2
+
+
+def test_a_new_name_of_an_application_is_warned_of_once_in_the_log(app, place, source, caplog):
+    app.lambda_handler(event(source.put("ORDER#1", "LINE#a", price=3)), None)
+    again, told = application("store"), []
+    for _ in range(2):
+        again.lambda_handler(event(source.put("ORDER#1", "LINE#b", price=4)), None)
+        told.append(sum("'store' is new to this state" in line for line in caplog.messages))
+    assert told == [1, 1]
 
 
 def test_records_that_fail_are_reported_by_their_number_and_logged_with_the_reason(app, place, source, caplog):

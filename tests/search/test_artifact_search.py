@@ -13,8 +13,8 @@ from tests.helpers.queries import (
     Answer,
     create_indices,
     orders_found,
+    page_query,
     products_found,
-    readme_query,
     remove_indices,
     song_query,
     songs_found,
@@ -115,12 +115,12 @@ def test_items_that_are_written_to_the_table_are_found_counted_and_sorted(
     items = items_of(dynamodb)
 
     ids, categories = products_found(items)
-    answer = Answer(server, "products", readme_query("products"))
+    answer = Answer(server, "products", page_query("products"))
     assert len(ids) > 1
     assert (answer.ids, answer.facet) == (ids, categories)
 
     ids = orders_found(items)
-    answer = Answer(server, "orders", readme_query("orders"))
+    answer = Answer(server, "orders", page_query("orders"))
     assert answer.total == len(ids) > 0
     assert answer.ids == ids[:HITS_MAX]
 
@@ -134,10 +134,10 @@ def test_what_comes_again_changes_no_answer(table, functions, server, dynamodb, 
     search.run(table, 1)
     reader = StreamReader(dynamodb, dynamodbstreams, NAMES["Table"])
     deliver_all(reader, functions)
-    before = Answer(server, "products", readme_query("products"))
+    before = Answer(server, "products", page_query("products"))
     _, searcher = functions
     for page in StreamReader(dynamodb, dynamodbstreams, NAMES["Table"]).pages():
         searcher.deliver(page.records[::-1])
-    after = Answer(server, "products", readme_query("products"))
+    after = Answer(server, "products", page_query("products"))
     assert (after.ids, after.facet) == (before.ids, before.facet)
     assert (before.ids, before.facet) == products_found(items_of(dynamodb))

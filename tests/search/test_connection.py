@@ -218,8 +218,6 @@ class TestPackage:
     def test_what_is_missing_is_told(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "opensearchpy", None)
         with pytest.raises(SettingsError, match=r"opensearchpy is not installed: .*install '\.\[search\]'"):
-            SettingsError, match=r"opensearchpy is not installed: .*install '\.\[search\]'"
-        ):
             open_search(Settings(search="https://search.example"))
 
     def test_a_server_is_needed(self):

@@ -1,4 +1,4 @@
-"""The queries of README.md give what a plain look through the items of the recorded events gives.
+"""The queries of docs/search.md give what a plain look through the items of the recorded events gives.
 
 They run on OpenSearch 3.6.0. What Maven Central has of 2.19.6 lacks the analyzers of languages, and ``scaled_float``.
 """
@@ -19,8 +19,8 @@ from tests.helpers.queries import (
     Answer,
     create_indices,
     orders_found,
+    page_query,
     products_found,
-    readme_query,
     remove_indices,
     song_query,
     songs_found,
@@ -56,13 +56,13 @@ def test_products_are_found_by_words_counted_by_category_and_sorted_by_rating(se
     ids, categories = products_found(catalogue.items)
     assert len(ids) > 2
     assert len(categories) > 1
-    answer = Answer(searched, "products", readme_query("products"))
+    answer = Answer(searched, "products", page_query("products"))
     assert (answer.ids, answer.facet) == (ids, categories)
 
 
 def test_orders_are_found_by_what_one_of_their_lines_says(searched):
     expected = orders_found(Replayed("shop").items)
-    answer = Answer(searched, "orders", readme_query("orders"))
+    answer = Answer(searched, "orders", page_query("orders"))
     assert answer.total == len(expected) > 2
     assert answer.ids == expected[:HITS_MAX]
 

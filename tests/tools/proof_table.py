@@ -88,6 +88,27 @@ Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13
 6 after 253, 2 after 364 and 9 after 380.
 """
 
+BACKFILLS = """
+## Backfills beside the stream
+
+`tests/helpers/backfill_histories.py` plays deployments: old and new code at once, records in between every call,
+crashes, two runs that overlap. The rows must be those of the items. These variants are noticed
+(`tests/lifecycle/test_pages.py`):
+
+| variant | |
+| --- | --- |
+| absent parts only | a record that older code took between two of the new code's stays lost |
+| no gate | older code takes a record after its item was read |
+| no sweep of the state | an item that older code saw removed stays |
+| the source read before the ledger | an older image is written over a newer part |
+| through Kinesis: a gate without the 300 seconds | an older record comes after the page |
+| through Kinesis: new parts without the time | likewise, for an item that is there |
+| rows of an earlier page not looked at again | a page that died before its rows were recomputed leaves them old |
+
+`tests/helpers/feed_backfills.py` does the same with feeds. Noticed are a run without a sweep, one without the gate, and
+a sweep that passes over what is mirrored as gone.
+"""
+
 KILLS = f"""
 ## Killed processes
 
@@ -154,6 +175,7 @@ def main(folder: str | None = None) -> None:
         (WRONG, mutants()),
         (EQUIVALENT, equivalent()),
         (VERSIONS, ()),
+        (BACKFILLS, ()),
         (KILLS, ()),
     )
     text = "".join(head + "".join(f"{line}\n" for line in body) for head, body in sections)

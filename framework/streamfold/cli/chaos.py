@@ -89,7 +89,9 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--faults",
             metavar="LIST",
-            help="With --chaos, use only these faults (comma-separated). 'list' prints all names.",
+            is_eager=True,
+            callback=_print_faults,
+            help="With --chaos, use only these faults (comma-separated). 'list' prints all names, without FILES.",
         ),
         click.option(
             "--seed",
@@ -118,6 +120,15 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return either
 
 
+def _print_faults(context: click.Context, _: click.Parameter, faults: str | None) -> str | None:
+    if faults is not None and faults.strip() == "list":
+        from streamfold.testing.names import FAULTS
+
+        click.echo("\n".join(FAULTS))
+        context.exit()
+    return faults
+
+
 def _check_options(*, chaos: bool) -> None:
     context = click.get_current_context()
     for parameter, name in (REFUSED if chaos else OWN).items():
@@ -132,14 +143,10 @@ def _check_options(*, chaos: bool) -> None:
 
 
 def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> int:
-    from streamfold.testing.names import FAULTS, chosen
+    from streamfold.testing.names import chosen
     from streamfold.testing.recorded import Recording
 
-    names = None if faults is None else [name.strip() for name in faults.split(",")]
-    if names == ["list"]:
-        click.echo("\n".join(FAULTS))
-        return 0
-    only = chosen(names)
+    only = chosen(None if faults is None else [name.strip() for name in faults.split(",")])
     check_files(options["files"])
     app = load_application(options["application"])
     settings = make_settings(options["tables"])

@@ -83,7 +83,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["embedded", "dynamodb"]),
             default="embedded",
             show_default=True,
-            help="The store: a local file or memory (embedded), or DynamoDB.",
+            help="The store: a local one (embedded), or DynamoDB.",
         ),
     ):
         with_store = option(with_store)
@@ -161,10 +161,10 @@ def open_memory(app: App) -> MemoryEngine:
     return MemoryEngine(app.tables.values(), app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
-def open_store(app: App, settings: Settings, store: Store) -> Engine:
-    """A store that is read: the state file of a local replay, which must exist, or DynamoDB."""
+def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool = True) -> Engine:
+    """A store that is read: the state file of a local replay, which must exist unless said otherwise, or DynamoDB."""
     if store.engine == "embedded":
-        return open_embedded(app, store.state or DEFAULT_STATE, must_exist=True)
+        return open_embedded(app, store.state or DEFAULT_STATE, must_exist=must_exist)
     if is_unnamed(app, settings):
         raise SettingsError("The application's keys name no table: give the real one, --table main=REAL.")
     return open_dynamodb(app, settings, store)

@@ -52,7 +52,11 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--json", "json_output", is_flag=True, help="Print one JSON object with the counts."),
         click.option("--yes", is_flag=True, help="Do not ask before writing to AWS."),
         click.option("--dry-run", is_flag=True, help="Print the estimate, and write nothing."),
-        click.option("--load", is_flag=True, help="With --export, put its items into the local state before."),
+        click.option(
+            "--load",
+            is_flag=True,
+            help="With --export, put its items into the local state before; make one if need be.",
+        ),
         click.option(
             "--export", metavar="MANIFEST", help="Take keys from an export: its manifest-files.json, a file or s3://."
         ),

@@ -49,7 +49,8 @@ class FillingPlan(NamedTuple):
 def carried_out(options: FillingOptions) -> int:
     """Carries out a backfill or rebuild; returns the exit code."""
     check_failed_file(options.failed)
-    with opened_state(options.application, options.tables, options.store) as opened:
+    _check_load(options)
+    with opened_state(options.application, options.tables, options.store, must_exist=not options.load) as opened:
         planned = _planned(opened, options)
         expected = _estimated(planned, options)
         if not options.json_output:
@@ -58,6 +59,13 @@ def carried_out(options: FillingOptions) -> int:
             return 0
         confirm_writes(opened.engine, opened.store, yes=options.yes)
         return _carry_out(planned, expected, options)
+
+
+def _check_load(options: FillingOptions) -> None:
+    if options.load and not (options.store.engine == "embedded" and options.export):
+        raise SettingsError("--load puts the items of an export into a local state: expected --export MANIFEST too.")
+    if options.load and options.dry_run:
+        raise SettingsError("--load puts items into the state, and --dry-run writes nothing: give one of them.")
 
 
 def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
@@ -77,8 +85,6 @@ def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
 
 def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOptions) -> Export | None:
     """The export that keys are taken from; its items are put into a local state where that is asked for."""
-    if options.load and not (opened.local is not None and options.export):
-        raise SettingsError("--load puts the items of an export into a local state: expected --export MANIFEST too.")
     if options.export is None:
         return None
     export = export_of(opened, tables, options.export)

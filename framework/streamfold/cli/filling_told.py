@@ -11,7 +11,7 @@ from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.grids import counted
-from streamfold.cli.jobs import handlers_text
+from streamfold.cli.jobs import handlers_text, keys_text
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.jobs.job import Job
 from streamfold.keys.table import Table
@@ -65,8 +65,10 @@ def filling_bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[Fillin
         yield tell
 
 
-def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, asked: FillingOptions) -> None:
-    """Prints what a run did, and the first of the items that failed."""
+def print_filled(
+    app: App, job: Job, progress: FillingProgress, chains: int, asked: FillingOptions, *, swept: bool = True
+) -> None:
+    """Prints what a run did, and the first of the items that failed. ``swept``: it went over the state too."""
     counts = {word: job.counts.get(word, 0) for word in COUNTS}
     failed = progress.report.failed
     if asked.json_output:
@@ -74,8 +76,9 @@ def print_filled(app: App, job: Job, progress: FillingProgress, chains: int, ask
         click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
         return
     click.echo(
-        f"{asked.what}: {counted(counts['read'], 'key')} read, {counted(counts['written'], 'part')} written, "
-        f"{counts['equal']:,} were right, {counts['failed']:,} failed (job {job.id})."
+        f"{asked.what}: {keys_text(counts['read'], exported=asked.export is not None, swept=swept)}, "
+        f"{counted(counts['written'], 'part')} written, {counts['equal']:,} were right, "
+        f"{counts['failed']:,} failed (job {job.id})."
     )
     if progress.unkeyed:
         _say(f"{progress.unkeyed:,} ledger items with very long keys were passed over.")

@@ -79,13 +79,19 @@ def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[It
     return list(found)
 
 
-def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
-    """The items of a file of keys. Raises ``SettingsError`` with the line that is none."""
+def text_of(file: Path, option: str) -> str:
+    """The text of the file that an option names. Raises ``SettingsError`` where it cannot be read."""
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        raise SettingsError(f"The keys in {file} cannot be read: {error}.") from None
-    for number, line in enumerate(text.splitlines(), 1):
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise SettingsError(f"{option} {file} cannot be read: {error.strerror or error}. Name another file.") from None
+    except UnicodeError:
+        raise SettingsError(f"{option} {file} cannot be read: it is no UTF-8 text. Name another file.") from None
+
+
+def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
+    """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
+    for number, line in enumerate(text_of(file, "--keys").splitlines(), 1):
         if line.strip():
             yield _item(app, line, f"{file}:{number}")
 

@@ -17,6 +17,7 @@ from streamfold.cli.engines import (
     state_options,
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
+from streamfold.cli.grids import counted
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
@@ -92,6 +93,11 @@ def command(
         if not lines and not json_output:
             click.echo("There are no jobs.")
     sys.exit(REPORTED if failures else 0)
+
+
+def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str:
+    """How many keys a run has read, and of what: a table has items and rows, and a sweep reads the state too."""
+    return f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * swept} read"
 
 
 def handlers_text(handlers: Sequence[str]) -> str:

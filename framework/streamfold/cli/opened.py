@@ -51,13 +51,17 @@ class OpenedState(NamedTuple):
 
 
 @contextmanager
-def opened_state(application: str, tables: tuple[str, ...], store: Store) -> Iterator[OpenedState]:
+def opened_state(
+    application: str, tables: tuple[str, ...], store: Store, *, must_exist: bool = True
+) -> Iterator[OpenedState]:
     """Opens a state, and checks the application against it. The manifest is read, never written.
+
+    ``must_exist``: a local state that is not there is refused, not made.
 
     Code that does not know a handler of the manifest ends with its next batch: only functions name handlers.
     """
     app, settings = application_and_settings(application, tables)
-    with closing(open_store(app, settings, store)) as engine:
+    with closing(open_store(app, settings, store, must_exist=must_exist)) as engine:
         run = make_run(store, settings)
         check_application(app, engine, run, write=False)
         yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))

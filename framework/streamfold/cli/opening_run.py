@@ -76,7 +76,7 @@ def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: Fi
         )
         progress = filling.run()
     chains = followed_chains(opened)
-    print_filled(opened.app, filling.job, progress, len(chains), options)
+    print_filled(opened.app, filling.job, progress, len(chains), options, swept=False)
     return REPORTED if filling.job.counts.get("failed") or chains else 0
 
 

@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
-from streamfold.cli.items import FORMS, item_of, items_in, typed_item
+from streamfold.cli.items import FORMS, item_of, items_in, text_of, typed_item
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
     GivenItems,
@@ -141,10 +141,11 @@ def _items(opened: OpenedState, routes: Sequence[Route], chosen: ChosenItems) ->
 
 def _reported(app: App, file: Path) -> Iterator[ItemKey]:
     """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
+    text = text_of(file, "--from-verify")
     try:
-        report = json.loads(file.read_text("utf-8"))
+        report = json.loads(text)
         of, entries = report["application"], [*report["different"], *report["failed"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         raise SettingsError(f"{file} is no report of verify: expected what streamfold verify --json printed.") from None
     if of != app.name:
         raise SettingsError(f"{file} is a report of application {of!r}: expected one of {app.name!r}.")

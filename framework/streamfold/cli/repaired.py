@@ -109,8 +109,18 @@ def print_failed(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "-
 
 def check_failed_file(file: Path | None) -> None:
     """Raises ``SettingsError`` for a file of ``--failed`` that cannot be made: before anything is done."""
-    if file is not None and not file.parent.is_dir():
+    if file is None:
+        return
+    if not file.parent.is_dir():
         raise SettingsError(f"There is no folder {file.parent} for {file.name}: name another file with --failed.")
+    try:
+        is_new = not file.exists()
+        if is_new or file.is_file():  # another thing, such as a pipe, is opened once
+            file.open("a").close()
+    except OSError as error:
+        raise SettingsError(f"--failed {file} cannot be written: {error.strerror}. Name another file.") from None
+    if is_new:
+        file.unlink()  # the command may be refused yet
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.going_on import GoingOn
+from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import PutSources, Replay, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -93,7 +94,7 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
     with replay_lines(
         recorded, shown=not options.json_output and not options.dry_run, timed=not options.dry_run
     ) as lines:
-        opened = _open(app, settings, origins, lines, options)
+        opened = _open(app, run, origins, lines, options)
         replay = Replay(
             app,
             opened.engine,
@@ -123,7 +124,7 @@ def _going_on(app: App, settings: Settings, engine: Engine, recorded: RecordedFi
     return GoingOn(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
 
 
-def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
+def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
     if options.store.engine == "embedded":
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
@@ -133,8 +134,9 @@ def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options:
             reads = any(derivation(route).reads_items for route in app.routes)
             return OpenedReplay(engine, engine.put_sources if reads else None)
         kept = open_embedded(app, state)
+        warn_of_others(app, kept, run)
         return OpenedReplay(kept, kept.put_sources)
-    return _open_dynamodb(app, settings, origins, lines, options)
+    return _open_dynamodb(app, run.settings, origins, lines, options)
 
 
 def _open_dynamodb(

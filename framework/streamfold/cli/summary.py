@@ -206,5 +206,5 @@ def _print_next(summary: Summary, advice: Advice) -> None:
         click.echo(f"      {program()} show{advice.application}{advice.documents}    prints documents")
     click.echo(f"      {program()} routes{advice.application}    prints the key chart")
     if summary.report.known and advice.anew:
-        known = f"{summary.report.known} records were skipped, because the state already holds them"
-        click.echo(f"{known}; {advice.anew} anew.")
+        known = counted(summary.report.known, "record")
+        click.echo(f"Known to the state before: {known}. Nothing counts twice; {advice.anew} anew.")

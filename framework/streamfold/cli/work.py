@@ -22,6 +22,7 @@ from streamfold.cli.engines import (
     state_options,
 )
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
+from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
@@ -152,9 +153,8 @@ class _Worker:
         found = self.parts.progress
         failed = len(found.report.failed)
         told = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
-        self._tell(
-            told, f"{found.read:,} keys read, {found.report.written:,} parts of items written, {failed:,} failed."
-        )
+        keys = keys_text(found.read, exported=self.parts.export is not None)
+        self._tell(told, f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed.")
         if not numbers:
             self.end()
         tell_failed(self.left)

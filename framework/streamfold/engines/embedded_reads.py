@@ -138,6 +138,11 @@ class StateReads(ABC):
         rows = self._asked("SELECT pk, sk, item FROM state ORDER BY pk, sk")
         return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
 
+    def state_partitions(self, prefix: str) -> list[str]:
+        """The partition keys of state items that begin with this text."""
+        query = "SELECT DISTINCT pk FROM state WHERE pk >= ? AND pk < ? ORDER BY pk"
+        return [pk for (pk,) in self._asked(query, (prefix, prefix + HIGHEST))]
+
     def _items(self, table: Table, partition: Any, only: str = "") -> Iterator[StoredItem]:
         where, values = ("AND pk = ?", (sortable(partition),)) if partition is not None else ("", ())
         query = f"SELECT item FROM items WHERE tbl = ? {where} {only} AND item IS NOT NULL ORDER BY pk, sk"  # noqa: S608 - constants

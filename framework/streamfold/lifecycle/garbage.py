@@ -17,6 +17,7 @@ from streamfold.routes.application import Application
 from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
+OTHERS = "other applications"
 PURPOSES = {
     "ledger": "what each item contributes",
     "part": "large contributions",
@@ -38,11 +39,11 @@ PURPOSES = {
     "index": "search indexes that are rebuilt",
     "dirty": "items whose documents an index lacks while it is built",
     "search": "documents of a local search index",
+    OTHERS: "all that applications of other names keep in this state",
 }
-"""What the items are for whose keys begin so."""
+"""What the items are for whose keys begin so, and those of others."""
 OF_ALL = ("search",)
 """Words behind which no application stands: a local index is there for all that write to it."""
-OTHERS = "other applications"
 OVERHEAD_BYTES = 100
 """What DynamoDB stores beside an item (Developer Guide, CapacityUnitCalculations)."""
 

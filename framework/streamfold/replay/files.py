@@ -64,11 +64,14 @@ def check_files(paths: Sequence[str]) -> None:
     if list(paths).count(STANDARD_INPUT) > 1:
         raise SettingsError("Standard input (-) is named twice: it can be read once.")
     for path in paths:
-        if path != STANDARD_INPUT and not Path(path).is_file():
-            raise SettingsError(
-                f"File {path} {'is no file' if Path(path).exists() else 'does not exist'}: expected a recorded file "
-                "(.json, .jsonl, .gz), or - for standard input."
-            )
+        if path == STANDARD_INPUT or Path(path).is_file():
+            continue
+        if Path(path).is_fifo():
+            raise SettingsError(f"{path} is a pipe: give it as standard input, COMMAND | streamfold replay -.")
+        raise SettingsError(
+            f"File {path} {'is no file' if Path(path).exists() else 'does not exist'}: expected a recorded file "
+            "(.json, .jsonl, .gz), or - for standard input."
+        )
 
 
 class Digested:

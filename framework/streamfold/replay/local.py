@@ -23,6 +23,7 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
+from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
@@ -97,6 +98,7 @@ def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
         )
     with closing(_open(app, settings)) as engine:
         run = _run(settings)
+        warn_of_others(app, engine, run)
         ring_open(app, engine, run)  # what an earlier process left
         ran = process_to_end(app, event, engine, run)
     for failure in ran.failures:
