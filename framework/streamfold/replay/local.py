@@ -79,7 +79,7 @@ def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ra
     report.failures[:0] = malformed
     if not isinstance(engine, OwnStream):
         return Ran(report, run_fan_outs(app, engine, run))
-    engine.retry()
+    engine.retry(run.settings.group)
     return Ran(report, run_chains(app, engine, run))
 
 
