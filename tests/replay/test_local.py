@@ -93,6 +93,12 @@ def test_a_project_is_tried_end_to_end_without_a_client_of_aws(tmp_path, source)
     assert len(streamfold("show", "--source", "--state", "shop.db", "--json", folder=tmp_path).out.splitlines()) == 2
 
 
+def test_setting_with_a_name_that_no_file_can_have_is_refused(app, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_ENGINE", f"embedded:{'x' * 5000}")
+    with pytest.raises(SettingsError, match="' can be no file: it is longer than the file system takes"):
+        app.lambda_handler(event(), None)
+
+
 def test_records_that_fail_are_reported_by_their_number_and_logged_with_the_reason(app, place, source, caplog):
     bad, good = source.put("ORDER#1", "LINE#a", price="three"), source.put("ORDER#2", "LINE#a", price=4)
     found = app.lambda_handler(event(bad, good), None)
