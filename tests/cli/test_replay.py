@@ -423,7 +423,7 @@ def test_replay_of_another_group_goes_on_with_the_derived_rows_that_wait_for_it(
     folder.app(GROUPS)
     for group, warns in (("first", True), ("second", False)):
         monkeypatch.setenv("STREAMFOLD_GROUP", group)
-        ran = folder.run("replay", records, "--state", "state.db")
+        ran = folder.run("replay", folder.records(*records), "--state", "state.db")
         assert ran.code == 0, ran.err
         assert (
             "Warning: Changes of derived rows wait in this state for handlers of group 'second'" in ran.err
@@ -435,7 +435,7 @@ def test_replay_of_another_group_goes_on_with_the_derived_rows_that_wait_for_it(
 def test_replay_of_one_group_that_keeps_nothing_says_nothing_of_others(folder, records, monkeypatch):
     folder.app(GROUPS)
     monkeypatch.setenv("STREAMFOLD_GROUP", "first")
-    assert "wait in this state" not in folder.run("replay", records).err
+    assert "wait in this state" not in folder.run("replay", folder.records(*records)).err
 
 
 def test_known_records_of_new_images_alone_are_counted_too(folder, source):
