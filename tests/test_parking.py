@@ -177,6 +177,11 @@ def test_characters_that_a_queue_refuses_are_escaped():
             "cannot be a file: expected the path of a JSON Lines file in a folder that is there",
         ),
         (".", "cannot be a file"),
+        pytest.param(
+            "x" * 5000, "x' can be no file: it is longer than the file system takes. Name another.", id="long"
+        ),
+        ("parked\0.jsonl", "The parking place 'parked\\x00.jsonl' can be no file: it holds a NUL. Name another."),
+        ("\udcff.jsonl", "The parking place '\\udcff.jsonl' can be no file: it is no text in UTF-8. Name another."),
     ],
 )
 def test_place_that_cannot_be_is_refused(place, message):

@@ -166,6 +166,7 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_EPOCH", "-1", "Setting STREAMFOLD_EPOCH='-1' does not fit: expected a whole number from 0 to 99."),
         ("STREAMFOLD_EPOCH", "²", "Setting STREAMFOLD_EPOCH='²' does not fit: expected a whole number from 0 to 99."),
         ("STREAMFOLD_CHUNK_ACTIONS", "1", "Setting STREAMFOLD_CHUNK_ACTIONS='1' does not fit: expected a whole"),
+        pytest.param("STREAMFOLD_EPOCH", "1" * 5000, "1...11111111", id="more digits than Python reads"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "expected a whole number from 2 to 100."),
         ("STREAMFOLD_LANES", "0", "expected a whole number from 1 to 32."),
         ("STREAMFOLD_RETENTION_DAYS", "29", "expected a whole number from 30 to 3650."),

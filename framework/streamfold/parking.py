@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from streamfold.errors import ParkingError, RecordError, SettingsError, told
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
+from streamfold.settings.readers import read_path
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
@@ -172,7 +173,8 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
             f"The parking place {place!r} is not known: expected s3://BUCKET/PREFIX, the URL of an SQS queue "
             "(https://sqs.REGION.amazonaws.com/ACCOUNT/NAME), or the path of a JSON Lines file."
         )
-    if not Path(place).parent.is_dir() or Path(place).is_dir():
+    path = read_path("The parking place", place)
+    if not path.parent.is_dir() or path.is_dir():
         raise SettingsError(
             f"The parking place {place!r} cannot be a file: expected the path of a JSON Lines file in a folder that "
             "is there."

@@ -88,8 +88,8 @@ def parse_and_keep(text: list[bytes]) -> None:
 
 
 def replay(app: App, path: Path) -> None:
-    engine = open_memory(app)
     settings = Settings()
+    engine = open_memory(app, settings)
     run = Run(settings, actions=EMBEDDED_ACTIONS)
     origins = Origins(app.source_tables, settings)
     Replay(app, engine, run, origins).process(RecordedFiles([str(path)]))

@@ -408,6 +408,36 @@ def test_known_records_are_counted_in_the_last_line_which_names_fresh(folder, re
     )
 
 
+GROUPS = """
+from streamfold import App, Key, Router, Row, Sum
+
+ITEM, TOTAL, ALL = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("ORDER#{order_id}", "TOTAL"), Key("ALL", "TOTALS")
+router = Router()
+router.view(ITEM, into=TOTAL, name="total", group="first")(lambda item: Row(total=Sum(item["price"])))
+router.view(TOTAL, into=ALL, name="all", group="second")(lambda order: Row(total=Sum(order["total"])))
+app = App("shop", routers=[router])
+"""
+
+
+def test_replay_of_another_group_goes_on_with_the_derived_rows_that_wait_for_it(folder, records, monkeypatch):
+    folder.app(GROUPS)
+    for group, warns in (("first", True), ("second", False)):
+        monkeypatch.setenv("STREAMFOLD_GROUP", group)
+        ran = folder.run("replay", folder.records(*records), "--state", "state.db")
+        assert ran.code == 0, ran.err
+        assert (
+            "Warning: Changes of derived rows wait in this state for handlers of group 'second'" in ran.err
+        ) is warns
+    rows = folder.rows("--state", "state.db")
+    assert int(rows.pop("ALL / TOTALS")["total"]["N"]) == sum(int(row["total"]["N"]) for row in rows.values()) > 0
+
+
+def test_replay_of_one_group_that_keeps_nothing_says_nothing_of_others(folder, records, monkeypatch):
+    folder.app(GROUPS)
+    monkeypatch.setenv("STREAMFOLD_GROUP", "first")
+    assert "wait in this state" not in folder.run("replay", folder.records(*records)).err
+
+
 def test_known_records_of_new_images_alone_are_counted_too(folder, source):
     source.more = {"view": "NEW_IMAGE"}
     records = [source.put("ORDER#1", "ITEM#a", price=price) for price in (1, 2)]

@@ -289,6 +289,21 @@ def test_a_key_that_is_no_text_is_refused(folder, arguments):
     assert "expected text in UTF-8." in ran.err
 
 
+@pytest.mark.parametrize("option", [("--pause",), ("--resume",), ("--end",), ("--ring",), ("--drop",), ("--set", "x")])
+def test_name_of_a_job_that_is_no_text_is_refused(folder, option):
+    ran = folder.run("jobs", *option, "\udcff")
+
+    assert (ran.code, ran.err) == (2, f"Error: {option[0]} is '\\udcff': expected text in UTF-8.\n")
+
+
+@pytest.mark.parametrize("limit", [10**9 + 1, 2**63, pytest.param("9" * 5000, id="long")])
+def test_limit_that_is_too_large_is_refused(folder, limit):
+    ran = folder.run("show", "--limit", limit)
+
+    assert ran.code == 2
+    assert "Invalid value for '--limit'" in ran.err
+
+
 def test_state_with_an_item_without_a_key_is_called_damaged(folder, source):
     folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), "--state", "state.db")
     other = sqlite3.connect(folder.path / "state.db")

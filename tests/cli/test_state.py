@@ -35,6 +35,23 @@ def test_items_and_bytes_are_shown_by_purpose(state):
     assert total.startswith("4 items, ")
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param("x" * 5000, "it is longer than the file system takes", id="long"),
+        ("shop\0.db", "it holds a NUL"),
+        ("\udcff.db", "it is no text in UTF-8"),
+    ],
+)
+def test_name_that_no_state_file_can_have_is_refused_by_each_command(state, name, why):
+    commands = [("state", "stats"), ("show",), ("replay", "records.jsonl"), ("replay", "records.jsonl", "--fresh")]
+    for command in commands:
+        ran = state.run(*command, "--state", name)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("Error: State file '")
+        assert ran.err.endswith(f"' can be no file: {why}. Name another.\n")
+
+
 def test_json_has_the_same_numbers(state):
     found = report(state.run("state", "stats", *STATE, "--json"))
 

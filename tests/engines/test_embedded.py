@@ -29,7 +29,7 @@ def opened(path):
     engines = []
 
     def open_file():
-        engines.append(EmbeddedEngine([SHOP], path, wanted=lambda row: True))
+        engines.append(EmbeddedEngine([SHOP], path, wanted=lambda row: ["main"]))
         return engines[-1]
 
     yield open_file

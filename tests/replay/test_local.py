@@ -106,6 +106,12 @@ def test_a_new_name_of_an_application_is_warned_of_once_in_the_log(app, place, s
     assert told == [1, 1]
 
 
+def test_setting_with_a_name_that_no_file_can_have_is_refused(app, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_ENGINE", f"embedded:{'x' * 5000}")
+    with pytest.raises(SettingsError, match="' can be no file: it is longer than the file system takes"):
+        app.lambda_handler(event(), None)
+
+
 def test_records_that_fail_are_reported_by_their_number_and_logged_with_the_reason(app, place, source, caplog):
     bad, good = source.put("ORDER#1", "LINE#a", price="three"), source.put("ORDER#2", "LINE#a", price=4)
     found = app.lambda_handler(event(bad, good), None)

@@ -16,6 +16,13 @@ CLAIM = Claim(StateKey("claim", "1"))
 RECORDS_MAX = 10
 
 
+def groups_of(row):
+    """Rows of the partition "both" are read by two groups, those of table "silent" by none."""
+    if row[0] == "silent":
+        return []
+    return ["first", "second"] if row[1] == "both" else ["first"]
+
+
 @contextmanager
 def in_a_batch(tables, **options):
     with closing(EmbeddedEngine(tables, **options)) as engine, engine.batch():
@@ -35,7 +42,7 @@ def make(request):
 
 @pytest.fixture
 def engine(make):
-    with make(wanted=lambda row: row[0] != "silent") as opened:
+    with make(wanted=groups_of) as opened:
         yield opened
 
 
@@ -217,3 +224,55 @@ def test_place_that_a_slow_reader_notes_late_brings_no_record_back_that_is_done(
     engine.advance(third, [first, second, third])
     engine.advance(first, [first])
     assert records(engine) == []
+
+
+def places(engine, group=None):
+    return [record.record["dynamodb"]["Keys"]["PK"]["S"] for record in engine.pending(RECORDS_MAX, group)]
+
+
+def test_a_group_reads_only_its_own_records_and_all_groups_read_each_record_once(engine):
+    for partition in ("A", "both", "B"):
+        put(engine, partition)
+    assert places(engine, "first") == places(engine) == ["A", "both", "B"]
+    assert places(engine, "second") == ["both"]
+    assert places(engine, "third") == []
+    assert [len(engine.pending(limit)) for limit in (1, 2)] == [1, 2]
+
+
+def test_a_record_that_one_group_was_done_with_waits_for_the_other(engine):
+    put(engine, "both")
+    (sequence,) = sequences(engine)
+    engine.advance(sequence, [sequence], "first")
+    engine.retry()
+    assert (places(engine, "first"), places(engine, "second")) == ([], ["both"])
+    engine.advance(sequence, [sequence], "second")
+    engine.retry()
+    assert places(engine) == []
+
+
+def test_a_record_that_all_groups_were_done_with_waits_for_none(engine):
+    put(engine, "both")
+    advance(engine, *sequences(engine))
+    for group in ("first", "second", None):
+        engine.retry(group)
+        assert places(engine, group) == []
+
+
+def test_a_record_that_failed_in_one_group_comes_again_there_alone(engine):
+    put(engine, "both")
+    (sequence,) = sequences(engine)
+    engine.advance(sequence, [], "first")
+    engine.advance(sequence, [], "second")
+    assert places(engine) == []
+    engine.retry("first")
+    assert (places(engine, "first"), places(engine, "second")) == (["both"], [])
+    engine.retry("second")
+    assert places(engine, "second") == ["both"]
+
+
+def test_numbers_grow_where_no_record_is_left(engine):
+    put(engine, "A")
+    (first,) = sequences(engine)
+    advance(engine, first)
+    put(engine, "both")
+    assert engine.pending(1)[0].sequence > first

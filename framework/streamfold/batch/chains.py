@@ -16,6 +16,7 @@ BATCH_RECORDS_MAX = 1000
 def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
     """Processes the engine's own stream until it is empty. It ends, because declared chains have no cycle.
 
+    A run of one group reads the records of that group only; those of other groups wait until these run.
     A kill in between is safe: the position in the stream is stored after each batch, and a record that comes twice
     changes nothing. Failed records are kept and come again after ``engine.retry``.
     """
@@ -23,15 +24,29 @@ def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
     # Records of the engine bear logical table names, whatever real names the settings give.
     origins = Origins(app.tables, run.settings._replace(tables={name: name for name in app.tables}), run.warn)
     merge(report, run_fan_outs(app, engine, run))
-    while pending := engine.pending(BATCH_RECORDS_MAX):
+    group = run.settings.group
+    while pending := engine.pending(BATCH_RECORDS_MAX, group):
         changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(app, changes, engine, run)
         failed = {failure.sequence for failure in batch.failures}
         merge(report, batch)
         done = [record.sequence for record in pending if str(record.sequence) not in failed]
-        engine.advance(pending[-1].sequence, done)
+        engine.advance(pending[-1].sequence, done, group)
         merge(report, run_fan_outs(app, engine, run))
+    if group is not None:
+        _tell_of_others(app, engine, run)
     return report
+
+
+def _tell_of_others(app: Application, engine: ChainEngine, run: Run) -> None:
+    """Warns once of each group for which records wait: the state grows until that group runs."""
+    for other in sorted({route.group for route in app.routes} - {run.settings.group}):
+        if engine.pending(1, other):
+            run.warn_once(
+                ("waiting", other),
+                f"Changes of derived rows wait in this state for handlers of group {other!r}, and STREAMFOLD_GROUP is "
+                f"{run.settings.group!r}: run group {other!r} too, or leave STREAMFOLD_GROUP out.",
+            )
 
 
 def with_own_version(change: Change) -> Change:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
+from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
@@ -156,9 +157,13 @@ def make_run(store: Store, settings: Settings, *, outside: bool | None = None) -
     return Run(settings, outside=outside, warn=warn, lanes=Threads(settings.lanes))
 
 
-def open_memory(app: App) -> MemoryEngine:
-    """The store of a replay that keeps nothing."""
-    return MemoryEngine(app.tables.values(), app.chains, actions_max=EMBEDDED_ACTIONS)
+def open_memory(app: App, settings: Settings) -> MemoryEngine:
+    """The store of a replay that keeps nothing, also no records for groups that it does not serve."""
+
+    def served(row: RowKey) -> Collection[str]:
+        return [group for group in app.chains(row) if settings.serves(group)]
+
+    return MemoryEngine(app.tables.values(), served, actions_max=EMBEDDED_ACTIONS)
 
 
 def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool = True) -> Engine:

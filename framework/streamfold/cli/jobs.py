@@ -18,6 +18,7 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.cli.grids import counted
+from streamfold.cli.rows import typed_text
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
@@ -28,18 +29,32 @@ RATES = ("read_units", "write_units")
 
 @click.command("jobs", short_help="List, pause and change runs over all items; ring for fan-outs.")
 @state_options
-@click.option("--pause", metavar="JOB", help="Let a job pause after its page.")
-@click.option("--resume", metavar="JOB", help="Let a paused job go on.")
-@click.option("--end", metavar="JOB", help="End a job; what it did stays.")
-@click.option("--set", "change", nargs=2, metavar="JOB NAME=VALUE", help="Change read_units or write_units of a job.")
+@click.option("--pause", metavar="JOB", callback=typed_text, help="Let a job pause after its page.")
+@click.option("--resume", metavar="JOB", callback=typed_text, help="Let a paused job go on.")
+@click.option("--end", metavar="JOB", callback=typed_text, help="End a job; what it did stays.")
+@click.option(
+    "--set",
+    "change",
+    nargs=2,
+    metavar="JOB NAME=VALUE",
+    callback=typed_text,
+    help="Change read_units or write_units of a job.",
+)
 @click.option(
     "--ring",
     is_flag=False,
     flag_value=ALL,
     metavar="[FAN_OUT]",
+    callback=typed_text,
     help="Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
 )
-@click.option("--drop", "dropped", metavar="FAN_OUT", help="Drop an open fan-out of a handler that is retired.")
+@click.option(
+    "--drop",
+    "dropped",
+    metavar="FAN_OUT",
+    callback=typed_text,
+    help="Drop an open fan-out of a handler that is retired.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
 def command(

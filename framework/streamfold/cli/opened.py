@@ -105,7 +105,7 @@ def followed_chains(opened: OpenedState) -> Sequence[Failure]:
     if opened.local is None:
         failures = follow_fan_outs(opened.app, opened.engine, opened.run).failures
     else:
-        opened.local.retry()
+        opened.local.retry(opened.run.settings.group)
         failures = run_chains(opened.app, opened.local, opened.run).failures
     for failure in failures:
         _say(f"Failed: chains: {failure}")

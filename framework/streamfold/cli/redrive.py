@@ -148,7 +148,7 @@ def _run(
         for place, document in waiting:
             _redrive(redrive, place, document, told)
         if options.apply and opened.chains is not None:
-            opened.chains.retry()
+            opened.chains.retry(settings.group)
             _note_chains(run_chains(app, opened.chains, run), told)
         elif options.apply:
             _note_chains(follow_fan_outs(app, opened.engine, run), told)

@@ -130,7 +130,7 @@ def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOpt
         if state and options.fresh:
             remove_state(state)
         if not state:
-            engine = open_memory(app)
+            engine = open_memory(app, run.settings)
             reads = any(derivation(route).reads_items for route in app.routes)
             return OpenedReplay(engine, engine.put_sources if reads else None)
         kept = open_embedded(app, state)

@@ -21,6 +21,8 @@ from streamfold.records.values import decode
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100
 LIMIT_ON_TERMINAL = 50
+LIMIT_MAX = 1_000_000_000
+"""Of ``--limit``: SQLite and Python count to 2^63 - 1, and no terminal shows more than this."""
 SCANNED_ITEMS_MAX = 2000
 """Items looked at for samples in a store that cannot seek by prefix."""
 TEXT_LENGTH_MAX = 60
@@ -33,10 +35,21 @@ CHANGED = {"old", "new"}
 
 def typed_key(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Part of a key as it was typed. Raises ``SettingsError`` for bytes that are no text in UTF-8."""
+    return _typed(str(parameter.name).upper(), value)
+
+
+def typed_text(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The text or texts of an option, as ``typed_key``."""
+    for each in value if isinstance(value, tuple) else [value]:
+        _typed(parameter.opts[0], each)
+    return value
+
+
+def _typed(name: str, value: str | None) -> str | None:
     try:
         (value or "").encode()
     except UnicodeEncodeError:
-        raise SettingsError(f"{str(parameter.name).upper()} is {value!a}: expected text in UTF-8.") from None
+        raise SettingsError(f"{name} is {value!a}: expected text in UTF-8.") from None
     return value
 
 

@@ -18,6 +18,7 @@ from streamfold.cli.engines import (
     warn_of_tables,
 )
 from streamfold.cli.rows import (
+    LIMIT_MAX,
     LIMIT_ON_TERMINAL,
     derived_items,
     items_near,
@@ -54,7 +55,7 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
 @click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=LIMIT_MAX),
     metavar="N",
     help=f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).",
 )

@@ -10,6 +10,7 @@ from streamfold.app import App
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.errors import SettingsError
+from streamfold.settings.readers import read_path
 
 EMBEDDED_ACTIONS = 2000
 """Writes in one transaction of a local replay: its stores know no limit, and a row touched often is written once."""
@@ -18,12 +19,13 @@ STATE_SUFFIXES = ("", "-wal", "-shm")
 
 def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a state file."""
-    if must_exist and not (Path(path).is_file() and Path(path).stat().st_size):
+    file = read_path("State file", path)
+    if must_exist and not (file.is_file() and file.stat().st_size):
         raise SettingsError(
             f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
             "with --state."
         )
-    _make_folder(Path(path).parent)
+    _make_folder(file.parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
 
 
@@ -51,7 +53,7 @@ def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
 
 def remove_state(path: str) -> None:
     """Removes a state file for ``--fresh``; refuses one that streamfold did not make, or that another process uses."""
-    file = Path(path)
+    file = read_path("State file", path)
     if not file.is_file():
         return
     if file.stat().st_size and not _is_state(file):

@@ -34,8 +34,8 @@ Finished = Mapping[StateKey, Mapping[str, str]]
 """What steps left behind and is finished now: by ledger item and handler, the text that the item holds."""
 
 
-Wanted = Callable[[RowKey], bool]
-"""Whether an engine's own stream keeps the changes of a row."""
+Wanted = Callable[[RowKey], Collection[str]]
+"""The groups whose handlers read the changes of a row: an engine's own stream keeps them for each of these."""
 
 
 class Declared(Protocol):
@@ -44,7 +44,7 @@ class Declared(Protocol):
     @property
     def tables(self) -> Mapping[str, Table]: ...
 
-    def chains(self, row: RowKey) -> bool: ...
+    def chains(self, row: RowKey) -> Collection[str]: ...
 
 
 def declared(tables: Declared | Iterable[Table], wanted: Wanted | None) -> tuple[Iterable[Table], Wanted | None]:
@@ -207,17 +207,21 @@ class OwnRecord(NamedTuple):
 
 @runtime_checkable
 class OwnStream(Protocol):
-    """An engine that keeps the stream records of its own derived rows, so that chains run without AWS."""
+    """An engine that keeps the stream records of its own derived rows, so that chains run without AWS.
 
-    def pending(self, limit: int) -> list[OwnRecord]:
+    Each group of handlers has a queue of its own, with the records that its handlers read. A call is for one group, or
+    for all groups together (None).
+    """
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         """The first records that were not processed yet."""
         ...
 
-    def advance(self, sequence: int, done: Collection[int]) -> None:
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
         ...
 
-    def retry(self) -> None:
+    def retry(self, group: str | None = None) -> None:
         """Makes the records that failed pending again."""
         ...
 

@@ -1,6 +1,6 @@
-"""The stream of derived rows that a state holds: its records, and the place up to which they were read."""
+"""The stream of derived rows that a state holds: for each group its records, and the place up to which it read them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
@@ -9,71 +9,92 @@ from streamfold.engines.own_records import lambda_form
 from streamfold.engines.state_file import StateFile
 from streamfold.records.encoded import to_json
 
-BEHIND = "SELECT sequence, record FROM stream WHERE sequence > ? ORDER BY sequence LIMIT ?"
+BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
+PUT_PLACE = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
 
 
 class DerivedStream:
-    """The own stream of an embedded engine. The caller opens the transaction for each write.
+    """The own stream of an embedded engine: a queue for each group. The caller opens the transaction for each write.
 
-    What is added is written with ``write_out``, but for records that were done with before.
+    What is added is written with ``write_out``, but for records that were done with before. A record that handlers of
+    several groups read is written once for each that is not done with it.
     """
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
-        self._added: dict[int, dict[str, Any]] = {}  # by sequence number, in order
-        self._position: int | None = None  # up to where records were read; None: as the file says
+        self._added: dict[str, dict[int, dict[str, Any]]] = {}  # by group and sequence number, in order
+        self._places: dict[str, int] = {}  # up to where groups read; one that is missing: as the file says
         self._last: int | None = None  # the last sequence number that was given; None: as the file says
 
-    def add(self, change: dict[str, Any]) -> None:
-        self._last = self._stored_last() + 1 if self._last is None else self._last + 1
-        self._added[self._last] = change
+    def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
+        if groups:
+            self._last = self._stored_last() + 1 if self._last is None else self._last + 1
+        for group in groups:
+            self._added.setdefault(group, {})[self._last or 0] = change
 
-    def pending(self, limit: int) -> list[OwnRecord]:
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         """The first records that were not processed yet."""
-        position = self._stored_position() if self._position is None else self._position
-        stored = self._file.rows(BEHIND, (position, limit))
-        found = [lambda_form(sequence, self._file.item(text)) for sequence, text in stored]
-        added = (sequence for sequence in self._added if sequence > position)
-        return found + [lambda_form(each, self._added[each]) for each in islice(added, limit - len(found))]
+        found: dict[int, dict[str, Any]] = {}
+        for each in self._groups(group):
+            found.update(self._first(each, limit))
+        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
-    def advance(self, sequence: int, done: Collection[int]) -> None:
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest.
 
         Only records that were processed here are dropped: another process may have put records back meanwhile.
         """
-        stored = [(each,) for each in done if self._added.pop(each, None) is None]
-        self._file.put_all("DELETE FROM stream WHERE sequence = ?", stored)
-        self._position = sequence
+        last = self._stored_last()
+        stored = [each for each in done if each <= last]
+        for name in self._groups(group):
+            added = self._added.get(name, {})
+            for each in done:
+                added.pop(each, None)
+            self._file.put_all(DROP, [(name, each) for each in stored])
+            self._places[name] = sequence
 
-    def retry(self) -> None:
+    def retry(self, group: str | None = None) -> None:
         """Makes the records that failed pending again."""
-        (first,) = self._file.one("SELECT min(sequence) FROM stream", ())
-        left = [sequence for sequence in (first, next(iter(self._added), None)) if sequence is not None]
-        if left:
-            self._position = min(left) - 1
+        for name in self._groups(group):
+            (first,) = self._file.one("SELECT min(sequence) FROM stream WHERE grp = ?", (name,))
+            left = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
+            if left:
+                self._places[name] = min(left) - 1
 
     def write_out(self) -> None:
-        """Writes what was added and is not done with, and the place."""
-        if self._position is not None:
-            self._file.execute("UPDATE cursor SET sequence = ?", (self._position,))
-        texts = [(sequence, to_json(change)) for sequence, change in self._added.items()]
-        self._file.put_all("INSERT INTO stream VALUES (?, ?)", texts)
-        if self._last is not None and self._last not in self._added:
-            self._store_last(self._last)
+        """Writes what was added and is not done with, and the places."""
+        self._file.put_all(PUT_PLACE, list(self._places.items()))
+        for group, added in self._added.items():
+            self._file.execute("INSERT OR IGNORE INTO cursor VALUES (?, 0)", (group,))
+            texts = [(group, sequence, to_json(change)) for sequence, change in added.items()]
+            self._file.put_all("INSERT INTO stream VALUES (?, ?, ?)", texts)
+        if self._last is not None:
+            self._file.execute("UPDATE numbered SET last = ?", (self._last,))
         self.forget()
 
     def forget(self) -> None:
         """Forgets what was not written: what the file says holds."""
-        self._added, self._position, self._last = {}, None, None
+        self._added, self._places, self._last = {}, {}, None
 
-    def _stored_position(self) -> int:
-        return int(self._file.one("SELECT sequence FROM cursor", ())[0])
+    def _groups(self, group: str | None) -> Collection[str]:
+        """The group, or all that have a queue."""
+        if group is not None:
+            return [group]
+        return dict.fromkeys([*(name for (name,) in self._file.rows("SELECT grp FROM cursor")), *self._added])
 
-    def _stored_last(self) -> int:
-        found = self._file.one("SELECT seq FROM sqlite_sequence WHERE name = 'stream'", ())
+    def _first(self, group: str, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first records of a group that are left, by number. Those that were added come behind the stored ones."""
+        place = self._places[group] if group in self._places else self._stored_place(group)
+        stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, place, limit))]
+        yield from stored
+        added = (entry for entry in self._added.get(group, {}).items() if entry[0] > place)
+        yield from islice(added, limit - len(stored))
+
+    def _stored_place(self, group: str) -> int:
+        found = self._file.one("SELECT sequence FROM cursor WHERE grp = ?", (group,))
         return int(found[0]) if found else 0
 
-    def _store_last(self, last: int) -> None:
-        """Numbers are never given twice, also those of records that were never written (SQLite, "AUTOINCREMENT")."""
-        if not self._file.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'stream'", (last,)).rowcount:
-            self._file.execute("INSERT INTO sqlite_sequence VALUES ('stream', ?)", (last,))
+    def _stored_last(self) -> int:
+        """The last number that was written. None is given twice, also not that of a record that was never written."""
+        return int(self._file.one("SELECT last FROM numbered", ())[0])

@@ -43,7 +43,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     tables: the application, ``EmbeddedEngine(app)``, or its tables.
     path: the file of the state; None for a state in memory.
-    wanted: the rows whose changes the own stream keeps, by default those that a handler of the application reads.
+    wanted: the groups for which the own stream keeps the changes of a row, by default those whose handlers read it.
     actions_max: the most writes in a transaction. DynamoDB's limit brings its limit of 4 MB too; a larger one does not.
 
     Each call is one SQLite transaction, and so is all that is done in a ``batch``.
@@ -104,16 +104,16 @@ class EmbeddedEngine(StateReads, GuardedItems):
             places.sort(key=PLACE)  # neighbours in the file are written one after another
             self._file.executemany(PUT_SOURCE, places)
 
-    def pending(self, limit: int) -> list[OwnRecord]:
-        return self._stream.pending(limit)
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        return self._stream.pending(limit, group)
 
-    def advance(self, sequence: int, done: Collection[int]) -> None:
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         with self._work():
-            self._stream.advance(sequence, done)
+            self._stream.advance(sequence, done, group)
 
-    def retry(self) -> None:
+    def retry(self, group: str | None = None) -> None:
         with self._work():
-            self._stream.retry()
+            self._stream.retry(group)
 
     # What the guarded writes ask and do.
 
@@ -134,10 +134,10 @@ class EmbeddedEngine(StateReads, GuardedItems):
             if isinstance(key, StateKey):
                 self._states.change(key, after)
                 continue
-            if self._is_wanted(key):
+            if readers := self._readers(key):
                 change = change_of(key[0], key_attributes(self.tables[key[0]], key), self._row(key), after)
                 if change is not None:
-                    self._stream.add(change)
+                    self._stream.add(change, readers)
             self._rows.changed[key] = after
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
@@ -149,8 +149,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
         self._file.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
         self._rows.drop(write.key)
-        if self._is_wanted(write.key):
-            self._stream.add(change)
+        self._stream.add(change, self._readers(write.key))
 
     def _write_out(self) -> None:
         self._write_rows()

@@ -182,7 +182,8 @@ class GuardedItems(ABC):
         if isinstance(write, OF_STATE):
             return isinstance(write, LOOKING)
         whole = isinstance(write, (PutRow, DeleteRow)) and write.owner is None
-        return not whole or self._is_wanted(write.key)
+        return not whole or bool(self._readers(write.key))
 
-    def _is_wanted(self, key: RowKey) -> bool:
-        return self.wanted is not None and self.wanted(key)
+    def _readers(self, key: RowKey) -> Collection[str]:
+        """The groups for which the own stream keeps the changes of a row."""
+        return self.wanted(key) if self.wanted is not None else ()

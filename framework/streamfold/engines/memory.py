@@ -60,14 +60,14 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     # The stream of derived rows, which chains read.
 
-    def pending(self, limit: int) -> list[OwnRecord]:
-        return self._stream.pending(limit)
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        return self._stream.pending(limit, group)
 
-    def advance(self, sequence: int, done: Collection[int]) -> None:
-        self._stream.advance(sequence, done)
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        self._stream.advance(sequence, done, group)
 
-    def retry(self) -> None:
-        self._stream.retry()
+    def retry(self, group: str | None = None) -> None:
+        self._stream.retry(group)
 
     # What the guarded writes ask and do.
 
@@ -88,8 +88,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         keys = key_attributes(self.tables[write.key[0]], write.key)
         change, after = carried_out(write, keys, found or self.rows.get(write.key, {}), version)
         self._sources[write.key] = (change[OWN_VERSION], after)
-        if self.wanted is not None and self.wanted(write.key):
-            self._stream.add(change)
+        self._stream.add(change, self._readers(write.key))
 
     def _apply(self, done: FoundItems) -> None:
         order = self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
@@ -97,8 +96,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
             if isinstance(key, StateKey):
                 self._apply_state(key, after)
                 continue
-            if self.wanted is not None and self.wanted(key):
-                self._emit(key, self.rows.get(key), after)
+            if readers := self._readers(key):
+                self._emit(key, self.rows.get(key), after, readers)
             if after is None:
                 self.rows.pop(key, None)
             else:
@@ -119,7 +118,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
             insort(self._places.setdefault(key.pk, []), key.sk)
         self.state[key] = after
 
-    def _emit(self, key: RowKey, before: Attributes | None, after: Attributes | None) -> None:
+    def _emit(self, key: RowKey, before: Attributes | None, after: Attributes | None, readers: Collection[str]) -> None:
         change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
         if change is not None:
-            self._stream.add(change)
+            self._stream.add(change, readers)

@@ -3,7 +3,7 @@ streamfold itself removed or updated.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
@@ -49,26 +49,57 @@ def is_own(record: Mapping[str, Any]) -> bool:
 
 
 class OwnRecords:
-    """An own stream in a list, and the place up to which it was read."""
+    """An own stream in lists: a queue for each group, which only handlers of that group read."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._last = 0
+
+    def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
+        self._last += 1
+        for group in groups:
+            self._queues.setdefault(group, _Queue()).add(self._last, change)
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        """The first records that were not processed yet."""
+        found: dict[int, dict[str, Any]] = {}
+        for queue in self._of(group):
+            found.update(queue.pending(limit))
+        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
+
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
+        for queue in self._of(group):
+            queue.advance(sequence, done)
+
+    def retry(self, group: str | None = None) -> None:
+        """Makes the records that failed pending again."""
+        for queue in self._of(group):
+            queue.retry()
+
+    def _of(self, group: str | None) -> "Collection[_Queue]":
+        if group is None:
+            return self._queues.values()
+        return [self._queues[group]] if group in self._queues else []
+
+
+class _Queue:
+    """The records that one group reads, and the place up to which it read them."""
 
     def __init__(self) -> None:
         self._sequences: list[int] = []
         self._changes: dict[int, dict[str, Any]] = {}
         self._position = 0
-        self._last = 0
 
-    def add(self, change: dict[str, Any]) -> None:
-        self._last += 1
-        self._sequences.append(self._last)
-        self._changes[self._last] = change
+    def add(self, sequence: int, change: dict[str, Any]) -> None:
+        self._sequences.append(sequence)
+        self._changes[sequence] = change
 
-    def pending(self, limit: int) -> list[OwnRecord]:
-        """The first records that were not processed yet."""
+    def pending(self, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
         begin = bisect_right(self._sequences, self._position)
-        return [lambda_form(each, self._changes[each]) for each in self._sequences[begin : begin + limit]]
+        return ((each, self._changes[each]) for each in self._sequences[begin : begin + limit])
 
     def advance(self, sequence: int, done: Collection[int]) -> None:
-        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
         for each in done:
             self._changes.pop(each, None)
         if done:
@@ -77,6 +108,5 @@ class OwnRecords:
         self._position = sequence
 
     def retry(self) -> None:
-        """Makes the records that failed pending again."""
         if self._sequences:
             self._position = min(self._position, self._sequences[0] - 1)

@@ -17,10 +17,11 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS
     items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk));
 CREATE TABLE IF NOT EXISTS state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk));
-CREATE TABLE IF NOT EXISTS stream (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record TEXT);
+CREATE TABLE IF NOT EXISTS stream (grp TEXT, sequence INTEGER, record TEXT, PRIMARY KEY (grp, sequence));
 CREATE TABLE IF NOT EXISTS progress (replay TEXT, number INTEGER, text TEXT, PRIMARY KEY (replay, number));
-CREATE TABLE IF NOT EXISTS cursor (sequence INTEGER);
-INSERT INTO cursor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM cursor);
+CREATE TABLE IF NOT EXISTS cursor (grp TEXT PRIMARY KEY, sequence INTEGER);
+CREATE TABLE IF NOT EXISTS numbered (last INTEGER);
+INSERT INTO numbered SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM numbered);
 """
 """If several processes open a new file at once, one makes the tables, and the others wait and find them."""
 PAGE_BYTES = 2048

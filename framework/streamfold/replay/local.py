@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -28,7 +27,7 @@ from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
 from streamfold.settings import Settings
-from streamfold.settings.readers import EMBEDDED
+from streamfold.settings.readers import EMBEDDED, read_path
 
 FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""
@@ -80,7 +79,7 @@ def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ra
     report.failures[:0] = malformed
     if not isinstance(engine, OwnStream):
         return Ran(report, run_fan_outs(app, engine, run))
-    engine.retry()
+    engine.retry(run.settings.group)
     return Ran(report, run_chains(app, engine, run))
 
 
@@ -110,7 +109,7 @@ def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
 
 
 def _open(app: Application, settings: Settings) -> EmbeddedEngine:
-    path = Path(str(settings.engine).removeprefix(EMBEDDED))
+    path = read_path("State file", str(settings.engine).removeprefix(EMBEDDED))
     if not path.parent.is_dir():
         raise SettingsError(f"STREAMFOLD_ENGINE={settings.engine!r}: there is no folder {path.parent}; make it first.")
     return EmbeddedEngine(app.tables.values(), path, app.chains)

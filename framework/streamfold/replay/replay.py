@@ -99,7 +99,7 @@ class Replay:
         self.run.source_items = self.put_sources is not None
         self.run.postponed = [] if self.run.source_items else None
         if isinstance(self.engine, OwnStream) and not self.dry_run:
-            self.engine.retry()
+            self.engine.retry(self.run.settings.group)
         if not self.dry_run and ring_open(self.app, self.engine, self.run):
             self._chain()  # what an earlier replay left
         for entry in self._changes(self.going_on.entries(lines) if self.going_on else lines):

@@ -84,9 +84,9 @@ class Application:
         """Whether a key is one of a declared target."""
         return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
 
-    def chains(self, row: ItemKey) -> bool:
-        """Whether a row's changes are read by a route: what the stream of the embedded engine keeps."""
-        return bool(self.found(row))
+    def chains(self, row: ItemKey) -> Collection[str]:
+        """The groups whose routes read a row's changes, sorted: for these the stream of a local engine keeps them."""
+        return sorted({each.route.group for entry, _ in self.found(row) for each in entry.listeners})
 
     @cached_property
     def chained(self) -> frozenset[str]:

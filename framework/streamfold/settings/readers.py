@@ -1,10 +1,12 @@
 """How the text of each setting is read. Every reader raises ``SettingsError`` for a text that does not fit."""
 
 from collections.abc import Callable
+from errno import EACCES, ENAMETOOLONG
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, shortened
 from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
 
 PREFIX = "STREAMFOLD_"
@@ -17,6 +19,11 @@ SERVICES = ("es", "aoss", "none")
 """What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
+DIGITS_MAX = 20
+"""A text with more digits is no number of a setting, and Python reads no more than 4,300 (int_max_str_digits)."""
+QUOTED_LETTERS_MAX = 100
+"""Of a text that may be of any length, in a message."""
+NO_FILE = {EACCES: "its folder may not be read", ENAMETOOLONG: "it is longer than the file system takes"}
 RETENTION_DAYS_MIN = 30
 """Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
 
@@ -29,9 +36,10 @@ def _switch(name: str, text: str) -> bool:
 
 def _whole(least: int, most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
+        if not text.isdecimal() or len(text) > DIGITS_MAX or not least <= int(text) <= most:
+            value = shortened(text, QUOTED_LETTERS_MAX)
             raise SettingsError(
-                f"Setting {name}={text!r} does not fit: expected a whole number from {least} to {most}."
+                f"Setting {name}={value!r} does not fit: expected a whole number from {least} to {most}."
             )
         return int(text)
 
@@ -42,6 +50,23 @@ def read_text(name: str, text: str) -> str:
     if not text:
         raise SettingsError(f"Setting {name} is empty: give a value or leave it out.")
     return text
+
+
+def read_path(what: str, text: str) -> Path:
+    """The path that a text names for ``what``. Raises ``SettingsError`` for one that no file here can have."""
+    why = ""
+    try:
+        text.encode()
+        Path(text).stat()
+    except UnicodeEncodeError:
+        why = "it is no text in UTF-8"
+    except ValueError:  # of stat
+        why = "it holds a NUL"
+    except OSError as error:
+        why = NO_FILE.get(error.errno or 0, "")  # any other: there is no such file yet
+    if why:
+        raise SettingsError(f"{what} {shortened(text, QUOTED_LETTERS_MAX)!a} can be no file: {why}. Name another.")
+    return Path(text)
 
 
 def _engine(name: str, text: str) -> str:

@@ -153,14 +153,14 @@ class FaultyEngine:
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
         return cast("ScanPage", self._call("scan", table, part, after, limit))
 
-    def pending(self, limit: int) -> list[OwnRecord]:
-        return cast("list[OwnRecord]", self._call("pending", limit))
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        return cast("list[OwnRecord]", self._call("pending", limit, group))
 
-    def advance(self, sequence: int, done: Collection[int]) -> None:
-        self._call("advance", sequence, done)
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        self._call("advance", sequence, done, group)
 
-    def retry(self) -> None:
-        self.engine.retry()
+    def retry(self, group: str | None = None) -> None:
+        self.engine.retry(group)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)

@@ -98,7 +98,7 @@ class Invoker:
             failures = process_changes(self.app, batch, self.engine, run).failures
             answer_bells(self.app, self.engine, run, self.choices)
             if self.app.chained:
-                self.engine.retry()
+                self.engine.retry(self.settings.group)
                 failures = [*failures, *run_chains(self.app, self.engine, run).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")

@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines import StoredItem
+from streamfold.engines import StoredItem, Wanted
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.memory_reads import NONE
 from streamfold.keys.table import Table
@@ -20,7 +20,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
 from streamfold.records.values import encode, same
 from streamfold.records.version import BY_OURSELVES
-from streamfold.writes.guarded import DeleteSource, RowKey, UpdateSource
+from streamfold.writes.guarded import DeleteSource, UpdateSource
 
 FOLLOWING_DIGITS = 8
 """Digits of the number of a handler's write behind the application's last write of the item."""
@@ -46,7 +46,7 @@ class Told(NamedTuple):
 class ProofStore(MemoryEngine):
     """Dictionaries as ever; writes of source items leave records, which ``take`` is given."""
 
-    def __init__(self, tables: Iterable[Table], wanted: Callable[[RowKey], bool] | None = None) -> None:
+    def __init__(self, tables: Iterable[Table], wanted: Wanted | None = None) -> None:
         super().__init__(tables, wanted)
         self.archived: dict[str, bytes] = {}
         self.told: list[Told] = []
