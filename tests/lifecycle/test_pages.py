@@ -10,6 +10,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle import page
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.page_plan import PagePlan
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.version import Version
@@ -200,27 +201,27 @@ def source_first(pages, wanted, report):
         pages.timed.read_sources = read
 
 
-def absent_only(pages, step, found):
+def absent_only(plan, step, found):
     """Passes parts over that are there."""
     return step.route.name not in found.parts and bool(step.after)
 
 
 ledgers = Pages._ledgers
 MUTANTS = {
-    "no gate": (None, None, {"gate": False}),
-    "no sweep": (None, None, {"sweep": False}),
-    "absent parts only": ("_differs", absent_only, {}),
-    "sources before ledger items": ("_ledgers", source_first, {}),
-    "rows of an earlier page are not looked at again": ("_name", lambda *_: None, {}),
+    "no gate": (None, "", None, {"gate": False}),
+    "no sweep": (None, "", None, {"sweep": False}),
+    "absent parts only": (PagePlan, "_differs", absent_only, {}),
+    "sources before ledger items": (Pages, "_ledgers", source_first, {}),
+    "rows of an earlier page are not looked at again": (PagePlan, "_name", lambda *_: None, {}),
 }
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_page_that_is_made_wrong_is_noticed(name, monkeypatch):
-    place, wrong, options = MUTANTS[name]
-    if place:
-        monkeypatch.setattr(Pages, place, wrong)
+    whose, rule, wrong, options = MUTANTS[name]
+    if whose:
+        monkeypatch.setattr(whose, rule, wrong)
     assert any(History(seed, **options).run().wrong() for seed in range(HISTORIES_OF_MUTANTS))
 
 
