@@ -1,5 +1,7 @@
 """Rows against what their sources add up to: planted faults are found, and nothing that moves is called different."""
 
+from itertools import chain, cycle
+
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
@@ -106,6 +108,22 @@ def test_rows_that_move_while_they_are_compared_are_not_different(app, engine):
     engine.read_rows = moves
     found = verified(app, engine, live=True)
     assert found.different == []
+
+
+def test_a_row_that_comes_and_goes_while_it_is_compared_is_not_different(app, engine):
+    row, read = ("main", "OWN#99", "OWN"), engine.read_rows
+    engine.rows[row] = encode(item("OWN#99", "OWN", amount=1))["M"]
+    shows = chain([True], cycle([True, False]))  # at first; then before each fold, and behind it
+
+    def comes_and_goes(keys):
+        found = read(wanted := list(keys))
+        if row in wanted and not next(shows):
+            del found[row]
+        return found
+
+    engine.read_rows = comes_and_goes
+    found = verified(app, engine, live=True)
+    assert (found.different, found.moving) == ([], 1)
 
 
 def test_an_item_on_which_a_handler_raises_is_told(app, engine):

@@ -143,6 +143,7 @@ class RowsVerifier:
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
+        self.moved: set[RowKey] = set()  # rows that were others before the last fold
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while rows that are suspected move."""
@@ -152,7 +153,7 @@ class RowsVerifier:
                 break
             self.run.wait(self.tolerance_seconds)
             again = self._compared(suspected)
-            still = {row: each for row, each in again.items() if suspected[row] == each}
+            still = {row: each for row, each in again.items() if suspected[row] == each and row not in self.moved}
             self.found.different += still.values()
             suspected = {row: each for row, each in again.items() if row not in still}
         if self.live:
@@ -165,6 +166,7 @@ class RowsVerifier:
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
         """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
         before = self.engine.read_rows(only) if only is not None else {}
+        self.moved = set()
         with self._folded(only) as folded:
             found: dict[RowKey, RowDifference] = {}
             for rows in pages(only) if only is not None else self._all_rows(folded):
@@ -175,8 +177,9 @@ class RowsVerifier:
                     mine, theirs, past = (
                         visible(self.app, row, each.get(row), left) for each in (shown, expected, before)
                     )
-                    moved = only is not None and past != mine
-                    if mine != theirs or moved or row in self.lacking:
+                    if only is not None and past != mine:
+                        self.moved.add(row)
+                    if mine != theirs or row in self.moved or row in self.lacking:
                         found[row] = RowDifference(row, mine, theirs)
             return found
 
