@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamfold.derivations.attributes.stored import StoredAttributes, stored_of
-from streamfold.derivations.derivation import Contributing
+from streamfold.derivations.expiring import Expiring
 from streamfold.errors import DeclarationError
 from streamfold.keys.table import is_in_state
 from streamfold.routes.effects import Row
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.forms import Contributed, Forms
-    from streamfold.records.change import Change, ItemKey
+    from streamfold.records.change import ItemKey
     from streamfold.records.images import Image
     from streamfold.routes.route import Fields, Route
 
@@ -38,7 +38,7 @@ BEARER = "bearer"
 """The role of an item that bears attributes."""
 
 
-class Attributes(Contributing):
+class Attributes(Expiring):
     """Attributes that are derived onto items of the application itself."""
 
     name = "attributes"
@@ -77,20 +77,11 @@ class Attributes(Contributing):
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
         return self._contributed(route, image, fields, forms)
 
-    def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
-        return self._outlived(route, change, after)
-
-    @cached_property  # an import statement costs, and these are called for each item
+    @cached_property  # an import statement costs, and this is called for each item
     def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
         from streamfold.derivations.attributes.contributed import contributed
 
         return contributed
-
-    @cached_property
-    def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
-        from streamfold.derivations.view.expiry import outlived
-
-        return outlived
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Copies derived attributes onto the items that bear them."""

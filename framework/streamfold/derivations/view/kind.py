@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.derivations.derivation import Contributing
+from streamfold.derivations.expiring import Expiring
 from streamfold.routes.effects import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfold.derivations.expected import Expected, History
-    from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.forms import Contributed, Forms
-    from streamfold.records.change import Change
     from streamfold.records.images import Image
     from streamfold.routes.route import Fields, Route
 
@@ -30,7 +28,7 @@ def spread_over(route: Route) -> int:
     return route.options.shards if isinstance(route.options, ViewOptions) else 0
 
 
-class View(Contributing):
+class View(Expiring):
     """Rows that add up what their source items contribute."""
 
     name = "view"
@@ -48,20 +46,11 @@ class View(Contributing):
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
         return self._contributed(route, image, fields, forms)
 
-    def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
-        return self._outlived(route, change, after)
-
-    @cached_property  # an import statement costs, and these are called for each item
+    @cached_property  # an import statement costs, and this is called for each item
     def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
         from streamfold.derivations.view.contributed import contributed
 
         return contributed
-
-    @cached_property
-    def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
-        from streamfold.derivations.view.expiry import outlived
-
-        return outlived
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
