@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from streamfold.cli.grids import print_grid
+from streamfold.cli.shared_options import price_option
 from streamfold.lifecycle.feed_cost import Author, FeedCost, Prices, even_reads, pulled, pushed
 
 DEFAULTS, PRICES = Author(1, 1, 1), Prices()
@@ -35,30 +36,9 @@ DEFAULTS, PRICES = Author(1, 1, 1), Prices()
     show_default=True,
     help="How long a row is kept.",
 )
-@click.option(
-    "--price-write",
-    metavar="DOLLARS",
-    type=float,
-    default=PRICES.write,
-    show_default=True,
-    help="Price of a million write units.",
-)
-@click.option(
-    "--price-read",
-    metavar="DOLLARS",
-    type=float,
-    default=PRICES.read,
-    show_default=True,
-    help="Price of a million read units.",
-)
-@click.option(
-    "--price-stored",
-    metavar="DOLLARS",
-    type=float,
-    default=PRICES.stored,
-    show_default=True,
-    help="Price of a GB for a month.",
-)
+@price_option("write", PRICES.write, "a million write units")
+@price_option("read", PRICES.read, "a million read units")
+@price_option("stored", PRICES.stored, "a GB for a month")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(json_output: bool, price_write: float, price_read: float, price_stored: float, **author: Any) -> None:
     """Compare what pushing the posts of one author costs a day with what pulling them costs.

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from streamfold.cli.engines import Store, state_options
+from streamfold.cli.shared_options import price_option, read_units_option, segments_option
 from streamfold.cli.stream_lag import lag_options
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
 from streamfold.lifecycle.keys import PAGE_ITEMS
@@ -88,22 +89,8 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="URL",
             help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
         ),
-        click.option(
-            "--price-write",
-            type=float,
-            metavar="DOLLARS",
-            default=PRICE_WRITE,
-            show_default=True,
-            help="Price of a million write units.",
-        ),
-        click.option(
-            "--price-read",
-            type=float,
-            metavar="DOLLARS",
-            default=PRICE_READ,
-            show_default=True,
-            help="Price of a million read units.",
-        ),
+        price_option("write", PRICE_WRITE, "a million write units"),
+        price_option("read", PRICE_READ, "a million read units"),
         click.option(
             "--write-units",
             type=click.IntRange(0),
@@ -111,13 +98,7 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default=0,
             help="Write units a second. Default: no limit.",
         ),
-        click.option(
-            "--read-units",
-            type=click.IntRange(0),
-            metavar="N",
-            default=0,
-            help="Read units a second. Default: no limit.",
-        ),
+        read_units_option,
         click.option(
             "--page",
             "page_items",
@@ -127,12 +108,7 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Items at once; more of them share more writes of their rows.",
         ),
-        click.option(
-            "--segments",
-            type=click.IntRange(1, 10_000),
-            metavar="N",
-            help="Segments of a table. Default: 16, and 1 for a local state.",
-        ),
+        segments_option,
     ):
         command = option(command)
     return state_options(command)

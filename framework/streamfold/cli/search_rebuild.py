@@ -7,9 +7,9 @@ import click
 
 from streamfold.cli.search_places import Asked, asked_options, opened_place
 from streamfold.cli.search_rebuilding import RebuildOptions, carried_out
+from streamfold.cli.shared_options import read_units_option, sample_option, segments_option, tolerance_option
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import PAGE_ITEMS
-from streamfold.lifecycle.search_verify import SAMPLE
 
 
 @click.command("rebuild", short_help="Build an index anew beside the live one, and move its alias.")
@@ -19,25 +19,11 @@ from streamfold.lifecycle.search_verify import SAMPLE
 @click.option("--abort", is_flag=True, help="End the rebuild and remove the new index. The live one stays.")
 @click.option("--take-over", is_flag=True, help="Move the alias of the search that this one replaces to its index.")
 @click.option("--offline", is_flag=True, help="No function is at work now: do not wait for one.")
-@click.option(
-    "--sample", metavar="N", type=click.IntRange(0), default=SAMPLE, show_default=True, help="Items that are compared."
-)
+@sample_option(0)
 @click.option("--full", is_flag=True, help="Compare all items and all documents before the alias is moved.")
 @click.option("--accept-failed", is_flag=True, help="Leave out items on which the function raises.")
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    help="What differs is read again after this time.",
-)
-@click.option(
-    "--segments",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="Segments of a table. Default: 16, and 1 for a local state.",
-)
+@tolerance_option
+@segments_option
 @click.option(
     "--page",
     "page_items",
@@ -47,9 +33,7 @@ from streamfold.lifecycle.search_verify import SAMPLE
     show_default=True,
     help="Items at once.",
 )
-@click.option(
-    "--read-units", type=click.IntRange(0), metavar="N", default=0, help="Read units a second. Default: no limit."
-)
+@read_units_option
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(

@@ -10,25 +10,17 @@ from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.search_places import Asked, SearchPlace, asked_options, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
+from streamfold.cli.shared_options import sample_option, tolerance_option
 from streamfold.errors import plain
-from streamfold.lifecycle.search_verify import SAMPLE, IndexVerifier, VerifiedIndex, repair
+from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex, repair
 
 
 @click.command("verify", short_help="Compare an index with the items, and mend what differs.")
 @asked_options
-@click.option(
-    "--sample", metavar="N", type=click.IntRange(1), default=SAMPLE, show_default=True, help="Items that are compared."
-)
+@sample_option(1)
 @click.option("--full", is_flag=True, help="Compare all items, and all documents of the index.")
 @click.option("--repair", "repairs", is_flag=True, help="Mend what differs: send documents again, or hide them.")
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    help="What differs is read again after this time.",
-)
+@tolerance_option
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def command(

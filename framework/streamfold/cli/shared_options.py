@@ -1,0 +1,61 @@
+"""Options that several commands have, and say alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from streamfold.lifecycle.search_verify import SAMPLE
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+INDEX_TOLERANCE_SECONDS = 10.0
+"""After how long an index that differed is looked at again: several times what a batch takes to reach it."""
+
+tolerance_option = click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=INDEX_TOLERANCE_SECONDS,
+    show_default=True,
+    help="What differs is read again after this time.",
+)
+
+segments_option = click.option(
+    "--segments",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Segments of a table. Default: 16, and 1 for a local state.",
+)
+
+read_units_option = click.option(
+    "--read-units",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    help="Read units a second. Default: no limit.",
+)
+
+
+def sample_option(least: int) -> Option:
+    """``--sample`` of a command that compares at least this many items."""
+    return click.option(
+        "--sample",
+        metavar="N",
+        type=click.IntRange(least),
+        default=SAMPLE,
+        show_default=True,
+        help="Items that are compared.",
+    )
+
+
+def price_option(name: str, dollars: float, what: str) -> Option:
+    """``--price-NAME`` with the price that is assumed without it."""
+    return click.option(
+        f"--price-{name}",
+        type=float,
+        metavar="DOLLARS",
+        default=dollars,
+        show_default=True,
+        help=f"Price of {what}.",
+    )
