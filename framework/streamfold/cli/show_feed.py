@@ -9,7 +9,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.engines import Store, as_json, open_store, real_tables
 from streamfold.cli.rows import print_items
-from streamfold.derivations.feed.kind import FEED
+from streamfold.derivations.feed.kind import feed_routes
 from streamfold.derivations.feed.options import post_seconds
 from streamfold.engines import Engine
 from streamfold.errors import KeyValueError, SettingsError
@@ -48,7 +48,7 @@ def show_feed(app: App, settings: Settings, store: Store, wanted: FeedPage) -> N
 
 
 def _route(app: App, name: str) -> Route:
-    feeds = {route.name: route for route in app.routes if route.kind is FEED}
+    feeds = {route.name: route for route in feed_routes(app)}
     if name not in feeds:
         if feeds:
             raise unknown_handler("--feed", name, sorted(feeds))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamfold.jobs.job import Job
     from streamfold.keys.key import Key
     from streamfold.records.change import ItemKey
+    from streamfold.routes.application import Application
     from streamfold.routes.route import Needs, Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import StateKey
@@ -147,3 +148,8 @@ class Feeds(Derivation):
 
 
 FEED = Feeds()
+
+
+def feed_routes(application: Application) -> list[Route]:
+    """The feeds of an application."""
+    return [route for route in application.routes if route.kind is FEED]
