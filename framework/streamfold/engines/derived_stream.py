@@ -28,10 +28,11 @@ class DerivedStream:
         self._last: int | None = None  # the last sequence number that was given; None: as the file says
 
     def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
-        if groups:
-            self._last = self._stored_last() + 1 if self._last is None else self._last + 1
+        if not groups:
+            return
+        self._last = (self._stored_last() if self._last is None else self._last) + 1
         for group in groups:
-            self._added.setdefault(group, {})[self._last or 0] = change
+            self._added.setdefault(group, {})[self._last] = change
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         """The first records that were not processed yet."""

@@ -98,8 +98,8 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
 
 
 def _encode_map(value: Mapping[Any, Any], level: int) -> dict[str, Any]:
-    if level >= LEVELS_MAX:
-        _check_level(value)
+    if level >= LEVELS_MAX and value:
+        raise _too_deep()
     try:
         return {
             "M": {
@@ -117,8 +117,8 @@ def _encode_other(value: Any, level: int) -> dict[str, Any]:
     if value is None:
         return {"NULL": True}
     if isinstance(value, (list, tuple)):
-        if level >= LEVELS_MAX:
-            _check_level(value)
+        if level >= LEVELS_MAX and value:
+            raise _too_deep()
         return {"L": [encode(member, level + 1) for member in value]}
     if isinstance(value, str):
         return {"S": _storable(value)}
@@ -143,12 +143,11 @@ def _naming(item: Mapping[Any, Any], error: HandlerError) -> HandlerError:
     return error
 
 
-def _check_level(content: Any) -> None:
-    if content:
-        raise HandlerError(
-            f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its "
-            "parts in attributes and rows of their own."
-        )
+def _too_deep() -> HandlerError:
+    return HandlerError(
+        f"A value is nested deeper than the {LEVELS_MAX} levels that DynamoDB holds: store less of it, or its parts in "
+        "attributes and rows of their own."
+    )
 
 
 def _storable(text: str) -> str:
