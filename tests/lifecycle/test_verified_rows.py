@@ -8,7 +8,11 @@ from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
 from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.keys.table import STATE
 from streamfold.lifecycle.explain import Explaining
+from streamfold.lifecycle.explained_rows import explain_row
+from streamfold.lifecycle.exports import open_export
+from streamfold.lifecycle.offline import verify_exports
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_mending import RowMending
 from streamfold.lifecycle.rows import RowsVerifier
@@ -16,12 +20,14 @@ from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
+from tests.helpers.exports import write_export
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")
 TOTAL = Key("TOTAL#{group}", "TOTAL")
 OWN = Key("OWN#{item_id}", "OWN")
 ALL = Key("ALL", "ALL")
+TOTAL_0 = ("main", "TOTAL#g0", "TOTAL")
 
 
 @pytest.fixture
@@ -162,14 +168,33 @@ def test_what_a_retired_neighbour_left_in_rows_is_no_difference():
     assert RowsVerifier(app, engine, run, app.routes, live=False).verify().different == []
 
 
+def test_what_a_retired_neighbour_left_in_a_row_is_explained_as_left():
+    app, engine, run = with_retired_neighbour()
+    found = explain_row(Explaining(app, engine, knowledge(run, app, engine).forms), TOTAL_0, scan=True)
+    assert (found.agrees, found.counted, len(found.contributors), found.left) == (True, 4, 2, {"more", "most"})
+    engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
+    found = explain_row(Explaining(app, engine, knowledge(run, app, engine).forms), TOTAL_0, scan=True)
+    assert (found.agrees, found.differing) == (False, {"total": (100, 4)})
+
+
+def test_what_a_retired_neighbour_left_is_no_difference_in_exports(tmp_path):
+    app, engine, _ = with_retired_neighbour()
+    contents = {app.tables["main"]: engine.items(app.tables["main"]), STATE: engine.state_items()}
+    exports = {
+        table.name: open_export(write_export(tmp_path / table.name, list(items)), table)
+        for table, items in contents.items()
+    }
+    found = verify_exports(app, run_of(), app.routes, exports)
+    assert (found.rows.different, found.rows.rows > 0) == ([], True)
+
+
 def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_left_to_a_person():
     app, engine, run = with_retired_neighbour()
-    row = ("main", "TOTAL#g0", "TOTAL")
-    engine.rows[row] |= {"total": {"N": "100"}}
+    engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
     (different,) = RowsVerifier(app, engine, run, app.routes, live=False).verify().different
     assert (different.shown, different.expected) == ({"total": 100}, {"total": 4})
-    before = engine.read_rows([row])
-    found = RowMending(Explaining(app, engine, knowledge(run, app, engine).forms), run).mend([row])
-    assert (found.mended, [each.row for each in found.left]) == ([], [row])
+    before = engine.read_rows([TOTAL_0])
+    found = RowMending(Explaining(app, engine, knowledge(run, app, engine).forms), run).mend([TOTAL_0])
+    assert (found.mended, [each.row for each in found.left]) == ([], [TOTAL_0])
     assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
-    assert engine.read_rows([row]) == before
+    assert engine.read_rows([TOTAL_0]) == before

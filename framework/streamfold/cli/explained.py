@@ -68,6 +68,7 @@ def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "agrees": found.agrees,
         "whole": found.whole,
         "missing_entries": found.lacking,
+        "left_by_retired": sorted(found.left),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 
@@ -149,14 +150,15 @@ def _verdict(found: RowExplained) -> str:
     if not found.whole:
         known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
         return f"Only {known} without reading all of the state: --scan does."
+    left = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
     if found.agrees:
-        return "The row is what its items contribute."
+        return f"The row is what its items contribute.{left}"
     wrong = [f"{name} is {_value(row)}, expected {_value(sum_)}" for name, (row, sum_) in found.differing.items()]
-    if found.counted != len(found.contributors):
+    if not found.counts_agree:
         wrong.insert(0, f"it counts {counted(found.counted, 'contribution')}, expected {len(found.contributors):,}")
     if found.lacking:
         wrong.append(f"{found.lacking:,} entries below it are missing")
-    return f"The row is not what its items contribute: {'; '.join(wrong)}."
+    return f"The row is not what its items contribute: {'; '.join(wrong)}.{left}"
 
 
 def _value(value: Any) -> str:

@@ -20,6 +20,7 @@ from streamfold.ledger.item import REFERENCE
 from streamfold.ledger.state_keys import ledger_key, source_of
 from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger
+from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT, Number
@@ -57,6 +58,7 @@ class RowExplained:
     sums: dict[str, Number] = field(default_factory=dict)
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
     lacking: int = 0  # entries that items have below it, and that are missing
+    left: frozenset[str] = frozenset()  # attributes that retired handlers left in it, which count as contributors
 
     @property
     def counted(self) -> int:
@@ -66,7 +68,13 @@ class RowExplained:
     @property
     def agrees(self) -> bool:
         """Whether the contributions add up to the row."""
-        return not self.differing and not self.lacking and self.counted == len(self.contributors)
+        return not self.differing and not self.lacking and self.counts_agree
+
+    @property
+    def counts_agree(self) -> bool:
+        """Whether the row counts its contributions; how many of retired handlers are among them is not known."""
+        known = len(self.contributors)
+        return self.counted >= known if self.left else self.counted == known
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
@@ -82,7 +90,8 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
     for route in routes:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
-    found = RowExplained(row, stored, list(_contributors(by, row, held)))
+    left = left_in(left_of(routes, by.forms), row) & (stored or {}).keys()
+    found = RowExplained(row, stored, list(_contributors(by, row, held)), left=left)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
         found.whole = scan
@@ -189,7 +198,7 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         name: (stored.get(name), total) for name, total in found.sums.items() if stored.get(name, 0) != total
     }
     if found.whole and not any(each.part.digest for each in found.contributors):
-        keys = by.app.tables[found.row[0]].attributes
+        keys = {*by.app.tables[found.row[0]].attributes, *found.left}
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
         _compare_whole(by, found, found.contributors[0])

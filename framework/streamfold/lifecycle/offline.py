@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from streamfold.batch.process import check_application
 from streamfold.derivations.derivation import derivation
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
@@ -106,10 +107,13 @@ def verify_exports(
 
     Rows of feeds are compared with what their posts and edges make, one by one.
 
-    Raises ``SettingsError`` as ``check_exports``, and for what is no export.
+    Raises ``SettingsError`` as ``check_exports``, and for what is no export, and ``ManifestError``
+    where the state is of other code.
     """
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
+        if STATE.name in exports:
+            check_application(app, engine, run, write=False)  # which learns what retired handlers left in rows
         rows = RowsVerifier(app, engine, run, routes, live=False).verify()
         moment = datetime.fromisoformat(time).timestamp() if time else run.clock()
         for route in _joining(routes):
