@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from streamfold.commit import committer
-from streamfold.commit.committer import Places
+from streamfold.commit.attempts import Places
+from streamfold.commit.plan import Chunk
 from streamfold.run import SendingPace
 from tests.mutants.registry import mutant
 
@@ -31,7 +31,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     made = Places.of
 
-    def without_order(chunk: committer.Chunk) -> Places:
+    def without_order(chunk: Chunk) -> Places:
         return made(chunk)._replace(orders=frozenset())
 
     with patch.object(Places, "of", without_order):

@@ -21,14 +21,13 @@ Transactions are in flight together where they share no item, and no changes of 
 What an answer asks for is done in one thread.
 """
 
-from collections import deque
 from collections.abc import Collection, Sequence
-from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import groupby, islice
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
+from streamfold.commit.attempts import Attempt, Attempts
 from streamfold.commit.lanes import join_all
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
@@ -45,35 +44,6 @@ from streamfold.writes.sizes import too_large
 
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
-
-LOOKED_AT_MAX = 100
-"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
-NOWHERE: frozenset[object] = frozenset()
-
-
-class Attempt(NamedTuple):
-    """A chunk that waits to be sent, or is in flight."""
-
-    chunk: Chunk
-    rounds: int = 0  # times that it was planned again
-    conflicts: int = 0  # times that it was sent and met a conflict
-    throttled: bool = False  # the last of these was a throttled table
-
-
-class Places(NamedTuple):
-    """What a chunk shares with no other in flight."""
-
-    items: frozenset[object]  # that it writes
-    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
-
-    @classmethod
-    def of(cls, chunk: Chunk) -> "Places":
-        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
-        return cls(frozenset(write.key for write in chunk.writes), orders)
-
-    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
-        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
-        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
 
 
 class Committer:
@@ -98,10 +68,7 @@ class Committer:
         self.run = run
         self.progress = Progress(unfinished, triage)
         self.replanner = Replanner(engine, run.lanes, self.progress, named, retired)
-        self.waiting: deque[Attempt] = deque()
-        self.flying: dict[int, Attempt] = {}  # in flight, by a number
-        self.taken: dict[int, Places] = {}  # the places of these
-        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
+        self.attempts = Attempts()
         self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
@@ -111,7 +78,7 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        self.waiting.extend(Attempt(chunk) for chunk in plan.chunks)
+        self.attempts.add(plan.chunks)
         self._send_all()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
@@ -124,64 +91,40 @@ class Committer:
         try:
             self._send_through(flight)
         except Exception:
-            join_all(flight, len(self.flying))
+            join_all(flight, len(self.attempts.flying))
             raise
 
     def _send_through(self, flight: Flight) -> None:
-        number = 0
-        while self.waiting or self.flying or self.replanner.behind:
-            if not (self.waiting or self.flying):
+        attempts = self.attempts
+        while attempts or self.replanner.behind:
+            if not attempts:
                 behind, self.replanner.behind = self.replanner.behind, []
-                self.waiting.extend(Attempt(chunk) for chunk in self._chunks(behind, alone=True))
-            while (attempt := self._next_free()) is not None:
+                attempts.add(self._chunks(behind, alone=True))
+            while len(attempts.flying) < self.lanes and (free := attempts.next_free()) is not None:
+                attempt = self._without_held(free)
                 if attempt.chunk.units:
-                    number += 1
-                    self._begin(flight, number, attempt)
-            if self.flying:
+                    self._begin(flight, attempt)
+            if attempts.flying:
                 joined = flight.join()
                 self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
                 self._join(joined.tag, joined.answer, joined.error)
-
-    def _next_free(self) -> Attempt | None:
-        """The first attempt that shares nothing with those in flight, and is the first of its items' changes."""
-        if len(self.flying) >= self.lanes:
-            return None
-        if not self.flying:
-            return self._without_held(self.waiting.popleft()) if self.waiting else None
-        flying = NOWHERE.union(*(part for places in self.taken.values() for part in places))
-        earlier: set[object] = set()
-        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
-            places = self._places(attempt.chunk)
-            if places.are_free(flying, earlier):
-                del self.waiting[index]
-                return self._without_held(attempt)
-            earlier |= places.orders
-        return None
-
-    def _places(self, chunk: Chunk) -> Places:
-        known = self._known.get(id(chunk))
-        if known is None or known[0] is not chunk:
-            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
-        return known[1]
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
         if len(units) == len(attempt.chunk.units):
             return attempt
         chunks = pack(units, self.run.chunk_actions)
-        self.waiting.extendleft(Attempt(chunk, attempt.rounds) for chunk in reversed(chunks[1:]))
+        self.attempts.add_first([Attempt(chunk, attempt.rounds) for chunk in chunks[1:]])
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 
-    def _begin(self, flight: Flight, number: int, attempt: Attempt) -> None:
+    def _begin(self, flight: Flight, attempt: Attempt) -> None:
         if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
             try:
                 self._replan_alone(attempt)
             except EngineError as error:
                 self._fail(attempt, error)
             return
-        self.flying[number] = attempt
-        if self.run.lanes.count > 1:
-            self.taken[number] = self._places(attempt.chunk)
+        number = self.attempts.begin(attempt, beside=self.run.lanes.count > 1)
         flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
 
     def _sent(self, attempt: Attempt) -> Refused | None:
@@ -191,8 +134,7 @@ class Committer:
         return self.engine.transact(attempt.chunk.writes, self.run.expires_at)
 
     def _join(self, number: int, refused: Refused | None, error: BaseException | None) -> None:
-        attempt = self.flying.pop(number)
-        self.taken.pop(number, None)
+        attempt = self.attempts.end(number)
         try:
             if error is not None:
                 raise error
@@ -241,14 +183,13 @@ class Committer:
             self.run.pace.met(len(attempt.chunk.writes))
             if len(attempt.chunk.writes) > self.run.chunk_actions:
                 chunks = pack(attempt.chunk.units, self.run.chunk_actions)
-        self.waiting.extendleft(again._replace(chunk=chunk) for chunk in reversed(chunks))
+        self.attempts.add_first([again._replace(chunk=chunk) for chunk in chunks])
 
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store stays throttled: whatever is sent next would wait and fail likewise."""
         self.away = TableThrottled()
-        units = [unit for each in (attempt, *self.waiting) for unit in each.chunk.units]
+        units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.chunk.units]
         self.progress.fail(units + self.replanner.behind, self.away)
-        self.waiting.clear()
         self.replanner.behind.clear()
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
@@ -265,7 +206,7 @@ class Committer:
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
             chunks = self._chunks([*some], alone=guilty)
             attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
-        self.waiting.extendleft(reversed(attempts))
+        self.attempts.add_first(attempts)
 
     def _split_by_table(self, attempt: Attempt) -> bool:
         """Separates units by the tables that they write, of which one may be missing or forbidden.
@@ -279,8 +220,8 @@ class Committer:
             groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
         if len(groups) == 1:
             return False
-        chunks = [chunk for units in groups.values() for chunk in self._chunks(units, alone=False)]
-        self.waiting.extendleft(attempt._replace(chunk=chunk) for chunk in reversed(chunks))
+        chunks = (chunk for units in groups.values() for chunk in self._chunks(units, alone=False))
+        self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])
         return True
 
     def _replan_alone(self, attempt: Attempt) -> None:
@@ -296,9 +237,9 @@ class Committer:
     def _read_rest(self) -> None:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
         self.read_ahead = True
-        rest = [unit for attempt in self.waiting for unit in attempt.chunk.units]
-        rounds = max((attempt.rounds for attempt in self.waiting), default=0)
-        self.waiting.clear()
+        waiting = self.attempts.taken_back()
+        rest = [unit for attempt in waiting for unit in attempt.chunk.units]
+        rounds = max((attempt.rounds for attempt in waiting), default=0)
         unread = [unit for unit in rest if isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None]
         ids = {id(unit) for unit in unread}
         self._resend(self.replanner.again(unread), rounds)
@@ -306,7 +247,7 @@ class Committer:
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
         chunks = self._chunks(units, alone=rounds > ROUNDS_TOGETHER_MAX)
-        self.waiting.extendleft(Attempt(chunk, rounds) for chunk in reversed(chunks))
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in chunks])
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]

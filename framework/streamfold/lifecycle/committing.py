@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from streamfold.commit.committer import Attempt, Committer
+from streamfold.commit.attempts import Attempt
+from streamfold.commit.committer import Committer
 from streamfold.commit.plan import Unit
 from streamfold.commit.replanning import writes_any
 from streamfold.writes.guarded import CONFLICT, Refused
