@@ -16,12 +16,12 @@ from uuid import NAMESPACE_URL, uuid5
 from streamfold.errors import SettingsError
 from streamfold.testing.clock import Clock
 from streamfold.testing.destinations import Condition, Destination, FailedBatch
-from streamfold.testing.errors import TwinError
 from streamfold.testing.filters import Filters
 from streamfold.testing.invocations import Context, Died, Discarded, Ended, Invocation, Next, Throttled
 from streamfold.testing.kinesis import KinesisTwin
-from streamfold.testing.lanes import LaneBatch, Reader, StreamLane
+from streamfold.testing.lanes import LaneBatch, StreamLane
 from streamfold.testing.mapping_settings import FOREVER, MappingSettings
+from streamfold.testing.polling import Polling
 from streamfold.testing.responses import first_failed
 from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, StreamTwin
 
@@ -83,13 +83,10 @@ class MappingTwin:
         self.expired = 0
         self._timeout_seconds = timeout_seconds
         self._random = random
-        self._filters = Filters(self.settings.filters)
-        self._readers: dict[str, Reader] = {}
+        self._polling = Polling(stream, self.settings.parallelization_factor, Filters(self.settings.filters))
         self._ids = self._turn = 0
-        self._find_shards()
         if self.settings.starting_position == "LATEST":
-            for reader in self._readers.values():
-                reader.skip()
+            self._polling.skip()
 
     def step(self) -> Invocation | None:
         """Makes the next invocation and says what became of it; None when nothing is left, or the mapping is disabled.
@@ -112,8 +109,7 @@ class MappingTwin:
     @property
     def caught_up(self) -> bool:
         """Whether every record that the stream holds is through, filtered out, or given up."""
-        self._find_shards()
-        return all(reader.at_end and not reader.busy for reader in self._readers.values())
+        return self._polling.caught_up
 
     def rewind(self, shard_id: str | None = None, sequence: int | str | None = None) -> None:
         """Loses the checkpoint of a shard, or of all: records come again, batched anew, from ``sequence`` on.
@@ -121,11 +117,7 @@ class MappingTwin:
         Without ``sequence``, from the oldest that the stream holds. A rewind never skips records. Raises
         ``TwinError`` for a shard that the mapping does not read.
         """
-        if shard_id is not None and shard_id not in self._readers:
-            raise TwinError(f"Shard {shard_id!r} is not read: expected one of {', '.join(self._readers) or 'none'}.")
-        for reader in self._readers.values():
-            if shard_id in (None, reader.shard.id):
-                reader.go_back(-1 if sequence is None else int(sequence) - 1)
+        self._polling.rewind(shard_id, -1 if sequence is None else int(sequence) - 1)
 
     def disable(self) -> None:
         """Stops the mapping. It keeps its checkpoints (Developer Guide, with-ddb)."""
@@ -138,30 +130,13 @@ class MappingTwin:
         """
         if not self.enabled:
             self.enabled = True
-            for reader in self._readers.values():
-                reader.go_back(reader.checkpoint())
+            self._polling.go_back()
 
     # --- which batch is next ------------------------------------------------------------------------------------------
 
-    def _find_shards(self) -> None:
-        for shard in self.stream.shards:
-            if shard.id not in self._readers:
-                self._readers[shard.id] = Reader(shard, self.settings.parallelization_factor)
-
-    def _readable(self, reader: Reader) -> bool:
-        """A shard is read when its parent is through, or was trimmed (Developer Guide, Streams)."""
-        parent = self._readers.get(reader.shard.parent or "")
-        return parent is None or (self._readable(parent) and parent.drained)
-
-    def _poll(self) -> None:
-        self._find_shards()
-        for reader in self._readers.values():
-            if self._readable(reader):
-                self.expired += reader.poll(self._filters, self.clock.now, self.metrics)
-
     def _next_lane(self) -> StreamLane | None:
-        self._poll()
-        lanes = [lane for reader in self._readers.values() for lane in reader.lanes]
+        self.expired += self._polling.poll(self.clock.now, self.metrics)
+        lanes = self._polling.lanes
         waiting = [(due, lane) for lane in lanes if (due := lane.due(self.settings)) is not None]
         if not waiting:
             return None
