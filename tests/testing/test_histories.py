@@ -1,7 +1,11 @@
 """What histories are drawn from: items of keys that belong together meet in them."""
 
+from datetime import timedelta, timezone
+
+import pytest
+
 from streamfold import App, Count, Key, Router, Row
-from streamfold.testing.histories import recorded_shapes, shapes_of
+from streamfold.testing.histories import Write, changes_of, recorded_shapes, shapes_of
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -36,3 +40,16 @@ def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
     recorded = item("ORDER#1", status="open", lines=2, _sf_a={"shop/lines": {"lines"}})
     (shape,) = recorded_shapes(App("shop", routers=[router]), [change(None, recorded)])
     assert (shape.key, shape.items) == (ORDER, [{"status": "open"}])
+
+
+@pytest.mark.parametrize("source", ["stream", "kinesis"])
+def test_a_history_goes_on_for_days_that_no_other_time_zone_has(source):
+    router = Router()
+    router.audit(ORDER)
+    history = [Write(ORDER, {"order_id": "1"}, {"weight": number}) for number in range(8)]
+    (changes,) = changes_of(App("shop", routers=[router]), history, source=source)
+    days = [
+        [change.at.astimezone(timezone(timedelta(hours=hours))).date() for change in changes] for hours in (-12, 0, 14)
+    ]
+    assert all(len(set(each)) > 1 for each in days)
+    assert days[0] != days[1] != days[2]

@@ -14,6 +14,7 @@ from streamfold.records.change import TIME_TO_LIVE
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.records.images import Image, without_derived
 from streamfold.settings import Settings
+from streamfold.testing.clock import Clock
 from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError
 from streamfold.testing.items import KeyType
@@ -37,6 +38,8 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
 }
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
 """What a drawn write does: six puts to two removals keep most items alive."""
+HOURS_BETWEEN = 5
+"""Hours between two writes of a history: it leaves its first day, and in each time zone at another write."""
 KnownItems = Mapping[tuple[str, str], Sequence[Any]]
 """Values of fields, by name and type."""
 
@@ -165,13 +168,15 @@ def changes_of(app: "App", history: Iterable[Write], shards: int = 1, source: st
     """The changes that a history leads to, by shard; with the source kind ``kinesis`` as one Kinesis stream tells of
     all tables.
     """
-    history = list(history)
+    history, clock = list(history), Clock()
     tables = {write.key.table.name: write.key.table for write in history}
     twins = {
-        name: TableTwin(table, shards=shards, key_types=key_types(history, name)) for name, table in tables.items()
+        name: TableTwin(table, clock=clock, shards=shards, key_types=key_types(history, name))
+        for name, table in tables.items()
     }
     for write in history:
         carry_out(twins[write.key.table.name], write)
+        clock.advance(HOURS_BETWEEN * 60 * 60)
     origins = Origins(app.source_tables, Settings())
     records = [shard.records for twin in twins.values() for shard in twin.stream.shards]
     if source == KINESIS:

@@ -101,19 +101,19 @@ def arriving(changes: Sequence[Change], choices: Choices) -> Sequence[Change]:
         how = choices.choose("arrival", ARRIVAL) if isinstance(change, KinesisChange) else None
         late = {"arrives-late": LATE_RECORDS + 0.5, "arrives-last": len(changes)}.get(how or "", 0)
         places.append((place + late, change))
-        if how == "arrives-twice":
+        if how == "arrives-twice" and isinstance(change, KinesisChange):
             places.append((place + LATE_RECORDS + 0.5, _second_notice(change)))
     return [change for _, change in sorted(places, key=lambda placed: placed[0])]
 
 
-def _second_notice(change: Change) -> Change:
+def _second_notice(change: KinesisChange) -> Change:
     record, data = change.record, unwrapped(change.record)
     number = int(change.sequence) + 1
     again = _record(json.loads(b64decode(record["kinesis"]["data"])), number, record["eventSourceARN"])
     prefix = change.version_text[: change.version_text.rindex("/") + 1]
     notice = KinesisChange(again, data, Origin(change.table, prefix))
     notice.event, notice.version_text = change.event, change.version_text  # as the table found it
-    notice._old, notice._new = change._old, change._new  # noqa: SLF001 - the same
+    notice._old, notice._new, notice._digest = change._old, change._new, change._digest  # noqa: SLF001 - the same
     return notice
 
 

@@ -143,6 +143,8 @@ def _as_found(given: Change, version: str, before: StoredItem | None, after: Sto
     change.event, change.version_text = event, version  # type: ignore[assignment]
     change._old = before if given.has_old else None  # noqa: SLF001 - a copy of its own
     change._new = after  # noqa: SLF001
+    if isinstance(change, KinesisChange):  # whose identity has a digest of its images
+        change._digest = change.identity_among(lambda _: True).rpartition("/")[2]  # noqa: SLF001
     return change
 
 

@@ -28,7 +28,9 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
         recorded_of(route),
     )
     shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
-    named = {"item": item_name(change.item), "version": change.identity_among(lambda name: name in shown)}
+    hides = recorded.fields is not None or bool(recorded.redact)
+    version = change.identity_among(lambda name: name in shown) if hides else change.identity_text
+    named = {"item": item_name(change.item), "version": version}
     row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
     kept: Values = {}
     for name in {*old, *new} - {*change.keys}:
