@@ -300,8 +300,7 @@ class History:
             if edge_key(reader) not in busy:
                 settled = {number for number in POSTS if post_key(number) not in busy}
                 shown, wanted = (
-                    [each for each in found if each[0] in settled]
-                    for found in (seen[reader], self.wanted(reader))
+                    [each for each in found if each[0] in settled] for found in (seen[reader], self.wanted(reader))
                 )
                 assert shown == wanted, f"{reader} is not shown what was spread"
 
