@@ -39,7 +39,7 @@ def check_killed_replays(seed, folder, events=EVENTS):
 def kill_behind(place, file):
     """Kills a replay into a new state once the state holds that many entries of its files."""
     process = subprocess.Popen(
-        replay(file), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        replay(file, SOME), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     while entries_of(file) < place and process.poll() is None:
         time.sleep(0.002)
@@ -58,11 +58,11 @@ def entries_of(file):
 @pytest.mark.ci
 def test_killed_replay_loses_a_batch_at_most_and_goes_on_behind_it(tmp_path):
     clean, file = tmp_path / "clean.db", tmp_path / "state.db"
-    assert streamfold(*replay(clean)[3:]).code == 0
+    assert streamfold(*replay(clean, SOME)[3:]).code == 0
     kill_behind(200, file)
     behind = entries_of(file)
     assert behind >= 200
-    ran = streamfold(*replay(file)[3:])
+    ran = streamfold(*replay(file, SOME)[3:])
     assert f"Went on behind the first {behind:,} records" in ran.err
     found = [shown(streamfold("show", "--state", each, "--json")) for each in (clean, file)]
     assert found[0] == found[1]
