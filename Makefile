@@ -34,6 +34,9 @@ FROM_LOCK := $(PIP_INSTALL) --no-deps --require-hashes --requirement
 PYTEST := -m pytest -n 2 --dist worksteal
 WITH_ENGINE := $(IN_VENV) tests/tools/engine.py with dynamodb --
 
+# Byte code of the tests and the package is kept: without it, each of many processes compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # moto answers no address that holds an account's number.
 test long nightly mutants spark: export AWS_ACCOUNT_ID_ENDPOINT_MODE = disabled
 template build: export SAM_CLI_TELEMETRY = 0

@@ -37,7 +37,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     if "boto3" in sys.modules:  # its session keeps the credentials that an earlier test had set
+        from tests.helpers.service_models import SharedLoader
+
         monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+        monkeypatch.setattr("botocore.loaders.Loader", SharedLoader)
 
 
 @pytest.fixture(autouse=True)

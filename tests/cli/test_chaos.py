@@ -72,7 +72,7 @@ def records(source, folder):
     return folder.records(*made)
 
 
-@pytest.mark.parametrize("events", ["sessions", pytest.param("music", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("events", ["sessions", pytest.param("music", marks=pytest.mark.nightly)])
 def test_shipped_events_pass(folder, monkeypatch, events):
     folder._forget()
     monkeypatch.chdir(ROOT)

@@ -82,11 +82,13 @@ def small(ahead_seconds=NONE_AHEAD):
         yield
 
 
+@cache
 def post_key(number):
     at = datetime.fromtimestamp(BEGIN, UTC) + timedelta(seconds=int(number) // 2)
     return POST.compose({"author_id": "b", "at": at, "post_id": number})
 
 
+@cache
 def edge_key(reader):
     return FOLLOW.compose({"reader_id": reader, "author_id": "b"})
 
@@ -273,15 +275,16 @@ class History:
         Where no posts are pulled ahead, one that was pulled before its record came is shown again when that is spread.
         """
         busy = self._busy()
+        seen = {reader: self.shown(reader) for reader in READERS}
         for reader in READERS:
-            wanted, shown = dict(self.wanted(reader)), dict(self.shown(reader))
+            wanted, shown = dict(self.wanted(reader)), dict(seen[reader])
             right = {number: text for number, text in shown.items() if wanted.get(number) == text}
             for number, text in self.kept[reader].items():
                 is_early = self.ahead_seconds == NONE_AHEAD and post_key(number) in busy
                 went = wanted.get(number) == text and number not in right and not is_early
                 assert not went, f"post {number} went from the feed of {reader}"
             self.kept[reader] = right
-        self._check_spread(busy)
+        self._check_spread(busy, seen)
 
     def _busy(self):
         """The items of which a change is under way."""
@@ -291,14 +294,13 @@ class History:
                 busy.add(tuple(decode({"M": json.loads(job.options["key"])}).values()))
         return busy
 
-    def _check_spread(self, busy):
+    def _check_spread(self, busy, seen):
         """What is under way says nothing of; all else is shown as it is, while readers are told whom to pull too."""
         for reader in READERS:
             if edge_key(reader) not in busy:
                 settled = {number for number in POSTS if post_key(number) not in busy}
                 shown, wanted = (
-                    [each for each in found if each[0] in settled]
-                    for found in (self.shown(reader), self.wanted(reader))
+                    [each for each in found if each[0] in settled] for found in (seen[reader], self.wanted(reader))
                 )
                 assert shown == wanted, f"{reader} is not shown what was spread"
 

@@ -16,7 +16,7 @@ from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, History, app
 from tests.helpers.records import change, item
 
 READERS, POSTS = 3, 4
-HISTORIES, HISTORIES_CI = 8, 300
+HISTORIES, HISTORIES_CI, HISTORIES_NIGHTLY = 8, 100, 3_000
 SHAPES = [{}, {"pull_above": 1}, {"most": 1}]
 
 
@@ -161,3 +161,9 @@ def test_the_ends_of_histories_agree(options):
 @pytest.mark.parametrize("options", SHAPES, ids=str)
 def test_the_ends_of_many_histories_agree(options):
     check(HISTORIES_CI, options)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+def test_the_ends_of_thousands_of_histories_agree(options):
+    check(HISTORIES_NIGHTLY, options)

@@ -24,8 +24,8 @@ def test_an_index_that_is_rebuilt_is_as_the_items(name):
 
 @pytest.mark.ci
 @each_kind
-def test_an_index_that_is_rebuilt_is_as_the_items_in_thousands_of_histories(name):
-    check(name, 1_700, 100)
+def test_an_index_that_is_rebuilt_is_as_the_items_in_a_thousand_histories(name):
+    check(name, 400, 100)
 
 
 @pytest.mark.nightly

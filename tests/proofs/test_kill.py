@@ -18,26 +18,28 @@ BATCH_RECORDS = 10
 START_SECONDS = 0.2
 """What a process needs to start: killed before, it has done nothing yet."""
 KILLS = 10
+SOME = [path for path in EVENTS if path.stem in ("bank", "documents", "iot", "search", "social")]
+"""A third of the events: a run of them still takes several times as long as a process needs to start."""
 
 
-def replay(file):
-    return command_line("replay", *EVENTS, "--state", file, "--batch-size", BATCH_RECORDS)
+def replay(file, events=EVENTS):
+    return command_line("replay", *events, "--state", file, "--batch-size", BATCH_RECORDS)
 
 
-def check_killed_replays(seed, folder):
+def check_killed_replays(seed, folder, events=EVENTS):
     found = []
 
     def check(number):
         found.append(shown(streamfold("show", "--state", folder / f"{number}.db", "--json")))
         assert found[number] == found[0]
 
-    check_kills(KILLS, Random(seed), START_SECONDS, lambda number: replay(folder / f"{number}.db"), check)
+    check_kills(KILLS, Random(seed), START_SECONDS, lambda number: replay(folder / f"{number}.db", events), check)
 
 
 def kill_behind(place, file):
     """Kills a replay into a new state once the state holds that many entries of its files."""
     process = subprocess.Popen(
-        replay(file), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        replay(file, SOME), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     while entries_of(file) < place and process.poll() is None:
         time.sleep(0.002)
@@ -56,11 +58,11 @@ def entries_of(file):
 @pytest.mark.ci
 def test_killed_replay_loses_a_batch_at_most_and_goes_on_behind_it(tmp_path):
     clean, file = tmp_path / "clean.db", tmp_path / "state.db"
-    assert streamfold(*replay(clean)[3:]).code == 0
+    assert streamfold(*replay(clean, SOME)[3:]).code == 0
     kill_behind(200, file)
     behind = entries_of(file)
     assert behind >= 200
-    ran = streamfold(*replay(file)[3:])
+    ran = streamfold(*replay(file, SOME)[3:])
     assert f"Went on behind the first {behind:,} records" in ran.err
     found = [shown(streamfold("show", "--state", each, "--json")) for each in (clean, file)]
     assert found[0] == found[1]
@@ -69,7 +71,8 @@ def test_killed_replay_loses_a_batch_at_most_and_goes_on_behind_it(tmp_path):
 
 @pytest.mark.ci
 def test_killed_replay_that_is_run_again_gives_the_same_rows(tmp_path):
-    check_killed_replays(0, tmp_path)
+    assert len(SOME) == 5
+    check_killed_replays(0, tmp_path, SOME)
 
 
 @pytest.mark.nightly
