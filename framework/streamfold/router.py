@@ -31,6 +31,7 @@ from streamfold.routes.declaration import (
     Keys,
     Made,
     caller,
+    check_kind,
     check_options,
     declared_route,
     source_keys,
@@ -265,10 +266,7 @@ class Router(ItemDeclarations):
 
         ``options`` is the frozen value that the kind reads; ``handler`` is called with what the kind gives it.
         """
-        if not isinstance(kind, Kind):
-            raise DeclarationError(
-                f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind()."
-            )
+        check_kind(kind)
         at = place(handler) if handler else caller(1)
         keys = source_keys(sources, kind.name, at)
         wants = wanted_fields(handler, keys, kind.items_given(options)) if handler else ()

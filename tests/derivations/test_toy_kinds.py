@@ -7,6 +7,7 @@ import pytest
 from streamfold import App, Key, Router, Row
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import plan_changes, process_event
+from streamfold.derivations.derivation import Derivation
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError
 from streamfold.failures.repair import Repair
@@ -149,3 +150,44 @@ def test_a_kind_that_reads_before_it_raises_its_counter_is_found_out(monkeypatch
     early = lambda route, images: values(route, [image_of(each or {}) for each in hasty.values])  # noqa: E731
     monkeypatch.setattr(type(JOIN), "_values", staticmethod(early))
     assert raced(shop()) != 4
+
+
+class Nameless(Derivation):
+    """A kind that lacks what has no default."""
+
+
+class Unguarded(Nameless):
+    """A kind that does not say by what its writes are exact."""
+
+    name = "unguarded"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("view", "expected a kind, an object such as MYKIND"),
+        (Nameless(), 'Kind Nameless has no name: give the class name = "..."'),
+        (Unguarded(), "Kind 'unguarded' does not say by what its writes are guarded: give Unguarded a method guard"),
+    ],
+)
+def test_a_kind_that_lacks_what_has_no_default_is_refused_where_it_is_declared(kind, said):
+    with pytest.raises(DeclarationError, match=said):
+        Router().declare(kind, ORDER, name="toy", into=BILL)
+
+
+class Broken(type(TALLY)):
+    """A kind with a mistake of its own."""
+
+    def contribution(self, route, image, fields, forms):
+        raise TypeError("a mistake of the kind")
+
+
+def test_a_mistake_in_a_kind_is_told_with_its_line():
+    router = Router()
+
+    @declared(router, Broken(), ORDER, into=BY_STATUS, options="orders")
+    def orders_by_status(order):
+        return [Row(status=order["status"])]
+
+    with pytest.raises(AssertionError, match=r"test_toy_kinds\.py:\d+\).* a mistake of the kind"):
+        check(App("toys", routers=[router]), {ORDER: ITEMS[ORDER]}, histories=1, processes=0)

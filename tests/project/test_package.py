@@ -97,7 +97,8 @@ def test_every_error_of_the_module_may_be_caught():
     ],
 )
 def test_what_few_need_is_imported_when_it_is_asked_for(program, absent):
-    assert run("-c", f"import sys; {program}; print({absent!r} in sys.modules)").strip() == "False"
+    brings = run("-c", f"import sys; {program}; print({absent!r} in sys.modules)").strip()
+    assert brings == "False", f"{program} brings {absent}: import it in the method that needs it (decision 57)"
 
 
 @pytest.mark.parametrize("module", ["streamfold", "handlers"])

@@ -1,11 +1,14 @@
 """The house: rooms in layers, no circle, and nobody outside of the kinds' rooms knows a kind."""
 
 import ast
+import re
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import streamfold
 from streamfold.derivations import KINDS
+from streamfold.derivations.derivation import Derivation
 
 PACKAGE = Path(streamfold.__file__).parent
 ROOMS_MAX = 24
@@ -47,6 +50,17 @@ def imported(tree):
             base = node.module.removeprefix("streamfold.")
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def test_every_kind_is_in_the_list_and_in_the_docs():
+    names = (name for name, _ in modules() if name.startswith("derivations.") and name.endswith(".kind"))
+    rooms = [vars(import_module(f"streamfold.{name}")) for name in names]
+    made = {each for room in rooms for each in room.values() if isinstance(each, Derivation)}
+    assert made == set(KINDS), "a kind is in the list KINDS of derivations/__init__.py"
+    for page in ("architecture", "glossary", "guarantees"):
+        told = (PACKAGE.parents[1] / "docs" / f"{page}.md").read_text("utf-8")
+        missing = [kind.name for kind in KINDS if not re.search(rf"`[^`\n]*\b{kind.name}\b", told)]
+        assert not missing, f"docs/{page}.md names every kind"
 
 
 def test_nobody_outside_of_the_kinds_compares_the_name_of_a_kind():
@@ -108,4 +122,4 @@ def test_names_of_types_are_their_own():
                 if isinstance(target, ast.Name) and target.id[0].isupper() and not target.id.isupper():
                     found[target.id] += 1
     twice = {name for name, count in found.items() if count > 1}
-    assert len(twice) <= NAMES_TWICE_MAX, sorted(twice)
+    assert len(twice) <= NAMES_TWICE_MAX, f"give one of two classes another name: one of {sorted(twice)} is new"

@@ -1,9 +1,10 @@
 """The report of a record that could not be processed."""
 
+import sys
 from traceback import walk_tb
 from typing import NamedTuple
 
-from streamfold.errors import NOT_TOLD, public, reason, shortened
+from streamfold.errors import NOT_TOLD, StreamfoldError, public, reason, shortened
 from streamfold.routes.route import Route
 
 ITEM_LENGTH_MAX = 400
@@ -21,7 +22,7 @@ class Failure(NamedTuple):
     error: Exception
     held: bool = False  # not attempted, because an earlier change of the same item failed
     declared_at: str | None = None  # where the handler is declared, ``file:line``
-    raised_at: str | None = None  # the line of the handler's file that raised, ``file:line``, if one did
+    raised_at: str | None = None  # the line of the handler's file, or its kind's, that raised, ``file:line``
 
     @property
     def what(self) -> str:
@@ -46,13 +47,23 @@ class Failure(NamedTuple):
 
 
 def raised_at(route: Route, error: BaseException | None) -> str | None:
-    """The deepest line of the handler's file at which an error, or one of its causes, was raised."""
+    """The deepest line of the handler's file at which an error, or one of its causes, was raised.
+
+    Of an error that nobody raised on purpose, and that is not of the handler: the line of the kind's file.
+    """
     code = getattr(route.function, "__code__", None)
+    found = _deepest_line(code.co_filename, error) if code else None
+    if found is None and not isinstance(error, StreamfoldError):
+        found = _deepest_line(sys.modules[type(route.kind).__module__].__file__, error)
+    return found
+
+
+def _deepest_line(file: str | None, error: BaseException | None) -> str | None:
     for _ in range(CAUSES_MAX):
-        if error is None or code is None:
+        if error is None:
             return None
-        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == code.co_filename]
+        lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
         if lines:
-            return f"{code.co_filename}:{lines[-1]}"
+            return f"{file}:{lines[-1]}"
         error = error.__cause__
     return None

@@ -15,7 +15,19 @@ from streamfold.derivations.on.kind import ON
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.view.kind import VIEW
 
-KINDS: list[Derivation] = [VIEW, INDEX, ATTRIBUTES, AUDIT_ROWS, ON, COPY, EXTERNAL, ARCHIVE, CASCADE, SEARCH, FEED]
+KINDS: list[Derivation] = [
+    VIEW,
+    INDEX,
+    ATTRIBUTES,
+    AUDIT_ROWS,
+    ON,
+    COPY,
+    EXTERNAL,
+    ARCHIVE,
+    CASCADE,
+    SEARCH,
+    FEED,
+]
 
 
 def kept_words(kind: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from streamfold.batch.manifest import PARTIAL, RETIRED, SINCE, Manifest
+from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
@@ -35,10 +36,10 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
             raise unknown_handler("The command", name, sorted(by_name))
         route = by_name[name]
         if not derivation(route).reconciles:
+            remedy = f" First rows: streamfold backfill {name} --opening." if route in audit_routes(app) else ""
             raise SettingsError(
                 f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
-                "changed before cannot be read from the items as they are. Expected a handler of another kind. An "
-                "audit may get first rows: streamfold backfill AUDIT --opening."
+                f"changed before cannot be read from the items as they are. Expected a handler of another kind.{remedy}"
             )
         found.append(route)
     return found

@@ -114,8 +114,8 @@ def _check_writers(routes: Sequence[Route]) -> None:
             which = "" if key == other_key else f" (as {other_key!r})"
             raise DeclarationError(
                 f"Target {key!r} is written by {one.name!r} ({one.declared_at}) and by {other.name!r} "
-                f"({other.declared_at}){which}: a target has one writing handler. Only views with aggregates share "
-                "one, and audits of different items. Give one of them another target."
+                f"({other.declared_at}){which}: a target has one writing handler, but for kinds whose handlers "
+                "may share one, such as views with aggregates. Give one of them another target."
             )
 
 

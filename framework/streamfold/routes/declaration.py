@@ -34,6 +34,21 @@ class CommonOptions(TypedDict, total=False):
     age_seconds_max: int | None
 
 
+def check_kind(kind: object) -> Kind:
+    """The kind, if it can be declared. Raises ``DeclarationError`` for what is none, or lacks what has no default."""
+    if not isinstance(kind, Kind):
+        raise DeclarationError(f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind().")
+    its_class = type(kind)
+    if not isinstance(getattr(kind, "name", None), str):
+        raise DeclarationError(f'Kind {its_class.__name__} has no name: give the class name = "...", and keep it.')
+    if its_class.guard is Kind.guard:
+        raise DeclarationError(
+            f"Kind {kind.name!r} does not say by what its writes are guarded: give {its_class.__name__} a method "
+            "guard(self, route), which returns for example 'claim' (docs/guarantees.md)."
+        )
+    return kind
+
+
 def check_options(decorator: str, common: CommonOptions) -> None:
     """Raises ``TypeError`` for an option that no declaration has, as Python does for a keyword argument."""
     known = CommonOptions.__annotations__
