@@ -17,7 +17,8 @@ from streamfold.engines.conditions import (
     row_is_older,
     takes,
 )
-from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
+from streamfold.engines.keys import key_attributes
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes

@@ -4,12 +4,10 @@ from hashlib import sha256
 from typing import Any
 
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table, is_in_state
 from streamfold.records.values import encode
 from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
-
-LETTER_BYTES_MAX = 4
-"""Bytes of one letter in UTF-8 (RFC 3629, 3)."""
 
 
 def stored_key(row: RowKey) -> RowKey:

@@ -61,7 +61,11 @@ def stored_text(rows: Contribution) -> str:
 
 
 def _stored_row(key: RowKey, part: RowPart) -> str:
-    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
+    table, partition, sort = key
+    if type(partition) is str and type(sort) is str:  # as nearly always
+        names = f"{quoted(table)},{quoted(partition)},{quoted(sort)}"
+    else:
+        names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     if len(part.amounts) == 1:
         ((name, amount),) = part.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
@@ -134,6 +138,16 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
+class Difference(list[RowWrite]):
+    """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed = 0  # rows that are deleted
+        self.leaves = False  # whether rows or entries may be left behind
+        self.marks = False  # whether entries may move, or plain attributes are set on a row that is added to
+
+
 NO_PART = RowPart({}, None, "")
 NO_ROWS: frozenset[RowKey] = frozenset()
 
@@ -145,26 +159,35 @@ def difference(
     before: Contribution,
     after: Contribution,
     added: AbstractSet[RowKey] = NO_ROWS,
-) -> list[RowWrite]:
+) -> Difference:
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
     here too.
     """
-    writes: list[RowWrite] = []
+    writes = Difference()
     for key, part in after.items():
+        if part.ordered:
+            writes.marks = True
         previous = before.get(key)
         if previous is not None and not _differs(previous, part):
             continue
         if part.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, part))
         else:
-            writes.append(_add(key, previous, part))
+            addition = _add(key, previous, part)
+            if addition.values:
+                writes.marks = True
+            writes.append(addition)
     for key, part in before.items():
+        if part.ordered:
+            writes.marks = writes.leaves = True
         if key not in after:
             if part.digest and key not in added and _is_whole(route, key):
+                writes.removed += 1
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
+                writes.leaves = True
                 writes.append(_add(key, part, None))
     return writes
 
@@ -174,23 +197,6 @@ def _differs(previous: RowPart, part: RowPart) -> bool:
     if part.plain is not None:
         return previous.digest != part.digest
     return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
-
-
-def has_entries(*contributions: Contribution) -> bool:
-    """Whether one of the contributions has entries."""
-    for rows in contributions:
-        for part in rows.values():
-            if part.ordered:
-                return True
-    return False
-
-
-def sets_plain(rows: Iterable[RowWrite]) -> bool:
-    """Whether plain attributes are set on a row that is added to."""
-    for row in rows:  # noqa: SIM110 - asked for every step
-        if isinstance(row, AddRow) and row.values:
-            return True
-    return False
 
 
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:

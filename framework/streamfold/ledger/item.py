@@ -19,10 +19,8 @@ from streamfold.ledger.contribution import (
     Contribution,
     difference,
     entries_between,
-    has_entries,
     left_text,
     marked,
-    sets_plain,
     stored_rows,
     stored_text,
 )
@@ -138,7 +136,7 @@ def optimistic(
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
         assert step.before is not None
-        before = kept_text(stored_text(step.before))
+        before = kept_text(stored_text(step.before)) if step.before else ""
         if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
             tallies.append(Tally(step.route.name, 0, 0))
             parts.append(LedgerPart(step.route.name, step.version, before, before))
@@ -146,17 +144,18 @@ def optimistic(
             stored_after += bool(before)
             continue
         after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
-        rows = difference(application, step.route, item, step.before, step.after, added)
-        left = left_text(step.before, step.after, rows)
-        ordered = has_entries(step.before, step.after) or sets_plain(rows)
-        if ordered or left is not None:  # most steps need no stamp
+        between = difference(application, step.route, item, step.before, step.after, added)
+        rows: Sequence[RowWrite] = between
+        left = None
+        if between.marks or between.leaves:  # most steps need no stamp
             mark = _mark(key, item, step, before)
-            left = _stamped(mark, left)
-            if ordered:
+            left = _stamped(mark, left_text(step.before, step.after, rows))
+            if between.marks:
                 rows = marked(rows, mark, step.before, step.after)
                 writes += entries_between(mark, step.before, step.after)
-        effects += [*rows, *writes]
-        tallies.append(Tally.of(step.route.name, rows))
+        effects += rows
+        effects += writes
+        tallies.append(Tally(step.route.name, len(between) - between.removed, between.removed))
         parts.append(LedgerPart(step.route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
@@ -219,15 +218,14 @@ def _from_found(
         stored = found.parts.get(step.route.name)
         text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, target = stored_rows(text), step.version, step.after
-        rows = difference(application, step.route, item, before, target, added)
-        ordered = has_entries(before, target) or sets_plain(rows)
+        between = difference(application, step.route, item, before, target, added)
         mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(rows, mark, before, target) if ordered else rows
+        rows = marked(between, mark, before, target) if between.marks else between
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
         after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
-        effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
+        effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
         tallies.append(Tally.of(step.route.name, rows))
         leaves = _stamped(mark, left_text(before, target, rows, known))
         parts.append(LedgerPart(step.route.name, version, after, text, leaves))
@@ -282,7 +280,7 @@ def _kept(
     key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
 ) -> tuple[str, list[PutState | DeleteState]]:
     """The text for the ledger item, and the writes of the item that holds a large contribution."""
-    text = stored_text(after)
+    text = stored_text(after) if after else ""
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
         return kept, [PutState(part_key(key, route.name), text)]

@@ -95,7 +95,10 @@ class WatchedImage(Image):
         if self._whole:
             return False
         mine, theirs = self._image.raw, other.raw
-        return all(mine.get(name) == theirs.get(name) for name in self._read)
+        for name in self._read:  # noqa: SIM110 - asked for every step
+            if mine.get(name) != theirs.get(name):
+                return False
+        return True
 
     @property
     def raw(self) -> RawImage:  # type: ignore[override]

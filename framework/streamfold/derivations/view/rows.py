@@ -43,6 +43,8 @@ class Making:
 
 def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
     """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
+    if wins is None and not target.contested and (sums := _known_sums(making, target, values)) is not None:
+        return RowPart(sums, None, "")  # as most rows are
     amounts, ordered, plain = _divided(making, target, values)
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
@@ -55,6 +57,17 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = not shared and (plain or target.contested)
     return RowPart(amounts, plain if whole else None, "", ordered)
+
+
+def _known_sums(making: Making, target: Target, values: Mapping[str, Any]) -> dict[str, Number] | None:
+    """What is added up, if that is all, and all of it is known of the handler; else None."""
+    known_forms = making.forms.of(target.key).get(making.route.name, {})
+    amounts: dict[str, Number] = {}
+    for name, value in values.items():
+        if COUNTED.get(type(value)) != known_forms.get(name, ""):
+            return None
+        amounts[name] = value.amount
+    return amounts
 
 
 def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
