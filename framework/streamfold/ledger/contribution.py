@@ -57,7 +57,7 @@ def stored_text(rows: Contribution) -> str:
     if len(rows) == 1:
         ((key, part),) = rows.items()
         return f"[{_stored_row(key, part)}]"
-    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
+    return f"[{','.join(sorted([_stored_row(key, part) for key, part in rows.items()]))}]"
 
 
 def _stored_row(key: RowKey, part: RowPart) -> str:
@@ -175,7 +175,8 @@ def difference(
         if part.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, part))
         else:
-            addition = _add(key, previous, part)
+            is_plain = previous is None and not part.plain  # as most rows are begun
+            addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
@@ -192,6 +193,11 @@ def difference(
     return writes
 
 
+def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
+    """Amounts by name, in the order of the names."""
+    return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
+
+
 def _differs(previous: RowPart, part: RowPart) -> bool:
     """Whether a row has to be written. The digest of a part with plain attributes covers all of the part."""
     if part.plain is not None:
@@ -205,8 +211,10 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
     for write in rows:
         row = write
         plain = after[row.key].names if row.key in after else ()
-        gone = {*plain, PLAIN_ENTRY} if plain else ()
-        old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
+        old = _ordered(before, row.key)
+        if plain:
+            gone = {*plain, PLAIN_ENTRY}
+            old = {name: held for name, held in old.items() if name not in gone}
         places = moved(mark, row.key, old, _ordered(after, row.key))
         # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
@@ -288,8 +296,6 @@ def source_of(item: ItemKey) -> str:
 
 def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
-    if part is not None and previous is None and not part.plain:  # as most rows are begun
-        return AddRow(key, dict(sorted(part.amounts.items())), 1)
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.ledger.contribution import (
     LEFT_STAMP_LETTERS,
     NO_ROWS,
@@ -40,6 +41,7 @@ from streamfold.writes.guarded import (
 )
 from streamfold.writes.sizes import fitting
 
+NO_WRITES: Sequence[PutState | DeleteState] = ()
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
 REFERENCE = "@"
@@ -114,7 +116,7 @@ class Transition(NamedTuple):
 
 def kept_text(text: str) -> str:
     """The text of a contribution as the ledger item holds it: a digest if it is large."""
-    if len(text) * 4 <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
+    if len(text) * LETTER_BYTES_MAX <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
         return text
     return REFERENCE + sha256(text.encode()).hexdigest()
 
@@ -143,7 +145,9 @@ def optimistic(
             stored_before += bool(before)
             stored_after += bool(before)
             continue
-        after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
+        after, writes = stored_text(step.after), NO_WRITES
+        if len(after) * LETTER_BYTES_MAX > PART_BYTES_MAX or before.startswith(REFERENCE):
+            after, writes = _kept(key, step.route, after, was_elsewhere=before.startswith(REFERENCE))
         between = difference(application, step.route, item, step.before, step.after, added)
         rows: Sequence[RowWrite] = between
         left = None
@@ -152,7 +156,7 @@ def optimistic(
             left = _stamped(mark, left_text(step.before, step.after, rows))
             if between.marks:
                 rows = marked(rows, mark, step.before, step.after)
-                writes += entries_between(mark, step.before, step.after)
+                writes = [*writes, *entries_between(mark, step.before, step.after)]
         effects += rows
         effects += writes
         tallies.append(Tally(step.route.name, len(between) - between.removed, between.removed))
@@ -224,7 +228,7 @@ def _from_found(
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
-        after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
+        after, writes = _kept(key, step.route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
         tallies.append(Tally.of(step.route.name, rows))
         leaves = _stamped(mark, left_text(before, target, rows, known))
@@ -277,10 +281,9 @@ def held_after(step: Step, found: LedgerItem) -> Contribution:
 
 
 def _kept(
-    key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
-) -> tuple[str, list[PutState | DeleteState]]:
+    key: StateKey, route: Route, text: str, *, was_elsewhere: bool
+) -> tuple[str, Sequence[PutState | DeleteState]]:
     """The text for the ledger item, and the writes of the item that holds a large contribution."""
-    text = stored_text(after) if after else ""
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
         return kept, [PutState(part_key(key, route.name), text)]

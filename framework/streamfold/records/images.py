@@ -65,7 +65,7 @@ class Image(Mapping[str, Any]):
         return name in self.raw and not hidden(str(name))
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self.raw if not hidden(name))
+        return iter([name for name in self.raw if not name.startswith(HIDDEN)])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -187,13 +187,17 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
 def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
     """The part of a row after all of its rows are merged. A row that is put whole has its content and its digest."""
     if part.plain is None:
+        if len(part.ordered) == 1 and len(next(iter(part.ordered.values())).entries) == 1:  # as nearly always
+            return part
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
             raise HandlerError(
                 f"Handler {route.name!r} gave {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
                 "most from one item: they move in one transaction. Spread them over several rows."
             )
         return part
-    plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}
+    plain = part.plain
+    if part.ordered:
+        plain = plain | {name: alone(found) for name, found in part.ordered.items()}
     return RowPart(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
 
 
