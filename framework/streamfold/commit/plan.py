@@ -4,7 +4,7 @@ A plan is a value: it can be printed, compared, and carried out by ``Committer``
 step of one source item through the ledger, or the effects of one change behind a claim.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
@@ -161,23 +161,28 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
+    Units that write no row fill up what the others leave of their chunks.
     A unit with more than ``actions`` writes has a chunk of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into
     one unit per handler. So is a unit in which two handlers write the same row and the writes cannot be merged.
     """
     whole: list[Unit] = []
     for unit in units:
         whole += by_handler(unit) if exceeds_transaction(unit) else (unit,)
+    idle = deque([unit for unit in whole if unit.steps and not unit.effects])
     chunks: list[Chunk] = []
     builder = _ChunkBuilder(actions)
-    for unit in _grouped(whole):
+    for unit in _grouped([unit for unit in whole if unit.effects or not unit.steps]):
         if builder.add(unit):
             continue
         if builder.units:
-            chunks.append(builder.chunk())
+            chunks.append(builder.filled(idle))
         builder = _ChunkBuilder(actions)
         if not builder.add(unit):
             chunks += [_alone(part) for part in by_handler(unit)]
-    return [*chunks, builder.chunk()] if builder.units else chunks
+    while builder.units or idle:
+        chunks.append(builder.filled(idle))
+        builder = _ChunkBuilder(actions)
+    return chunks
 
 
 def _alone(unit: Unit) -> Chunk:
@@ -212,22 +217,27 @@ class _ChunkBuilder:
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
         self.rows: dict[WrittenKey, UnitWrite] = {}
+        self.written = 0  # of the rows, those that are not left as they are
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
         """Takes the unit and returns True; or returns False and changes nothing. The first unit may have any size."""
-        size, new, rows = estimated_bytes(unit.guard), 0, self.rows
-        for effect in unit.effects:
-            is_small = type(effect) is AddRow and not effect.values  # as most are
-            size += ACTION_BYTES if is_small else estimated_bytes(effect)
-            new += effect.key not in rows
-        full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
-        if self.units and (full or unit.guard.key in self.guards or self._is_of_another_shard(unit)):
+        if self.units and (unit.guard.key in self.guards or self._is_of_another_shard(unit)):
             return False
         merged = self._merged(unit)
         if merged is None:
             return False
-        self.rows.update(merged)
+        size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
+        for effect in unit.effects:
+            is_small = type(effect) is AddRow and not effect.values  # as most are
+            size += ACTION_BYTES if is_small else estimated_bytes(effect)
+        for key, write in merged.items():
+            written += _is_written(write) - (key in rows and _is_written(rows[key]))
+        full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX
+        if self.units and full:
+            return False
+        rows.update(merged)
+        self.written = written
         self.units.append(unit)
         self.guards.add(unit.guard.key)
         self.bytes += size
@@ -235,7 +245,7 @@ class _ChunkBuilder:
 
     def _is_of_another_shard(self, unit: Unit) -> bool:
         """Whether a unit writes another shard of a spread row. With one shard a chunk, batches seldom conflict."""
-        if not any(map(is_spread, unit.routes)):
+        if not (unit.effects and any(map(is_spread, unit.routes))):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
@@ -251,9 +261,21 @@ class _ChunkBuilder:
             merged[key] = joined
         return merged
 
+    def filled(self, idle: deque[Unit]) -> Chunk:
+        """The chunk, with as many units that write no row as there is room for."""
+        while idle and self.add(idle[0]):
+            idle.popleft()
+        return self.chunk()
+
     def chunk(self) -> Chunk:
-        rows = (row for row in self.rows.values() if not (isinstance(row, AddRow) and row.changes_nothing))
-        return Chunk(tuple(self.units), (*(unit.guard for unit in self.units), *rows))
+        guards = [unit.guard for unit in self.units]
+        rows = [row for row in self.rows.values() if _is_written(row)]
+        return Chunk(tuple(self.units), (*guards, *rows))
+
+
+def _is_written(write: UnitWrite) -> bool:
+    """Whether a write changes anything: additions of several units may cancel each other out."""
+    return type(write) is not AddRow or write.contributors != 0 or not write.changes_nothing
 
 
 def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
