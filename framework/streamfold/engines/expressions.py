@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.engines import Counter
 from streamfold.engines.applied import pair_attributes
 from streamfold.engines.casts import VALUES, Casts, add_cast, ledger_cast
-from streamfold.engines.clauses import Expression, aliased, clauses, has_revision
+from streamfold.engines.clauses import Expression, aliased, clauses, has_revision, once_each
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.records.numbers import number_text
@@ -162,29 +162,11 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(*conditions, tells=False)
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
+        values, pattern = once_each(_ledger_values(write, expires_at))
         parts = tuple([(part.handler, part.left is not None, bool(part.expected)) for part in write.parts])
         numbers = write.revision and 1, write.live_expected and 1, bool(write.live)
-        shape = "ledger", parts, numbers, write.expires, write.fence
+        shape = "ledger", parts, pattern, numbers, write.expires, write.fence
         cast = self._casts.get(shape) or self._casts.learn(shape, ledger_cast(write))
-        values: list[dict[str, Any]] = []
-        if write.revision is None:
-            for part in write.parts:
-                values += {"S": part.version}, _text(part.expected)
-        if write.live_expected is not None:
-            values.append({"N": str(write.live_expected)})
-        if write.revision:
-            values.append({"N": str(write.revision)})
-        for part in write.parts:
-            values += {"S": part.version}, _text(part.contribution)
-            if part.left is not None:
-                values.append(_text(part.left))
-            if write.fence:
-                values.append({"BOOL": True})
-        if write.expires:
-            values.append({"N": str(expires_at)})
-        values.append({"N": "1"})
-        if write.live:
-            values.append({"N": str(write.live)})
         return {"TableName": self.state_table, "Key": state_attributes(write.key), **cast, VALUES: aliased(values)}
 
     def _counter(self, write: CounterWrite, expires_at: int) -> dict[str, Any]:
@@ -253,8 +235,28 @@ class Requests:
         return self._of_item(write.key, attributes) | use.condition(*conditions)
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"S": text} if text.isascii() else encode(text)
+def _ledger_values(write: LedgerWrite, expires_at: int) -> list[Any]:
+    """The values of a ledger write, in the order in which ``ledger_cast`` names them."""
+    given: list[Any] = []
+    if write.revision is None:
+        for part in write.parts:
+            given += part.version, part.expected
+    if write.live_expected is not None:
+        given.append(write.live_expected)
+    if write.revision:
+        given.append(write.revision)
+    for part in write.parts:
+        given += part.version, part.contribution
+        if part.left is not None:
+            given.append(part.left)
+        if write.fence:
+            given.append(True)
+    if write.expires:
+        given.append(expires_at)
+    given.append(1)
+    if write.live:
+        given.append(write.live)
+    return given
 
 
 def state_attributes(key: StateKey) -> dict[str, Any]:
