@@ -138,7 +138,7 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
-class Difference(list[RowWrite]):
+class StepWrites(list[RowWrite]):
     """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
 
     def __init__(self) -> None:
@@ -159,13 +159,13 @@ def difference(
     before: Contribution,
     after: Contribution,
     added: AbstractSet[RowKey] = NO_ROWS,
-) -> Difference:
+) -> StepWrites:
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
     here too.
     """
-    writes = Difference()
+    writes = StepWrites()
     for key, part in after.items():
         if part.ordered:
             writes.marks = True
