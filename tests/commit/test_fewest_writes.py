@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamfold import Key, Router
 from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
 from streamfold.limits import ACTIONS_MAX, STATEMENTS_MAX
 from streamfold.records.envelope import Origins, records_of
+from streamfold.routes.checks import checked_routes
 from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
 from tests.bench.strategies import application, event
-from tests.commit.test_plan import ONE, ledger, shared
+from tests.commit.test_plan import ONE, SOURCE, ledger, nothing, shared
 from tests.helpers.counting import CountingEngine
 
 pytestmark = pytest.mark.usefixtures("exact")
+REQUESTS_MAX = 25
+"""What the batch of the benchmark is to take."""
 
 
 def written(chunks):
@@ -78,12 +82,34 @@ def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
         "remove_empty": -(-actions["remove_empty"] // STATEMENTS_MAX),
         "forget": -(-actions["forget"] // STATEMENTS_MAX),
     }
+    assert requests.total() <= REQUESTS_MAX
 
 
 def test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share():
     rows = [{f"Hot{n % 2}", f"Group{n % 20}"} for n in range(400)]
     chunks = pack(inserted(rows), ACTIONS_MAX)
     assert (len(chunks), written(chunks) - least(chunks)) == (5, 4 + 3)  # a hot row and a group at each boundary
+
+
+def test_units_that_write_no_row_fill_up_the_chunks_of_the_others():
+    units = [ledger(number, (ONE, shared(a=1), shared(a=1))) for number in range(20)]
+    units += [ledger(number, (ONE, {}, shared(**{f"Group{number}": 1, "Hot": 1}))) for number in range(20, 40)]
+    assert [len(chunk.writes) for chunk in pack(units, 10)] == [10] * 6 + [5]
+
+
+def test_additions_that_cancel_each_other_out_leave_their_place_to_others():
+    units = [ledger(number, (ONE, {}, shared(a=1))) for number in range(4)]
+    units += [ledger(number, (ONE, shared(a=1), {})) for number in range(4, 8)]
+    (chunk,) = pack(units, 8)
+    assert len(chunk.writes) == len(chunk.units) == 8
+
+
+def test_units_of_a_spread_row_that_write_nothing_share_a_chunk():
+    router = Router()
+    router.view(SOURCE, into=Key("GROUP#{group}", "{shard:02d}"), shards=2, name="spread")(nothing)
+    (spread,) = checked_routes(router.routes)
+    units = [ledger(number, (spread, shared(a=1), shared(a=1))) for number in range(20)]
+    assert len(pack(units, ACTIONS_MAX)) == 1
 
 
 some_rows = st.lists(st.sets(st.sampled_from("abcdefghij"), max_size=5), max_size=60)

@@ -145,6 +145,13 @@ def test_expressions_that_were_kept_have_the_values_of_those_that_are_made_anew(
         assert {name: value for name, value in action.items() if name not in ("TableName", "Key")} == made
 
 
+def test_each_text_of_a_ledger_write_is_sent_once():
+    parts = tuple(LedgerPart(name, "version", "same", "") for name in ("one", "two", "three"))
+    (action,) = REQUESTS.action(LedgerWrite(ITEM, parts, None, 3, expires=False), expires_at=0).values()
+    texts = [value["S"] for value in action["ExpressionAttributeValues"].values() if "S" in value]
+    assert texts == ["version", "", "same"]
+
+
 @pytest.mark.parametrize(
     "call",
     [

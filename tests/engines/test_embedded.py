@@ -8,9 +8,9 @@ from threading import Barrier
 import pytest
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, Entries, state_file
+from streamfold.engines import EmbeddedEngine, Entries, kept_entries, state_file
 from streamfold.errors import EngineError, SettingsError
-from streamfold.writes.guarded import AddRow, Claim, PutRow, StateKey
+from streamfold.writes.guarded import AddRow, Claim, DeleteState, PutRow, PutState, StateKey
 
 SHOP = Table("shop", sort=None)
 CLAIM = Claim(StateKey("claim", "1"))
@@ -207,3 +207,28 @@ def test_file_that_is_no_database_is_an_error(path):
 def test_folder_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(SettingsError, match="cannot be opened"):
         EmbeddedEngine([SHOP], tmp_path / "none" / "state.db")
+
+
+@pytest.mark.parametrize("kept_max", [2_000, 3])
+def test_entries_that_a_batch_has_not_written_yet_are_read_with_those_of_the_file(opened, monkeypatch, kept_max):
+    monkeypatch.setattr(kept_entries, "PARTITION_ENTRIES_MAX", kept_max)
+    engine = opened()
+    before, after = (StateKey("entries", place) for place in ("1", "4"))
+    engine.transact([PutState(before, "first"), PutState(after, "last")], 0)
+    with engine.batch():
+        engine.transact([DeleteState(after), *(PutState(StateKey("entries", n), n) for n in "235")], 0)
+        expected = [("1", "first"), ("2", "2"), ("3", "3"), ("5", "5")]
+        assert engine.read_entries(Entries("entries", 10)) == expected
+    assert opened().read_entries(Entries("entries", 10)) == expected
+
+
+def test_a_batch_writes_the_entries_of_all_partitions_together(opened, monkeypatch):
+    engine, written = opened(), []
+    put_all = engine._file.put_all
+    monkeypatch.setattr(engine._file, "put_all", lambda *given: (written.append(given), put_all(*given)))
+    with engine.batch():
+        for partition in "abc":
+            engine.transact([PutState(StateKey(partition, "1"), "value")], 0)
+            assert engine.read_entries(Entries(partition, 1)) == [("1", "value")]
+        assert not written
+    assert opened().read_entries(Entries("c", 1)) == [("1", "value")]

@@ -53,9 +53,13 @@ def is_settled(found: LedgerItem, work: ItemWork, routed: Sequence[RoutedFields]
     """Whether the ledger has every handler's step to the newest change of an item, and nothing was left behind."""
     newest = work.changes[-1].version_text
     parts = found.parts
-    if any(part.left for part in parts.values()):
-        return False
-    return all(route.name in parts and parts[route.name].version >= newest for route, _ in routed)
+    for _, _, left in parts.values():
+        if left:
+            return False
+    for route, _ in routed:  # noqa: SIM110 - asked for every item of a batch
+        if (part := parts.get(route.name)) is None or part.version < newest:
+            return False
+    return True
 
 
 def read_ledger(engine: Engine, run: Run, keys: Sequence[StateKey]) -> dict[StateKey, LedgerItem]:

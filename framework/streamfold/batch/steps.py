@@ -9,7 +9,7 @@ from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.derivations.derivation import contributing, contribution
+from streamfold.derivations.derivation import contributing, contribution, contribution_of_existing
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, left_rows, needs_no_finishing, stored_rows
@@ -19,8 +19,8 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.application import Application
-from streamfold.routes.checks import check_view
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.checks import BOTH, check_view
+from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.run import Run
 
 Unread = tuple[ItemWork, str, tuple[Step, ...]]
@@ -52,7 +52,7 @@ class Steps:
                 if stored is not None and self._settled(work, group, routed, stored):
                     continue
                 steps = self._steps(work, routed)
-                if steps and (stored is not None or any(step.before is None for step in steps)):
+                if steps and (stored is not None or None in [step.before for step in steps]):
                     unread.append((work, group, steps))
                 elif steps:
                     units += self._unit(work, group, steps, None)
@@ -63,25 +63,27 @@ class Steps:
         return self._unfinished(unit.item, unit.steps, found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
-        steps = [self._step(route, fields, work) for route, fields in routed]
-        return tuple([step for step in steps if step is not None])
+        first = work.changes[0]
+        old = first.old if first.has_old else None
+        steps = [self._step(route, fields, work, old) for route, fields in routed]
+        return tuple(steps if None not in steps else [step for step in steps if step is not None])  # type: ignore[arg-type]
 
-    def _step(self, route: Route, fields: Fields, work: ItemWork) -> Step | None:
+    def _step(self, route: Route, fields: Fields, work: ItemWork, old: Image | None) -> Step | None:
         """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
 
         What the handler did not read of the new image makes no difference between both.
         """
-        old = work.changes[0].old if work.changes[0].has_old else None
-        newest = self._newest(route, fields, work, watched=bool(old))
+        watched = old is not None and bool(old.raw)
+        newest = self._newest(route, fields, work, watched=watched)
         if newest is None:
             return None
         change, image, after = newest
-        if contributing(route).outlived(route, change, after):
+        if after and may_expire(route) and contributing(route).outlived(route, change, after):
             self._warn_of_expiry(route)
-        if old and isinstance(image, WatchedImage) and image.reads_alike(old):
-            before: Contribution | None = after
-        else:
-            before = None if old is None else self._try(route, old, fields)
+        before: Contribution | None = None if old is None else {}
+        if old is not None and watched:
+            alike = type(image) is WatchedImage and image.reads_alike(old)
+            before = after if alike else self._try(route, old, fields)
         return Step(route, change.version_text, before, after)
 
     def _newest(
@@ -90,9 +92,14 @@ class Steps:
         """What the newest new image contributes that the handler accepts. Records whose images it refuses fail."""
         for change in reversed(work.changes):
             try:
-                check_view(route, change)
-                image = WatchedImage(change.new) if watched and change.new else change.new
-                return change, image, contribution(route, image, fields, self.forms)
+                if change.view != BOTH:
+                    check_view(route, change)
+                image = change.new
+                if not image.raw:
+                    return change, image, {}
+                if watched:
+                    image = WatchedImage(image)
+                return change, image, contribution_of_existing(route, image, fields, self.forms)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
                 self.fails(change, route, error)
         return None

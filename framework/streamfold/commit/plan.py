@@ -4,7 +4,7 @@ A plan is a value: it can be printed, compared, and carried out by ``Committer``
 step of one source item through the ledger, or the effects of one change behind a claim.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
@@ -14,7 +14,7 @@ from streamfold.ledger.contribution import NO_ROWS
 from streamfold.ledger.item import LedgerItem, Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
-from streamfold.routes.route import Route
+from streamfold.routes.route import Route, is_spread
 from streamfold.writes.guarded import (
     AddRow,
     Claim,
@@ -28,7 +28,7 @@ from streamfold.writes.guarded import (
     RowWrite,
     StateKey,
 )
-from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes, too_large
+from streamfold.writes.sizes import ACTION_BYTES, BYTES_PLANNED_MAX, SURELY_FIT, estimated_bytes, too_large
 
 UnitWrite = RowWrite | PutState | DeleteState
 WrittenKey = RowKey | StateKey
@@ -123,12 +123,14 @@ def by_handler(unit: Unit) -> list[Unit]:
 
 def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey]) -> Unit:
     guard, effects, steps, tallies, partial = transition
-    routes = tuple(step.route for step in steps)
+    routes = tuple([step.route for step in steps])
     return Unit(item, guard, effects, routes, changes, tallies, steps, partial, added)
 
 
 def exceeds_transaction(unit: Unit) -> bool:
     """Whether a unit alone has more writes than one transaction takes, or is larger."""
+    if len(unit.effects) < SURELY_FIT:  # as nearly always
+        return False
     return len(unit.effects) >= ACTIONS_MAX or too_large((unit.guard, *unit.effects))
 
 
@@ -159,21 +161,28 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
+    Units that write no row fill up what the others leave of their chunks.
     A unit with more than ``actions`` writes has a chunk of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into
     one unit per handler. So is a unit in which two handlers write the same row and the writes cannot be merged.
     """
-    whole = [part for unit in units for part in (by_handler(unit) if exceeds_transaction(unit) else [unit])]
+    whole: list[Unit] = []
+    for unit in units:
+        whole += by_handler(unit) if exceeds_transaction(unit) else (unit,)
+    idle = deque([unit for unit in whole if unit.steps and not unit.effects])
     chunks: list[Chunk] = []
     builder = _ChunkBuilder(actions)
-    for unit in _grouped(whole):
+    for unit in _grouped([unit for unit in whole if unit.effects or not unit.steps]):
         if builder.add(unit):
             continue
         if builder.units:
-            chunks.append(builder.chunk())
+            chunks.append(builder.filled(idle))
         builder = _ChunkBuilder(actions)
         if not builder.add(unit):
             chunks += [_alone(part) for part in by_handler(unit)]
-    return [*chunks, builder.chunk()] if builder.units else chunks
+    while builder.units or idle:
+        chunks.append(builder.filled(idle))
+        builder = _ChunkBuilder(actions)
+    return chunks
 
 
 def _alone(unit: Unit) -> Chunk:
@@ -187,17 +196,17 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes."""
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[WrittenKey] = Counter(
-        effect.key for unit in ledger for effect in unit.effects if isinstance(effect, AddRow)
+        [effect.key for unit in ledger for effect in unit.effects if type(effect) is AddRow]
     )
-    shared = {key: (count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
+    shared = {key: (-count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
     yield from sorted(ledger, key=lambda unit: _anchor(unit, shared))
     yield from (unit for unit in units if not unit.steps)
 
 
 def _anchor(unit: Unit, shared: Mapping[WrittenKey, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
     """The sort key of a unit: its shared rows, the most shared first, so that units of one row come together."""
-    rows = sorted((shared[effect.key] for effect in unit.effects if effect.key in shared), reverse=True)
-    return (0, [(-count, name) for count, name in rows]) if rows else (1, [])
+    rows = [shared[effect.key] for effect in unit.effects if effect.key in shared]
+    return (0, sorted(rows)) if rows else (1, rows)
 
 
 class _ChunkBuilder:
@@ -208,21 +217,27 @@ class _ChunkBuilder:
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
         self.rows: dict[WrittenKey, UnitWrite] = {}
+        self.written = 0  # of the rows, those that are not left as they are
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
         """Takes the unit and returns True; or returns False and changes nothing. The first unit may have any size."""
-        size, new = estimated_bytes(unit.guard), 0
-        for effect in unit.effects:
-            size += estimated_bytes(effect)
-            new += effect.key not in self.rows
-        full = len(self.units) + 1 + len(self.rows) + new > self.actions or self.bytes + size > BYTES_PLANNED_MAX
-        if self.units and (full or unit.guard.key in self.guards or self._is_of_another_shard(unit)):
+        if self.units and (unit.guard.key in self.guards or self._is_of_another_shard(unit)):
             return False
         merged = self._merged(unit)
         if merged is None:
             return False
-        self.rows.update(merged)
+        size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
+        for effect in unit.effects:
+            is_small = type(effect) is AddRow and not effect.values  # as most are
+            size += ACTION_BYTES if is_small else estimated_bytes(effect)
+        for key, write in merged.items():
+            written += _is_written(write) - (key in rows and _is_written(rows[key]))
+        full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX
+        if self.units and full:
+            return False
+        rows.update(merged)
+        self.written = written
         self.units.append(unit)
         self.guards.add(unit.guard.key)
         self.bytes += size
@@ -230,23 +245,37 @@ class _ChunkBuilder:
 
     def _is_of_another_shard(self, unit: Unit) -> bool:
         """Whether a unit writes another shard of a spread row. With one shard a chunk, batches seldom conflict."""
-        if not any(route.kind.spread(route) for route in unit.routes):
+        if not (unit.effects and any(map(is_spread, unit.routes))):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
     def _merged(self, unit: Unit) -> dict[WrittenKey, UnitWrite] | None:
         merged: dict[WrittenKey, UnitWrite] = {}
+        rows = self.rows
         for effect in unit.effects:
-            present = merged.get(effect.key) or self.rows.get(effect.key)
+            key = effect.key
+            present = merged.get(key) or rows.get(key)
             joined = effect if present is None else _join(present, effect)
             if joined is None:
                 return None
-            merged[effect.key] = joined
+            merged[key] = joined
         return merged
 
+    def filled(self, idle: deque[Unit]) -> Chunk:
+        """The chunk, with as many units that write no row as there is room for."""
+        while idle and self.add(idle[0]):
+            idle.popleft()
+        return self.chunk()
+
     def chunk(self) -> Chunk:
-        rows = (row for row in self.rows.values() if not (isinstance(row, AddRow) and row.changes_nothing))
-        return Chunk(tuple(self.units), (*(unit.guard for unit in self.units), *rows))
+        guards = [unit.guard for unit in self.units]
+        rows = [row for row in self.rows.values() if _is_written(row)]
+        return Chunk(tuple(self.units), (*guards, *rows))
+
+
+def _is_written(write: UnitWrite) -> bool:
+    """Whether a write changes anything: additions of several units may cancel each other out."""
+    return type(write) is not AddRow or write.contributors != 0 or not write.changes_nothing
 
 
 def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:

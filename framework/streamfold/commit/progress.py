@@ -27,12 +27,13 @@ class Progress:
     def commit(self, unit: Unit) -> None:
         """Counts a unit that the store took."""
         self.outcome.fresh.extend(unit.changes)
-        self.written.update(effect.key for effect in unit.effects)
-        for tally in unit.tallies:
-            total = self.outcome.tally(tally.handler)
-            total.written += tally.written
-            total.removed += tally.removed
-            total.unchanged += not (tally.written or tally.removed)
+        self.written.update([effect.key for effect in unit.effects])
+        tallies = self.outcome.tallies
+        for handler, written, removed in unit.tallies:
+            total = tallies.get(handler) or self.outcome.tally(handler)
+            total.written += written
+            total.removed += removed
+            total.unchanged += not (written or removed)
         self.unfinished.commit(unit)
 
     def done(self, unit: Unit) -> None:

@@ -137,7 +137,8 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
     shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
     edge = shown[-1][0] if len(found) >= ordering.most + form.collects else ""
-    return Shows(tuple(content for _, content in shown), edge, tuple(place for place, _ in shown))
+    places, contents = zip(*shown, strict=True) if shown else ((), ())
+    return Shows(contents, edge, places)
 
 
 def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:

@@ -14,14 +14,24 @@ from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit
 from streamfold.engines import Engine
-from streamfold.keys.table import is_in_state
+from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
 from streamfold.ledger.item import LedgerItem
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
 from streamfold.run import Lanes
-from streamfold.writes.guarded import AddRow, LedgerWrite, LeftBehind, Moved, RowKey, StateKey, all_moved
+from streamfold.writes.guarded import (
+    AddRow,
+    DeleteState,
+    LedgerWrite,
+    LeftBehind,
+    Moved,
+    PutState,
+    RowKey,
+    StateKey,
+    all_moved,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -93,15 +103,20 @@ class Unfinished:
     def commit(self, unit: Unit) -> None:
         """Adds the rows of a unit that was committed."""
         causes = _causes(unit.routes, unit.changes)
-        self._add_state_rows((effect.key for effect in unit.effects if not isinstance(effect.key, StateKey)), causes)
         for effect in unit.effects:
+            if isinstance(effect, (PutState, DeleteState)):
+                continue
+            if effect.key[0] == STATE.name:
+                self._add_state_rows([effect.key], causes)
             if isinstance(effect, AddRow):
-                self._add_moved(effect.key, effect.moved, causes)
+                if effect.moved:
+                    self._add_moved(effect.key, effect.moved, causes)
                 if effect.contributors:
                     self._lower(effect.key, effect.contributors, causes)
         if isinstance(unit.guard, LedgerWrite):
             for part in unit.guard.parts:
-                self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left or ""))
+                if part.left:
+                    self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds all that an attempt that died may have left unfinished."""

@@ -239,7 +239,10 @@ class Contributing(Derivation):
         raise NotImplementedError(f"Kind {self} contributes, and has no method contribution.")
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
-        """Whether rows of this contribution expire although the contributing item does not."""
+        """Whether rows of this contribution expire although the contributing item does not.
+
+        Asked for routes with a target whose table has a time to live.
+        """
         del route, change, after
         return False
 
@@ -274,8 +277,11 @@ def contributing(route: Route) -> Contributing:
 
 def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
-    if not image:
-        return {}
+    return contribution_of_existing(route, image, fields, forms) if image else {}
+
+
+def contribution_of_existing(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+    """What an existing item contributes. ``forms`` learns the forms of the attributes."""
     kind = route.kind
     assert isinstance(kind, Contributing), f"{kind!r} does not contribute"
     made = kind.contribution(route, image, fields, forms)

@@ -128,9 +128,9 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
         lacking = any(given[name] is None for name in template.types if name in given)
         remedy = " Yield nothing for an item without a value." if lacking else ""
         raise HandlerError(f"{shown(effect)}: {reason(error)}{remedy}") from None
-    if keyed:
+    if keyed and target.tenant is not None:
         check_tenant(target, effect, fields)
-    if keyed and target.whole and not isinstance(effect, Add):
+    if keyed and target.owned and target.alone and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values
 

@@ -17,7 +17,8 @@ from streamfold.engines.conditions import (
     row_is_older,
     takes,
 )
-from streamfold.engines.keys import LETTER_BYTES_MAX, key_attributes
+from streamfold.engines.keys import key_attributes
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
@@ -70,9 +71,9 @@ def refused_as_a_whole(writes: Sequence[GuardedWrite], actions_max: int) -> Refu
     return Refused((Reason(VALIDATION, None, why),) * len(writes))
 
 
-def item_too_large(key: RowKey | StateKey, item: Mapping[str, Any], text_letters: int) -> Reason | None:
-    """Refuses an item over DynamoDB's size. ``text_letters``: the length of its text, a quick bound."""
-    if text_letters * LETTER_BYTES_MAX <= ITEM_BYTES_MAX:
+def item_too_large(key: RowKey | StateKey, item: Mapping[str, Any]) -> Reason | None:
+    """Refuses an item over DynamoDB's size."""
+    if letters(item) * LETTER_BYTES_MAX <= ITEM_BYTES_MAX:
         return None
     size = item_bytes(encode(item)["M"] if isinstance(key, StateKey) else item)
     if size <= ITEM_BYTES_MAX:
@@ -84,8 +85,8 @@ def letters(item: Mapping[str, Any]) -> int:
     """About the length of an item's text, never less than ``item_too_large`` needs; quick for texts and numbers."""
     total = 0
     for name, value in item.items():
-        content = value.get("S") or value.get("N") if isinstance(value, dict) else value
-        total += len(name) + (len(content) if isinstance(content, str) else len(repr(value)))
+        content = value.get("S") or value.get("N") if type(value) is dict else value
+        total += len(name) + (len(content) if type(content) is str else len(repr(value)))
     return total
 
 

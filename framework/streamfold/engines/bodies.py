@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamfold.engines.answers import called, watch
+from streamfold.records.encoded import Encoder
 
 Operation = Callable[..., Any]
 
@@ -134,5 +135,5 @@ def _binary(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is no part of a request")
 
 
-encoded: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), default=_binary).encode
+encoded: Callable[[Any], str] = Encoder(separators=(",", ":"), default=_binary).encode
 """The JSON of parameters, in ASCII."""

@@ -26,8 +26,11 @@ class Casts(dict[WriteShape, dict[str, Any]]):
 
 
 def ledger_cast(write: LedgerWrite) -> dict[str, Any]:
-    """The expressions of a ledger write and the names in them: they are the same for all writes of one shape."""
-    use = Expression()
+    """The expressions of a ledger write and the names in them: they are the same for all writes of one shape.
+
+    A ledger item says most texts several times, such as the version of a change, so each is sent once.
+    """
+    use = Expression(once=True)
     sets: dict[str, Any] = {}
     removes: list[str] = []
     conditions: list[str] = []

@@ -17,18 +17,39 @@ def aliased(values: Sequence[Any]) -> dict[str, Any]:
     return {f":{number}": value for number, value in enumerate(values)}
 
 
-class Expression:
-    """Collects the names and values of one request under short aliases."""
+def once_each(given: Iterable[Any]) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
+    """Attribute values of texts, whole numbers and ``True``, each text once; and for each text which of them it is."""
+    values: list[dict[str, Any]] = []
+    places: dict[str, int] = {}
+    pattern = []
+    for value in given:
+        if type(value) is not str:
+            values.append({"BOOL": True} if value is True else {"N": str(value)})
+            continue
+        place = places.setdefault(value, len(values))
+        pattern.append(place)
+        if place == len(values):
+            values.append({"S": value} if value.isascii() else encode(value))
+    return values, tuple(pattern)
 
-    def __init__(self) -> None:
+
+class Expression:
+    """Collects the names and values of one request under short aliases. ``once``: equal texts have one alias."""
+
+    def __init__(self, *, once: bool = False) -> None:
         self.names: dict[str, str] = {}
         self.values: dict[str, Any] = {}
+        self.texts: dict[str, str] | None = {} if once else None  # the alias of each text
 
     def name(self, name: str) -> str:
         return self.names.setdefault(name, f"#{len(self.names)}")
 
     def value(self, value: Any) -> str:
-        return self.encoded(encode(value))
+        if self.texts is None or not isinstance(value, str):
+            return self.encoded(encode(value))
+        if value not in self.texts:
+            self.texts[value] = self.encoded(encode(value))
+        return self.texts[value]
 
     def encoded(self, value: Any) -> str:
         """The alias of an attribute value."""

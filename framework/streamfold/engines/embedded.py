@@ -4,7 +4,7 @@ It stands for the application's tables, their streams (of derived rows only) and
 stream records are written in one SQLite transaction, so that chains run in a local replay as they do on AWS.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.sortable import sortable
-from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
+from streamfold.writes.guarded import DeleteSource, GuardedWrite, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)
 PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
@@ -125,6 +125,9 @@ class EmbeddedEngine(StateReads, GuardedItems):
         with self.batch():
             yield
         self._forget_all()  # outside of batches, others may write at any time
+
+    def _look_ahead(self, writes: Sequence[GuardedWrite]) -> None:
+        self._expect([write.key for write in writes if self._depends(write)])
 
     def _any(self, key: RowKey) -> Mapping[str, Any] | None:
         return self._row(key)

@@ -72,8 +72,9 @@ class StateReads(ABC):
             return self._read_entries(wanted)
         entries = self._states.entries
         if not entries.knows(wanted.partition):
-            self._write_states(wanted.partition)
             entries.take(wanted.partition, self._read_entries(Entries(wanted.partition, PARTITION_ENTRIES_MAX + 1)))
+            for key in self._states.changed_in(wanted.partition):  # which are not in the file yet
+                entries.change(key, self._states.changed[key])
         kept = entries.read(wanted)
         if kept is not None:
             return kept

@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.engines import Counter
 from streamfold.engines.applied import pair_attributes
 from streamfold.engines.casts import VALUES, Casts, add_cast, ledger_cast
-from streamfold.engines.clauses import Expression, aliased, clauses, has_revision
+from streamfold.engines.clauses import Expression, aliased, clauses, has_revision, once_each
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.records.numbers import number_text
@@ -37,6 +37,7 @@ from streamfold.writes.guarded import (
 
 ActionRequest = dict[str, dict[str, Any]]
 """One action of a transaction: ``{"Update": {...}}``."""
+OtherStateWrite = Claim | PutState | DeleteState | PutMirror | SwapState | CounterWrite
 COMPARED_MAX = 150
 """Attributes of an image that are compared: an expression has 300 operators and 4 KB at most (Developer Guide,
 ServiceQuotas), and each attribute but the first takes two operators.
@@ -53,11 +54,13 @@ class Requests:
 
     def action(self, write: GuardedWrite, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write."""
+        if isinstance(write, LedgerWrite):  # most writes are one of these two
+            return {"Update": self._ledger(write, expires_at)}
+        if isinstance(write, AddRow):
+            return {"Update": self._add(write)}
         if isinstance(write, StateWrite):
             return self._state_action(write, expires_at)
         match write:
-            case AddRow():
-                return {"Update": self._add(write)}
             case PutRow():
                 return {"Put": self._of_item(write.key, write.attributes) | self._owned(write)}
             case DeleteRow():
@@ -80,11 +83,9 @@ class Requests:
             case UpdateSource():
                 return {"Update": self._update_source(write)}
 
-    def _state_action(self, write: StateWrite, expires_at: int) -> ActionRequest:
+    def _state_action(self, write: OtherStateWrite, expires_at: int) -> ActionRequest:
         use = Expression()
         match write:
-            case LedgerWrite():
-                return {"Update": self._ledger(write, expires_at)}
             case Claim():
                 claim = self._of_item(write.key, {"ttl": expires_at})
                 return {"Put": claim | use.condition("attribute_not_exists(pk)")}
@@ -161,30 +162,12 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(*conditions, tells=False)
 
     def _ledger(self, write: LedgerWrite, expires_at: int) -> dict[str, Any]:
-        parts = tuple((part.handler, part.left is not None, bool(part.expected)) for part in write.parts)
+        values, pattern = once_each(_ledger_values(write, expires_at))
+        parts = tuple([(part.handler, part.left is not None, bool(part.expected)) for part in write.parts])
         numbers = write.revision and 1, write.live_expected and 1, bool(write.live)
-        shape = "ledger", parts, numbers, write.expires, write.fence
+        shape = "ledger", parts, pattern, numbers, write.expires, write.fence
         cast = self._casts.get(shape) or self._casts.learn(shape, ledger_cast(write))
-        values: list[dict[str, Any]] = []
-        if write.revision is None:
-            for part in write.parts:
-                values += {"S": part.version}, _text(part.expected)
-        if write.live_expected is not None:
-            values.append({"N": str(write.live_expected)})
-        if write.revision:
-            values.append({"N": str(write.revision)})
-        for part in write.parts:
-            values += {"S": part.version}, _text(part.contribution)
-            if part.left is not None:
-                values.append(_text(part.left))
-            if write.fence:
-                values.append({"BOOL": True})
-        if write.expires:
-            values.append({"N": str(expires_at)})
-        values.append({"N": "1"})
-        if write.live:
-            values.append({"N": str(write.live)})
-        return self._of_key(write.key) | cast | {VALUES: aliased(values)}
+        return {"TableName": self.state_table, "Key": state_attributes(write.key), **cast, VALUES: aliased(values)}
 
     def _counter(self, write: CounterWrite, expires_at: int) -> dict[str, Any]:
         use = Expression()
@@ -211,7 +194,8 @@ class Requests:
             values.append({"N": str(write.contributors)})
         if write.least is not None:
             values.append({"N": str(write.least)})
-        return self._of_key(write.key) | cast | ({VALUES: aliased(values)} if values else {})
+        where = {"TableName": self.real_name(write.key[0]), "Key": self.key(write.key), **cast}
+        return {**where, VALUES: aliased(values)} if values else where
 
     def _pair(self, write: PutPair) -> dict[str, Any]:
         use = Expression()
@@ -251,8 +235,28 @@ class Requests:
         return self._of_item(write.key, attributes) | use.condition(*conditions)
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"S": text} if text.isascii() else encode(text)
+def _ledger_values(write: LedgerWrite, expires_at: int) -> list[Any]:
+    """The values of a ledger write, in the order in which ``ledger_cast`` names them."""
+    given: list[Any] = []
+    if write.revision is None:
+        for part in write.parts:
+            given += part.version, part.expected
+    if write.live_expected is not None:
+        given.append(write.live_expected)
+    if write.revision:
+        given.append(write.revision)
+    for part in write.parts:
+        given += part.version, part.contribution
+        if part.left is not None:
+            given.append(part.left)
+        if write.fence:
+            given.append(True)
+    if write.expires:
+        given.append(expires_at)
+    given.append(1)
+    if write.live:
+        given.append(write.live)
+    return given
 
 
 def state_attributes(key: StateKey) -> dict[str, Any]:

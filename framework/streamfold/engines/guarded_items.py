@@ -11,7 +11,6 @@ from streamfold.engines.applied import (
     counted_up,
     is_empty,
     item_too_large,
-    letters,
     refused_as_a_whole,
     row_after,
     state_after,
@@ -130,8 +129,8 @@ class GuardedItems(ABC):
     def _is_there(self, key: RowKey) -> bool:
         return self._any(key) is not None
 
-    def _expect(self, keys: Collection[PlaceKey]) -> None:  # noqa: B027 - a dictionary needs no hint
-        """Tells which items are looked at next, so that they can be read together."""
+    def _look_ahead(self, writes: Sequence[GuardedWrite]) -> None:  # noqa: B027 - a dictionary needs no hint
+        """Tells which writes come next, so that the items that they depend on can be read together."""
 
     @abstractmethod
     def _apply(self, done: FoundItems) -> None:
@@ -145,7 +144,7 @@ class GuardedItems(ABC):
 
     def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         done: FoundItems = {}
-        self._expect([write.key for write in writes if self._depends(write)])
+        self._look_ahead(writes)
         reasons = [self._try(write, expires_at, done) for write in writes]
         if any(reasons):
             return Refused(tuple(reasons))
@@ -165,25 +164,30 @@ class GuardedItems(ABC):
             return Reason(VALIDATION, None, str(error))
         if isinstance(after, Reason):
             return after
-        if after is not None and (why := key_too_long(write.key) or item_too_large(write.key, after, letters(after))):
+        key = write.key
+        if after is not None and (why := key_too_long(key) or item_too_large(key, after)):
             return why
-        done[write.key] = after
+        done[key] = after
         return None
 
     def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
         if isinstance(write, OF_STATE):
-            found = self._state(write.key) if self._depends(write) else None
+            found = self._state(write.key) if isinstance(write, LOOKING) else None
             return state_after(write, found, expires_at)
-        before = self._row(write.key) if self._depends(write) else None
+        before = None if _is_whole(write) else self._row(write.key)
         return row_after(write, before, self.tables[write.key[0]], expires_at)
 
     def _depends(self, write: GuardedWrite) -> bool:
         """Whether a write, or its stream record, depends on the stored item."""
         if isinstance(write, OF_STATE):
             return isinstance(write, LOOKING)
-        whole = isinstance(write, (PutRow, DeleteRow)) and write.owner is None
-        return not whole or bool(self._readers(write.key))
+        return not _is_whole(write) or bool(self._readers(write.key))
 
     def _readers(self, key: RowKey) -> Collection[str]:
         """The groups for which the own stream keeps the changes of a row."""
         return self.wanted(key) if self.wanted is not None else ()
+
+
+def _is_whole(write: GuardedWrite) -> bool:
+    """Whether a row is put or deleted whatever is stored."""
+    return isinstance(write, (PutRow, DeleteRow)) and write.owner is None

@@ -51,7 +51,7 @@ class KeptEntries:
 
     def read(self, wanted: Entries) -> list[tuple[str, str]] | None:
         """What ``read_entries`` gives; None for a partition that is not kept."""
-        kept = self._young[wanted.partition]
+        kept = self._young.get(wanted.partition)
         if kept is None:
             return None
         first = bisect_right(kept.places, wanted.after) if wanted.after else 0

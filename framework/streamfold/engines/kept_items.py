@@ -4,7 +4,7 @@ What is changed is kept until it is written. What was read is kept too, as far a
 the older is dropped when the younger has half of it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamfold.engines.kept_entries import KeptEntries
@@ -76,6 +76,10 @@ class KeptStates(KeptItems[StateKey]):
             self._partitions.setdefault(key.pk, []).append(key)
         self.changed[key] = item
         self.entries.change(key, item)
+
+    def changed_in(self, partition: str) -> Sequence[StateKey]:
+        """The keys of a partition whose items are to be written."""
+        return self._partitions.get(partition, ())
 
     def take(self, partition: str | None = None) -> dict[StateKey, KeptItem]:
         """What is to be written, of a partition or all of it: it does not count as changed any more."""

@@ -4,12 +4,13 @@ from hashlib import sha256
 from typing import Any
 
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.keys.table import Table, is_in_state
+from streamfold.keys.key_part import LETTER_BYTES_MAX
+from streamfold.keys.table import STATE, Table
 from streamfold.records.values import encode
 from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
 
-LETTER_BYTES_MAX = 4
-"""Bytes of one letter in UTF-8 (RFC 3629, 3)."""
+SHORT_LETTERS = SORT_BYTES_MAX // LETTER_BYTES_MAX
+"""Letters that either part of a key may have."""
 
 
 def stored_key(row: RowKey) -> RowKey:
@@ -17,7 +18,7 @@ def stored_key(row: RowKey) -> RowKey:
 
     The ledger knows such a row by its own key, ``attributes#APPLICATION#...`` and ``HANDLER#...``: it tells the item.
     """
-    if not is_in_state(row):
+    if row[0] != STATE.name:
         return row
     partition, sort = str(row[1]), str(row[2])
     what, application, _ = partition.split("#", 2)
@@ -33,12 +34,18 @@ def _short(text: str, prefix: str, bytes_max: int) -> str:
 
 def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
     """The key of a row as attributes, encoded."""
-    return {name: encode(value) for name, value in zip(table.attributes, stored_key(key)[1:], strict=False)}
+    _, partition, sort = stored_key(key)
+    own = {table.partition: encode(partition)}
+    if table.sort is not None:
+        own[table.sort] = encode(sort)
+    return own
 
 
 def key_too_long(key: RowKey | StateKey) -> Reason | None:
     """Refuses a key of which DynamoDB would refuse a part for its length."""
     partition, sort = key if isinstance(key, StateKey) else stored_key(key)[1:]
+    if type(partition) is str and type(sort) is str and len(partition) <= SHORT_LETTERS >= len(sort):
+        return None  # as nearly always
     return _too_long(partition, PARTITION_BYTES_MAX) or _too_long(sort, SORT_BYTES_MAX)
 
 

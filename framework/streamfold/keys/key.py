@@ -122,8 +122,9 @@ class Key:
 
     def compose(self, values: Mapping[str, Any]) -> KeyValues:
         """The values of partition and sort key; names that the template does not have are ignored."""
-        partition = self.partition.compose(values)
-        sort = None if self.sort is None else self.sort.compose(values)
+        partition, sort = self.partition.constant or self.partition.compose(values), None
+        if self.sort is not None:
+            sort = self.sort.constant or self.sort.compose(values)
         if self._wants_check and (found := self.match_values(partition, sort)) is not None:
             for name, value in found.items():
                 if value != values[name] and not (isinstance(values[name], str) and not isinstance(value, str)):

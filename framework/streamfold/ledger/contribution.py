@@ -57,11 +57,15 @@ def stored_text(rows: Contribution) -> str:
     if len(rows) == 1:
         ((key, part),) = rows.items()
         return f"[{_stored_row(key, part)}]"
-    return f"[{','.join(sorted(_stored_row(key, part) for key, part in rows.items()))}]"
+    return f"[{','.join(sorted([_stored_row(key, part) for key, part in rows.items()]))}]"
 
 
 def _stored_row(key: RowKey, part: RowPart) -> str:
-    names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
+    table, partition, sort = key
+    if type(partition) is str and type(sort) is str:  # as nearly always
+        names = f"{quoted(table)},{quoted(partition)},{quoted(sort)}"
+    else:
+        names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     if len(part.amounts) == 1:
         ((name, amount),) = part.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
@@ -134,6 +138,16 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
+class StepWrites(list[RowWrite]):
+    """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed = 0  # rows that are deleted
+        self.leaves = False  # whether rows or entries may be left behind
+        self.marks = False  # whether entries may move, or plain attributes are set on a row that is added to
+
+
 NO_PART = RowPart({}, None, "")
 NO_ROWS: frozenset[RowKey] = frozenset()
 
@@ -145,28 +159,43 @@ def difference(
     before: Contribution,
     after: Contribution,
     added: AbstractSet[RowKey] = NO_ROWS,
-) -> list[RowWrite]:
+) -> StepWrites:
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
     here too.
     """
-    writes: list[RowWrite] = []
+    writes = StepWrites()
     for key, part in after.items():
+        if part.ordered:
+            writes.marks = True
         previous = before.get(key)
         if previous is not None and not _differs(previous, part):
             continue
         if part.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, part))
         else:
-            writes.append(_add(key, previous, part))
+            is_plain = previous is None and not part.plain  # as most rows are begun
+            addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
+            if addition.values:
+                writes.marks = True
+            writes.append(addition)
     for key, part in before.items():
+        if part.ordered:
+            writes.marks = writes.leaves = True
         if key not in after:
             if part.digest and key not in added and _is_whole(route, key):
+                writes.removed += 1
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
+                writes.leaves = True
                 writes.append(_add(key, part, None))
     return writes
+
+
+def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
+    """Amounts by name, in the order of the names."""
+    return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
 
 
 def _differs(previous: RowPart, part: RowPart) -> bool:
@@ -176,31 +205,16 @@ def _differs(previous: RowPart, part: RowPart) -> bool:
     return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
 
 
-def has_entries(*contributions: Contribution) -> bool:
-    """Whether one of the contributions has entries."""
-    for rows in contributions:
-        for part in rows.values():
-            if part.ordered:
-                return True
-    return False
-
-
-def sets_plain(rows: Iterable[RowWrite]) -> bool:
-    """Whether plain attributes are set on a row that is added to."""
-    for row in rows:  # noqa: SIM110 - asked for every step
-        if isinstance(row, AddRow) and row.values:
-            return True
-    return False
-
-
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
     """The writes of rows. If entries move below a row, its write gets the step's stamp and those entries."""
     found: list[RowWrite] = []
     for write in rows:
         row = write
         plain = after[row.key].names if row.key in after else ()
-        gone = {*plain, PLAIN_ENTRY} if plain else ()
-        old = {name: held for name, held in _ordered(before, row.key).items() if name not in gone}
+        old = _ordered(before, row.key)
+        if plain:
+            gone = {*plain, PLAIN_ENTRY}
+            old = {name: held for name, held in old.items() if name not in gone}
         places = moved(mark, row.key, old, _ordered(after, row.key))
         # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
@@ -282,8 +296,6 @@ def source_of(item: ItemKey) -> str:
 
 def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
-    if part is not None and previous is None and not part.plain:  # as most rows are begun
-        return AddRow(key, dict(sorted(part.amounts.items())), 1)
     was, now = previous or NO_PART, part or NO_PART
     plain = now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}

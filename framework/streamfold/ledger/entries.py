@@ -127,8 +127,8 @@ def partition(application: str, handler: str, name: str, row: RowKey) -> str:
 @lru_cache(NAMES_KEPT)
 def source_text(item: ItemKey) -> str:
     """The text that distinguishes and sorts sources of equal values: by table, partition key and sort key."""
-    parts = (item[0], *(key_text(value) for value in item[1:] if value is not None))
-    text = BETWEEN.join(part.translate(SPELLED) for part in parts)
+    parts = [value if type(value) is str else key_text(value) for value in item if value is not None]
+    text = BETWEEN.join([part.translate(SPELLED) for part in parts])
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
         text = f"{text[: SOURCE_BYTES_MAX // 8]}{CUT}{sha256(text.encode()).hexdigest()}"
     return text
@@ -148,12 +148,12 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
     in the row, and may have come with newer code.
     """
     found = []
-    for name in sorted({*before, *after}):
-        orders = frozenset(_changed(before.get(name), after.get(name)))
+    for name in _names(before, after):
+        orders = _changed(before.get(name), after.get(name))
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
-            found.append(Moved(where, name, ordering, frozenset(place(order, source) for order in orders)))
+            found.append(Moved(where, name, ordering, frozenset([place(order, source) for order in orders])))
     return tuple(found)
 
 
@@ -182,13 +182,19 @@ def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
 def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> list[PutState | DeleteState]:
     """The writes of a row's entries."""
     found: list[PutState | DeleteState] = []
-    for name in sorted({*before, *after}):
+    for name in _names(before, after):
         where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
         now = after[name].entries if name in after else {}
         for order in sorted(_changed(before.get(name), after.get(name))):
             key = StateKey(where, place(order, source))
             found.append(PutState(key, now[order].content or "") if order in now else DeleteState(key))
     return found
+
+
+def _names(before: HeldByName, after: HeldByName) -> list[str]:
+    """The attributes of both, in their order."""
+    names = {*before, *after}
+    return sorted(names) if len(names) > 1 else list(names)
 
 
 def _spelled(found: re.Match[str]) -> str:
@@ -202,4 +208,7 @@ def place(order: str, source: str) -> str:
 
 def _changed(before: HeldEntries | None, after: HeldEntries | None) -> set[str]:
     old, new = before.entries if before else {}, after.entries if after else {}
-    return {order for order in {*old, *new} if old.get(order) != new.get(order)}
+    changed = old.keys() ^ new.keys()
+    if len(changed) == len(old) + len(new):  # as where one of them is empty
+        return changed
+    return changed | {order for order in old.keys() & new.keys() if old[order] != new[order]}

@@ -13,16 +13,15 @@ from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.ledger.contribution import (
     LEFT_STAMP_LETTERS,
     NO_ROWS,
     Contribution,
     difference,
     entries_between,
-    has_entries,
     left_text,
     marked,
-    sets_plain,
     stored_rows,
     stored_text,
 )
@@ -42,6 +41,7 @@ from streamfold.writes.guarded import (
 )
 from streamfold.writes.sizes import fitting
 
+NO_WRITES: Sequence[PutState | DeleteState] = ()
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
 REFERENCE = "@"
@@ -116,7 +116,7 @@ class Transition(NamedTuple):
 
 def kept_text(text: str) -> str:
     """The text of a contribution as the ledger item holds it: a digest if it is large."""
-    if len(text) * 4 <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
+    if len(text) * LETTER_BYTES_MAX <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
         return text
     return REFERENCE + sha256(text.encode()).hexdigest()
 
@@ -138,25 +138,28 @@ def optimistic(
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
         assert step.before is not None
-        before = kept_text(stored_text(step.before))
+        before = kept_text(stored_text(step.before)) if step.before else ""
         if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
             tallies.append(Tally(step.route.name, 0, 0))
             parts.append(LedgerPart(step.route.name, step.version, before, before))
             stored_before += bool(before)
             stored_after += bool(before)
             continue
-        after, writes = _kept(key, step.route, step.after, was_elsewhere=before.startswith(REFERENCE))
-        rows = difference(application, step.route, item, step.before, step.after, added)
-        left = left_text(step.before, step.after, rows)
-        ordered = has_entries(step.before, step.after) or sets_plain(rows)
-        if ordered or left is not None:  # most steps need no stamp
+        after, writes = stored_text(step.after), NO_WRITES
+        if len(after) * LETTER_BYTES_MAX > PART_BYTES_MAX or before.startswith(REFERENCE):
+            after, writes = _kept(key, step.route, after, was_elsewhere=before.startswith(REFERENCE))
+        between = difference(application, step.route, item, step.before, step.after, added)
+        rows: Sequence[RowWrite] = between
+        left = None
+        if between.marks or between.leaves:  # most steps need no stamp
             mark = _mark(key, item, step, before)
-            left = _stamped(mark, left)
-            if ordered:
+            left = _stamped(mark, left_text(step.before, step.after, rows))
+            if between.marks:
                 rows = marked(rows, mark, step.before, step.after)
-                writes += entries_between(mark, step.before, step.after)
-        effects += [*rows, *writes]
-        tallies.append(Tally.of(step.route.name, rows))
+                writes = [*writes, *entries_between(mark, step.before, step.after)]
+        effects += rows
+        effects += writes
+        tallies.append(Tally(step.route.name, len(between) - between.removed, between.removed))
         parts.append(LedgerPart(step.route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
@@ -219,15 +222,14 @@ def _from_found(
         stored = found.parts.get(step.route.name)
         text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, target = stored_rows(text), step.version, step.after
-        rows = difference(application, step.route, item, before, target, added)
-        ordered = has_entries(before, target) or sets_plain(rows)
+        between = difference(application, step.route, item, before, target, added)
         mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(rows, mark, before, target) if ordered else rows
+        rows = marked(between, mark, before, target) if between.marks else between
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
-        after, writes = _kept(key, step.route, target, was_elsewhere=kept_text(text).startswith(REFERENCE))
-        effects += [*rows, *writes, *(entries_between(mark, before, target) if ordered else ())]
+        after, writes = _kept(key, step.route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
+        effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
         tallies.append(Tally.of(step.route.name, rows))
         leaves = _stamped(mark, left_text(before, target, rows, known))
         parts.append(LedgerPart(step.route.name, version, after, text, leaves))
@@ -279,10 +281,9 @@ def held_after(step: Step, found: LedgerItem) -> Contribution:
 
 
 def _kept(
-    key: StateKey, route: Route, after: Contribution, *, was_elsewhere: bool
-) -> tuple[str, list[PutState | DeleteState]]:
+    key: StateKey, route: Route, text: str, *, was_elsewhere: bool
+) -> tuple[str, Sequence[PutState | DeleteState]]:
     """The text for the ledger item, and the writes of the item that holds a large contribution."""
-    text = stored_text(after)
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
         return kept, [PutState(part_key(key, route.name), text)]

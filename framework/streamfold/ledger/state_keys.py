@@ -131,8 +131,10 @@ def audience_key(application: str, handler: str, joined: str) -> StateKey:
 
 def _state_key(prefix: str, item: ItemKey, suffix: str) -> StateKey:
     table, partition, sort = item
-    pk = f"{prefix}#{table}#{_text(partition)}"
-    sk = NO_SORT if sort is None else _text(sort)
+    if type(partition) is str and type(sort) is str:  # as nearly always
+        pk, sk = f"{prefix}#{table}#S#{partition}", f"S#{sort}"
+    else:
+        pk, sk = f"{prefix}#{table}#{_text(partition)}", NO_SORT if sort is None else _text(sort)
     if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
         pk = f"{prefix}#{table}#{_hashed(partition)}"
     sort_bytes_max = SORT_BYTES_MAX - SUFFIX_BYTES_MAX

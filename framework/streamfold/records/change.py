@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.records.images import Image, derived_names, hidden, without, without_derived
+from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, same
 from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
 
@@ -148,8 +148,14 @@ class Change:
     def changed(self) -> frozenset[str]:
         """The names of the attributes that differ between the images; all of them when one image is absent."""
         old, new = without_derived(self.old.raw), without_derived(self.new.raw)
-        names = old.keys() | new.keys()
-        return frozenset(name for name in names if not hidden(name) and not same(old.get(name), new.get(name)))
+        found = []
+        for name in old.keys() | new.keys():
+            mine, theirs = old.get(name), new.get(name)
+            if mine == theirs or name.startswith(HIDDEN):
+                continue
+            if mine is None or theirs is None or not same(mine, theirs):
+                found.append(name)
+        return frozenset(found)
 
     def without_derived(self) -> "Change":
         """The change without the attributes that were derived onto the item; the same object if there are none."""

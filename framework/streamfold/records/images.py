@@ -65,7 +65,7 @@ class Image(Mapping[str, Any]):
         return name in self.raw and not hidden(str(name))
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self.raw if not hidden(name))
+        return iter([name for name in self.raw if not name.startswith(HIDDEN)])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -95,7 +95,10 @@ class WatchedImage(Image):
         if self._whole:
             return False
         mine, theirs = self._image.raw, other.raw
-        return all(mine.get(name) == theirs.get(name) for name in self._read)
+        for name in self._read:  # noqa: SIM110 - asked for every step
+            if mine.get(name) != theirs.get(name):
+                return False
+        return True
 
     @property
     def raw(self) -> RawImage:  # type: ignore[override]

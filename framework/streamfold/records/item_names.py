@@ -18,8 +18,10 @@ def item_name(item: ItemKey) -> str:
 
     A name that is too long for a key after ``AUDIT#`` is replaced by its digest.
     """
-    texts = (key_text(value) for value in item[1:] if value is not None)
-    name = "|".join(text.replace("%", "%25").replace("|", "%7C") for text in texts)
+    texts = [value if type(value) is str else key_text(value) for value in item[1:] if value is not None]
+    name = "|".join(texts)
+    if name.count("|") >= len(texts) or "%" in name:
+        name = "|".join([text.replace("%", "%25").replace("|", "%7C") for text in texts])
     if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
         return name
     return f"sha256:{sha256(name.encode()).hexdigest()}"

@@ -35,7 +35,10 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
         if tag == "L":
             return [decode(member, level + 1) for member in _inside(content, level)]
         if tag == "M":
-            return {name: decode(member, level + 1) for name, member in _inside(content, level).items()}
+            return {
+                name: member["S"] if "S" in member and len(member) == 1 else decode(member, level + 1)
+                for name, member in _inside(content, level).items()
+            }
         return DECODERS[tag](content)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
@@ -103,7 +106,10 @@ def _encode_map(value: Mapping[Any, Any], level: int) -> dict[str, Any]:
     try:
         return {
             "M": {
-                name if type(name) is str and name else _attribute_name(name): encode(member, level + 1)
+                name if type(name) is str and name else _attribute_name(name): (
+                    # as nearly always
+                    {"S": member} if type(member) is str and member.isascii() else encode(member, level + 1)
+                )
                 for name, member in value.items()
             }
         }

@@ -86,7 +86,8 @@ class Application:
 
     def chains(self, row: ItemKey) -> Collection[str]:
         """The groups whose routes read a row's changes, sorted: for these the stream of a local engine keeps them."""
-        return sorted({each.route.group for entry, _ in self.found(row) for each in entry.listeners})
+        found = self.found(row)
+        return sorted({each.route.group for entry, _ in found for each in entry.listeners}) if found else ()
 
     @cached_property
     def chained(self) -> frozenset[str]:

@@ -1,12 +1,15 @@
 """The orders in which entries below a row count, and what the row makes of those that count first."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 Ties = Literal["smallest key", "largest key"]
 """Which of the sources with equal ``by`` counts first: that with the smallest or the largest key."""
 TIES: tuple[Ties, Ties] = get_args(Ties)
 SMALLEST_KEY, LARGEST_KEY = TIES
+ORDERINGS_KEPT_MAX = 1000
+"""Texts of orderings that are kept: an application has a few, and each row is read with one."""
 
 
 class Form(NamedTuple):
@@ -84,7 +87,9 @@ class Ordering(NamedTuple):
     most: int
 
     @classmethod
+    @lru_cache(ORDERINGS_KEPT_MAX)
     def of(cls, text: str) -> "Ordering":
+        """The ordering of a text."""
         form, _, most = text.partition(":")
         return cls(form, int(most))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from streamfold.keys.key import Key
@@ -14,6 +15,8 @@ Needs = Literal["keys", "new", "old", "both"]
 """Which images of a change a route cannot do without."""
 GROUP = "main"
 """The group of handlers that name none."""
+ROUTES_KEPT_MAX = 1000
+"""Routes of which it is remembered what their declaration says: an application has a few dozen."""
 SOURCE = "source"
 """The role of an item that a handler is declared for."""
 
@@ -184,6 +187,18 @@ class Route:
         if key is None:
             return self.targets[0] if len(self.targets) == 1 else None
         return next((target for target in self.targets if target.key is key or target.key == key), None)
+
+
+@lru_cache(ROUTES_KEPT_MAX)
+def may_expire(route: Route) -> bool:
+    """Whether a row of a route may have a time to live."""
+    return any(target.key.table.ttl is not None for target in route.targets)
+
+
+@lru_cache(ROUTES_KEPT_MAX)
+def is_spread(route: Route) -> bool:
+    """Whether a route's rows are shards."""
+    return route.kind.spread(route)
 
 
 def owns(target: Key, source: Key) -> bool:

@@ -75,17 +75,21 @@ class AddRow(NamedTuple):
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
-        values = {**self.values, **other.values} if self.values or other.values else NO_VALUES
+        values, removed = NO_VALUES, self.removed or other.removed
+        if self.values or other.values:
+            values = {**self.values, **other.values}
+        if removed:
+            removed = tuple([name for name in (*self.removed, *other.removed) if name not in values])
         return AddRow(
             self.key,
             amounts,
             self.contributors + other.contributors,
             self.unversioned or other.unversioned,
             max(self.stamp, other.stamp),
-            all_moved(self.moved, other.moved),
+            all_moved(self.moved, other.moved) if self.moved or other.moved else (),
             _least(self.least, other.least),
             values,
-            tuple(name for name in (*self.removed, *other.removed) if name not in values),
+            removed,
         )
 
     @property

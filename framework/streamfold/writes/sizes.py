@@ -34,9 +34,10 @@ def estimated_bytes(write: GuardedWrite) -> int:
     if isinstance(write, AddRow):
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
     if isinstance(write, LedgerWrite):
-        expected = write.revision is None  # only then it is sent
-        texts = [len(part.contribution) + len(part.expected) * expected for part in write.parts]
-        return ACTION_BYTES + sum(texts) * 2
+        letters, expected = 0, write.revision is None  # only then what is expected is sent
+        for part in write.parts:
+            letters += len(part.contribution) + len(part.expected) * expected
+        return ACTION_BYTES + letters * 2
     if isinstance(write, PutState):
         return len(write.contribution) * 2
     if isinstance(write, PutMirror):

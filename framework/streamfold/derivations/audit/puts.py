@@ -41,7 +41,8 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     target = _target(route, change)
     table = target.table
     row = fitting(recorded_of(route), change, head) | expiry(recorded_of(route), change, table)
-    own = {name: value for name, value in row.items() if name not in table.attributes}
+    keys = table.attributes
+    own = {name: value for name, value in row.items() if name not in keys}
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)

@@ -1,5 +1,6 @@
 """What a history row holds: the attributes of the change, and as much of the item as fits."""
 
+import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
@@ -7,10 +8,11 @@ from typing import Any
 
 from streamfold.derivations.audit.options import Recorded
 from streamfold.errors import HandlerError, shown
+from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import encode
+from streamfold.records.values import AttributeValue, encode
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -26,6 +28,11 @@ ATTEMPTS = (
 )
 """Attempts to make a row fit: the largest value that is written out, whether unchanged attributes are written, and the
 largest row. A row smaller than one large value holds none, so most rows fit at the first attempt."""
+HEAD_BYTES_MAX, ENTRY_BYTES_MAX = 4096, 64
+"""More than the attributes of a row that describe its change, but for the version; and more than what a row adds to a
+value and its name."""
+PLAIN_NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,8})?", re.ASCII)
+"""Numbers that DynamoDB holds, told by their looks."""
 VALUE_LEVEL = 3
 """How deep a value lies in its row, where it was at level 1 in the item: below the map of changes and its entry."""
 ACTOR_BYTES_MAX = 1024
@@ -78,7 +85,10 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
         unchanged = wanted(recorded, change, set(change.new).difference(changed))
+    surely = surely_fits(recorded, change, head)
     left_out: list[str] = head.pop("left_out", [])
+    if surely:
+        return head | _values(recorded, change, changed, unchanged, None)
     missing = left_out
     for value_bytes_max, whole, bytes_max in ATTEMPTS:
         missing = left_out if whole or unchanged is None else [*left_out, "unchanged"]
@@ -91,8 +101,8 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
 
 def wanted(recorded: Recorded, change: Change, names: Iterable[str]) -> list[str]:
     """The attributes to record: those asked for, without the item's key, which is part of the row's."""
-    keys = change.table.attributes
-    return sorted(name for name in names if name not in keys and (recorded.fields is None or name in recorded.fields))
+    keys, fields = change.table.attributes, recorded.fields
+    return sorted([name for name in names if name not in keys and (fields is None or name in fields)])
 
 
 def _values(
@@ -103,10 +113,16 @@ def _values(
     value_bytes_max: int | None,
 ) -> dict[str, dict[str, ChangedAttribute]]:
     """The names of changed and of unchanged attributes."""
-    sides = (("old", change.old), ("new", change.new))
-    found = {name: {side: image[name] for side, image in sides if name in image} for name in changed}
-    same = {name: {"value": change.new[name]} for name in unchanged or ()}
-    parts = {"changes": found} if unchanged is None else {"changes": found, "unchanged": same}
+    found: dict[str, dict[str, Any]] = {name: {} for name in changed}
+    for side, image in (("old", change.old), ("new", change.new)):
+        for name in changed:
+            if name in image.raw:
+                found[name][side] = image[name]
+    parts = {"changes": found}
+    if unchanged is not None:
+        parts["unchanged"] = {name: {"value": change.new[name]} for name in unchanged}
+    if value_bytes_max is None and not recorded.redact:  # as nearly always
+        return parts
     return {
         part: {name: _entry(recorded, name, values, value_bytes_max) for name, values in by_name.items()}
         for part, by_name in parts.items()
@@ -146,6 +162,35 @@ def fingerprint(value: Any) -> dict[str, Any]:
     encoded = encode(value)
     text = b64encode(sha256(CANONICAL.encode(encoded).encode()).digest()).decode().rstrip("=")
     return {"sha256": text, "bytes": item_bytes({"": encoded})}
+
+
+def surely_fits(recorded: Recorded, change: Change, head: Mapping[str, Any]) -> bool:
+    """Whether a row may hold all of both images, however it does: quick, and False where only a closer look tells."""
+    if recorded.fields is not None or "left_out" in head:
+        return False
+    size = HEAD_BYTES_MAX + len(head["version"]) * LETTER_BYTES_MAX
+    try:
+        for image in (change.old.raw, change.new.raw):
+            for name, value in image.items():
+                text = value.get("S") if len(value) == 1 else None
+                size += len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX
+                size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
+    except (AttributeError, TypeError, ValueError):  # no attribute value: who reads it says so
+        return False
+    return size <= VALUE_BYTES_MAX
+
+
+def _plain_bytes(value: AttributeValue) -> int:
+    """The size of a text, a number or a flat map of these; more than a row may have for another value."""
+    ((tag, content),) = value.items()
+    if tag == "S":
+        return len(content) if content.isascii() else ITEM_BYTES_MAX
+    if tag == "N":
+        return len(content) if PLAIN_NUMBER.fullmatch(content) else ITEM_BYTES_MAX
+    if tag == "M" and all("S" in member or "N" in member for member in content.values()):
+        names = sum(map(len, content)) * LETTER_BYTES_MAX
+        return names + sum([ENTRY_BYTES_MAX + _plain_bytes(member) for member in content.values()])
+    return ITEM_BYTES_MAX
 
 
 def row_bytes(row: Mapping[str, Any]) -> int:

@@ -40,7 +40,10 @@ RowClaim = tuple[Change, "Route", list[StateKey]]
 
 def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
-    newest = {change.item: (change, route) for change, route in causes if _claims_row(route, row)}
+    claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
+    if not claiming:
+        return []
+    newest = {change.item: (change, route) for change, route in causes if route in claiming}
     places: dict[str, list[StateKey]] = {}
     for place in moved.places:
         places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(moved.partition, place))

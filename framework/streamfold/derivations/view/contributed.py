@@ -25,6 +25,7 @@ def _row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
     if making.spread and SHARD in effect.values:
         shards = making.route.options.shards
         raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
-    target = target_of(making.route, effect)
+    targets = making.route.targets
+    target = targets[0] if effect.target is None and len(targets) == 1 else target_of(making.route, effect)
     key, values = split(target, effect, making.fields)
     return key, row_part(making, target, values, effect.wins)

@@ -43,6 +43,8 @@ class Making:
 
 def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
     """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
+    if wins is None and not target.contested and (sums := _known_sums(making, target, values)) is not None:
+        return RowPart(sums, None, "")  # as most rows are
     amounts, ordered, plain = _divided(making, target, values)
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
@@ -55,6 +57,17 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = not shared and (plain or target.contested)
     return RowPart(amounts, plain if whole else None, "", ordered)
+
+
+def _known_sums(making: Making, target: Target, values: Mapping[str, Any]) -> dict[str, Number] | None:
+    """What is added up, if that is all, and all of it is known of the handler; else None."""
+    known_forms = making.forms.of(target.key).get(making.route.name, {})
+    amounts: dict[str, Number] = {}
+    for name, value in values.items():
+        if COUNTED.get(type(value)) != known_forms.get(name, ""):
+            return None
+        amounts[name] = value.amount
+    return amounts
 
 
 def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
@@ -174,13 +187,17 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
 def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
     """The part of a row after all of its rows are merged. A row that is put whole has its content and its digest."""
     if part.plain is None:
+        if len(part.ordered) == 1 and len(next(iter(part.ordered.values())).entries) == 1:  # as nearly always
+            return part
         if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
             raise HandlerError(
                 f"Handler {route.name!r} gave {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
                 "most from one item: they move in one transaction. Spread them over several rows."
             )
         return part
-    plain = part.plain | {name: alone(found) for name, found in part.ordered.items()}
+    plain = part.plain
+    if part.ordered:
+        plain = plain | {name: alone(found) for name, found in part.ordered.items()}
     return RowPart(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
 
 
