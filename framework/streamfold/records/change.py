@@ -1,5 +1,6 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
@@ -241,7 +242,7 @@ def missing_parts(record: object) -> str:
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
         return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
-    if not (isinstance(sequence, str) and SEQUENCE.fullmatch(sequence)):
+    if not (isinstance(sequence, str) and re.fullmatch(SEQUENCE, sequence)):
         return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
