@@ -32,7 +32,7 @@ ACTIONS_GROWN = 12
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Deadline:
     """How long work may go on. By default there is no end."""
 
@@ -173,7 +173,7 @@ Learned = WeakKeyDictionary[Any, Any]
 """What is known of states, by engine and application (``batch.knowledge``)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Run(Deadline):
     """One run over records: settings, clock, deadline, and what was learnt of the state."""
 

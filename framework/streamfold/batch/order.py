@@ -1,7 +1,6 @@
 """The changes of a batch by item: routed by key, in the order of their versions, each once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from operator import ge
 from typing import Any, TypeVar
 
@@ -18,30 +17,34 @@ RoutedFields = tuple[Route, Fields]
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-@dataclass(slots=True)
 class ItemWork:
     """The changes of one item in a batch, and the routes that listen to it."""
 
-    item: ItemKey
-    ledger: dict[str, list[RoutedFields]] = field(default_factory=dict)  # routes that contribute, by group
-    others: list[tuple[Route, str, Fields]] = field(default_factory=list)  # routes of other kinds, with the item's role
-    heard: list[tuple[Route, str, Fields]] = field(default_factory=list)  # routes whose handlers are not called
-    off: list[Route] = field(default_factory=list)  # routes whose handlers are switched off
-    changes: list[Change] = field(default_factory=list)  # oldest first, each once
+    __slots__ = ("changes", "heard", "item", "ledger", "off", "others")
+
+    def __init__(self, item: ItemKey) -> None:
+        self.item = item
+        self.ledger: dict[str, list[RoutedFields]] = {}  # routes that contribute, by group
+        self.others: list[tuple[Route, str, Fields]] = []  # routes of other kinds, with the item's role
+        self.heard: list[tuple[Route, str, Fields]] = []  # routes whose handlers are not called
+        self.off: list[Route] = []  # routes whose handlers are switched off
+        self.changes: list[Change] = []  # oldest first, each once
 
     def works(self, routed: Iterable[tuple[Route, str, Fields]]) -> list[Work]:
         """The work of each route."""
         return [Work(route, self.item, role, fields, self.changes) for route, role, fields in routed]
 
 
-@dataclass(slots=True)
 class Sorted:
     """Those who listen to the items of one key."""
 
-    ledger: list[tuple[str, Route]] = field(default_factory=list)  # routes that contribute, with their groups
-    others: list[tuple[Route, str]] = field(default_factory=list)  # routes of other kinds, with the item's role
-    heard: list[tuple[Route, str]] = field(default_factory=list)  # routes whose handlers are not called
-    off: list[Route] = field(default_factory=list)  # routes whose handlers are switched off
+    __slots__ = ("heard", "ledger", "off", "others")
+
+    def __init__(self) -> None:
+        self.ledger: list[tuple[str, Route]] = []  # routes that contribute, with their groups
+        self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
+        self.heard: list[tuple[Route, str]] = []  # routes whose handlers are not called
+        self.off: list[Route] = []  # routes whose handlers are switched off
 
 
 class Routing:

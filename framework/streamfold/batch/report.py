@@ -2,30 +2,33 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streamfold.commit.failure import Failure, raised_at
-from streamfold.commit.outcome import Counts, Failed, Held, Tallies, add_counts, add_tallies
+from streamfold.commit.outcome import Failed, Held, add_counts, add_tallies
+
+if TYPE_CHECKING:
+    from streamfold.commit.outcome import Counts, Tallies
 
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted separately; the rest are counted together."""
 
 
-@dataclass(slots=True)
 class Report:
     """What became of a batch."""
 
-    failures: list[Failure] = field(default_factory=list)
-    records: Counter[str] = field(default_factory=Counter)  # records delivered, by handler
-    failed: Counter[str] = field(default_factory=Counter)  # records that failed, by handler
-    tallies: dict[str, Tallies] = field(default_factory=dict)  # rows written and removed, by handler
-    parked: Counter[str] = field(default_factory=Counter)  # records parked, by handler
-    first_parked: dict[str, str] = field(default_factory=dict)  # the first parked record and its error, by handler
-    off: Counter[str] = field(default_factory=Counter)  # records skipped for a handler that is switched off
-    counts: Counts = field(default_factory=dict)  # what a kind counts itself, by word and handler
-    unrouted: Counter[str] = field(default_factory=Counter)  # records that no route reads, by key prefix
-    known: int = 0  # records that had taken effect before
+    def __init__(self, failures: Iterable[Failure] = ()) -> None:
+        self.failures = list(failures)
+        self.records = Counter[str]()  # records delivered, by handler
+        self.failed = Counter[str]()  # records that failed, by handler
+        self.tallies: dict[str, Tallies] = {}  # rows written and removed, by handler
+        self.parked = Counter[str]()  # records parked, by handler
+        self.first_parked: dict[str, str] = {}  # the first parked record and its error, by handler
+        self.off = Counter[str]()  # records skipped for a handler that is switched off
+        self.counts: Counts = {}  # what a kind counts itself, by word and handler
+        self.unrouted = Counter[str]()  # records that no route reads, by key prefix
+        self.known = 0  # records that had taken effect before
 
     def count(self, word: str, handler: str) -> None:
         """Adds one to a count that a kind declares in ``says``."""

@@ -27,7 +27,7 @@ Unread = tuple[ItemWork, str, tuple[Step, ...]]
 NO_ITEM = LedgerItem.of(None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
 

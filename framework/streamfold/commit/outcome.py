@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from streamfold.errors import StreamfoldError
@@ -35,24 +34,25 @@ def reported(failed: Iterable[Failed], triage: Triages) -> list[Failed]:
     return [left for left in map(triage, failed) if left is not None]
 
 
-@dataclass(slots=True)
 class Tallies:
     """The rows of one handler."""
 
-    written: int = 0
-    removed: int = 0
-    unchanged: int = 0  # items whose rows stayed as they were
+    __slots__ = ("removed", "unchanged", "written")
+
+    def __init__(self, written: int = 0, removed: int = 0, unchanged: int = 0) -> None:
+        self.written, self.removed = written, removed
+        self.unchanged = unchanged  # items whose rows stayed as they were
 
 
-@dataclass(slots=True)
 class Outcome:
     """What became of a plan, or of what a kind did after it; ``+=`` joins two."""
 
-    failed: list[Failed] = field(default_factory=list)
-    tallies: dict[str, Tallies] = field(default_factory=dict)  # by handler
-    done: list[Change] = field(default_factory=list)  # changes that the state already had
-    fresh: list[Change] = field(default_factory=list)  # changes that the batch itself committed
-    counts: Counts = field(default_factory=dict)  # by a kind's word (``Derivation.says``) and handler
+    def __init__(self, failed: Iterable[Failed] = ()) -> None:
+        self.failed = list(failed)
+        self.tallies: dict[str, Tallies] = {}  # by handler
+        self.done: list[Change] = []  # changes that the state already had
+        self.fresh: list[Change] = []  # changes that the batch itself committed
+        self.counts: Counts = {}  # by a kind's word (``Derivation.says``) and handler
 
     def tally(self, handler: str) -> Tallies:
         """The rows of a handler, to be counted up."""

@@ -6,7 +6,6 @@ done, and a record that comes again names the rows of its item, so that the next
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,13 +42,15 @@ ItemAndHandler = tuple[ItemKey, str]
 MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
 
 
-@dataclass(slots=True)
 class NamedRows:
     """The rows that an item names, and that an attempt that died may have left unfinished."""
 
-    rows: set[RowKey] = field(default_factory=set)  # counted rows, which may stand empty
-    moved: dict[RowKey, tuple[Moved, ...]] = field(default_factory=dict)  # rows whose entries moved
-    state_rows: set[RowKey] = field(default_factory=set)  # stored attributes, to be copied onto their items
+    __slots__ = ("moved", "rows", "state_rows")
+
+    def __init__(self) -> None:
+        self.rows: set[RowKey] = set()  # counted rows, which may stand empty
+        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # rows whose entries moved
+        self.state_rows: set[RowKey] = set()  # stored attributes, to be copied onto their items
 
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Adds the rows that the code makes of one image of an item."""

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from streamfold.keys.template_language import DIGITS, INTEGER, Atom, Atoms, literal
 
-DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+DATE = r"\d{4}-\d\d-\d\d"
 NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
 """Numbers of DynamoDB (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 PADDED = re.compile(r"0([1-9]\d?)d")
@@ -38,7 +38,8 @@ ULID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ULID_LENGTH = 26
 ULID_TIME_LENGTH = 10
 """Letters that hold the milliseconds since 1970: 48 bits, so the first is 7 at most."""
-ULID = re.compile(f"[0-7][{ULID_LETTERS}]{{25}}", re.ASCII)
+ULID = f"[0-7][{ULID_LETTERS}]{{25}}"
+"""Expressions of fields that few templates have: compiled when one is written, not at every start."""
 
 
 class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template and raises KeyValueError
@@ -83,12 +84,12 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
     if spec == "d":
         return Field(name, spec, int, r"0|-?[1-9]\d*", INTEGER, lambda value: str(_integer(value)), int)
     if spec == "date":
-        return Field(name, spec, date, DATE.pattern, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
+        return Field(name, spec, date, DATE, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
     if spec in MICROSECOND_DIGITS:
         return _datetime(name, spec, MICROSECOND_DIGITS[spec])
     if spec == "ulid":
         atoms = (Atom(frozenset("01234567")), *(Atom(frozenset(ULID_LETTERS)),) * (ULID_LENGTH - 1))
-        return Field(name, spec, str, ULID.pattern, atoms, _write_ulid, _same, "S", True)
+        return Field(name, spec, str, ULID, atoms, _write_ulid, _same, "S", True)
     if spec == "number":
         return Field(name, spec, Decimal, "", (), _number, _same, "N")
     if spec == "binary":
@@ -130,7 +131,7 @@ def ulid_of(milliseconds: int) -> str:
 
 
 def _write_ulid(value: object) -> str:
-    if not isinstance(value, str) or not ULID.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(ULID, value, re.ASCII):
         raise Unreadable("it is no ULID: expected 26 digits and capital letters without I, L, O and U, 7... at most")
     return value
 
@@ -204,7 +205,7 @@ def _write_date(value: object) -> str:
 
 def _read_date(text: str) -> date:
     try:
-        if not DATE.fullmatch(text):
+        if not re.fullmatch(DATE, text, re.ASCII):
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:

@@ -66,7 +66,7 @@ class Key:
         self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
         self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
         self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
-        self._identity = (self.table, *(part.text for part in self.parts))
+        self._identity = (*(part.text for part in self.parts), self.table)
         self._hash = hash(self._identity)  # asked for with every row that a handler yields
         self.types = {field.name: field for field in self._all_fields()}
         for field in self._all_fields():
@@ -177,11 +177,13 @@ class Key:
 
     def overlaps(self, other: "Key") -> bool:
         """Whether some key is of both templates."""
+        if self.partition.is_apart(other.partition):  # so are most pairs
+            return False
         return self.table.name == other.table.name and self.alike(other)
 
     def alike(self, other: "Key") -> bool:
         """Whether some key values fit both templates, be it in two tables."""
-        if self.partition.is_apart(other.partition) or len(self.parts) != len(other.parts):  # so are most pairs
+        if self.partition.is_apart(other.partition) or len(self.parts) != len(other.parts):
             return False
         if self.sort is not None and other.sort is not None and self.sort.is_apart(other.sort):
             return False

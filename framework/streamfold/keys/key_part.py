@@ -69,6 +69,10 @@ class KeyPart:
 
     def match(self, value: KeyValue) -> dict[str, Any] | None:
         """The field values, or None where this is no text of the template."""
+        if self._one_text is not None and isinstance(value, str):
+            text = value[len(self.begins) :]
+            fits = text and self.delimiter not in text and value.startswith(self.begins)
+            return {self._one_text: text} if fits else None
         if self.attribute_type != "S":
             wanted = bytes if self.attribute_type == "B" else (int, Decimal)
             return {self.fields[0].name: value} if isinstance(value, wanted) else None
@@ -76,10 +80,6 @@ class KeyPart:
             return {} if value == self.text else None
         if not isinstance(value, str):
             return None
-        if self._one_text is not None:
-            text = value[len(self.begins) :]
-            fits = text and self.delimiter not in text and value.startswith(self.begins)
-            return {self._one_text: text} if fits else None
         found = (self._pattern or self.pattern).fullmatch(value)
         if found is None:
             return None

@@ -1,7 +1,6 @@
 """The tables that an application reads and writes, by logical name."""
 
 import re
-from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from streamfold.errors import DeclarationError
@@ -10,7 +9,7 @@ ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of applications, tables, groups and handlers: they become parts of state keys and attribute names."""
-REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
+REGION = r"[a-z]{2}(-[a-z]+)+-[0-9]+"
 """Names of regions (General Reference, rande), those of other partitions too."""
 
 RESERVED_PREFIX = "_sf_"
@@ -41,7 +40,6 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
-@dataclass(frozen=True, slots=True)
 class Table:
     """A DynamoDB table, by a logical name.
 
@@ -52,43 +50,64 @@ class Table:
     key. ``region`` is another region than the application's: such a table holds copies (``Router.copy``), nothing else.
     """
 
-    name: str
-    partition: str = "PK"
-    sort: str | None = "SK"
-    ttl: str | None = None
-    view: ViewType | None = None
-    delimiter: str = "#"
-    region: str | None = None
+    __slots__ = ("_said", "attributes", "delimiter", "name", "partition", "region", "sort", "ttl", "view")
 
-    def __post_init__(self) -> None:
-        if not is_name(self.name):
-            raise DeclarationError(
-                f"Table name {self.name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', "
-                "64 characters at most. The name is logical; STREAMFOLD_TABLE_<NAME> gives the real one."
-            )
-        if self.view is not None and self.view not in get_args(ViewType):
-            raise DeclarationError(
-                f"Table {self.name!r} has view={self.view!r}: expected one of {', '.join(get_args(ViewType))}."
-            )
-        if len(self.delimiter) != 1 or self.delimiter.isalnum() or self.delimiter in "{}":
-            raise DeclarationError(
-                f"Table {self.name!r} has delimiter={self.delimiter!r}: expected one character that is no letter, "
-                "digit or brace."
-            )
-        if self.region is not None and not REGION.fullmatch(self.region):
-            raise DeclarationError(
-                f"Table {self.name!r} has region={self.region!r}: expected the name of an AWS region, 'eu-west-1'."
-            )
-        if not all(self.attributes) or self.partition == self.sort:
-            raise DeclarationError(
-                f"Table {self.name!r} has partition={self.partition!r} and sort={self.sort!r}: expected the names of "
-                "two attributes, or sort=None for a table with a partition key only."
-            )
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
+    def __init__(
+        self,
+        name: str,
+        partition: str = "PK",
+        sort: str | None = "SK",
+        ttl: str | None = None,
+        view: ViewType | None = None,
+        delimiter: str = "#",
+        region: str | None = None,
+    ) -> None:
+        self.name, self.partition, self.sort = name, partition, sort
+        self.ttl, self.view, self.delimiter, self.region = ttl, view, delimiter, region
+        self.attributes = (partition,) if sort is None else (partition, sort)
         """The names of the key attributes."""
-        return (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self._said = (name, partition, sort, ttl, view, delimiter, region)
+        _check_table(self)
+
+    def without_ttl(self) -> "Table":
+        """The table as a key knows it that says nothing of its time to live."""
+        return Table(self.name, self.partition, self.sort, None, self.view, self.delimiter, self.region)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Table) and self._said == other._said)
+
+    def __hash__(self) -> int:
+        return hash(self._said)
+
+    def __repr__(self) -> str:
+        names = ("name", "partition", "sort", "ttl", "view", "delimiter", "region")
+        return f"Table({', '.join(f'{name}={said!r}' for name, said in zip(names, self._said, strict=True))})"
+
+
+def _check_table(table: Table) -> None:
+    if not is_name(table.name):
+        raise DeclarationError(
+            f"Table name {table.name!r} cannot be used: expected a letter, then letters, digits, '_', '-' or '.', "
+            "64 characters at most. The name is logical; STREAMFOLD_TABLE_<NAME> gives the real one."
+        )
+    if table.view is not None and table.view not in get_args(ViewType):
+        raise DeclarationError(
+            f"Table {table.name!r} has view={table.view!r}: expected one of {', '.join(get_args(ViewType))}."
+        )
+    if len(table.delimiter) != 1 or table.delimiter.isalnum() or table.delimiter in "{}":
+        raise DeclarationError(
+            f"Table {table.name!r} has delimiter={table.delimiter!r}: expected one character that is no letter, "
+            "digit or brace."
+        )
+    if table.region is not None and not re.fullmatch(REGION, table.region):
+        raise DeclarationError(
+            f"Table {table.name!r} has region={table.region!r}: expected the name of an AWS region, 'eu-west-1'."
+        )
+    if not all(table.attributes) or table.partition == table.sort:
+        raise DeclarationError(
+            f"Table {table.name!r} has partition={table.partition!r} and sort={table.sort!r}: expected the names of "
+            "two attributes, or sort=None for a table with a partition key only."
+        )
 
 
 MAIN = Table("main")
@@ -105,9 +124,9 @@ def merged(one: Table, other: Table) -> Table | None:
 
     Only a key that names no table says nothing of its time to live.
     """
-    if one == other or replace(other, ttl=None) == one == MAIN:
+    if one == other or one == MAIN == other.without_ttl():
         return other
-    return one if replace(one, ttl=None) == other == MAIN else None
+    return one if other == MAIN == one.without_ttl() else None
 
 
 def is_in_state(row: tuple[object, ...]) -> bool:

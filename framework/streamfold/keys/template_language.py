@@ -49,6 +49,8 @@ def literal(text: str) -> Atoms:
 
 def overlaps(left: Atoms, right: Atoms) -> bool:
     """Whether some text belongs to both."""
+    if left == right:  # the target of one handler and the source of another, without a walk
+        return True
     if _begin_differently(left, right):
         return False
     return _walk(left, right, lambda in_left, in_right: in_left and in_right)
@@ -56,6 +58,8 @@ def overlaps(left: Atoms, right: Atoms) -> bool:
 
 def contains(outer: Atoms, inner: Atoms) -> bool:
     """Whether every text of ``inner`` belongs to ``outer``."""
+    if outer == inner:
+        return True
     if _begin_differently(outer, inner):
         return False
     return not _walk(inner, outer, lambda in_inner, in_outer: in_inner and not in_outer)

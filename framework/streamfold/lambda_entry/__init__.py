@@ -6,7 +6,6 @@ numbers, error types, places in the code, and messages without what they tell of
 of items, at any level.
 """
 
-import gc
 import logging
 import os
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from streamfold.run import Learned, Rung
 
 Response = dict[str, list[dict[str, str]]]
-GARBAGE_THRESHOLD = 50_000
-"""New containers after which Python looks for cycles; 700 by default. A batch keeps many for a moment, and hardly any
-cycles: looking through all of them again and again costs more than a tenth of its time."""
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
@@ -71,8 +68,7 @@ class Function:
         for text in undeclared_tables(settings, app.tables):
             self.warn(text)
         keep_quiet()
-        if (least := gc.get_threshold()[0]) and least < GARBAGE_THRESHOLD:
-            gc.set_threshold(GARBAGE_THRESHOLD)
+        streamfold.lambda_entry.garbage.started()
 
     def __call__(self, event: Any, context: Any) -> Response:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
-from streamfold.lambda_entry import in_public, keep_quiet, seconds_left
+from streamfold.lambda_entry import garbage, in_public, keep_quiet, seconds_left
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import measuring, start_log
 from streamfold.lifecycle.scheduled import AskedSample, verify_sample
@@ -33,6 +33,7 @@ def _verified(app: Application, event: Any, context: Any, settings: Settings, cl
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
     engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
     engine.deadline = run
+    garbage.started()
     found = verify_sample(app, engine, run, AskedSample.of(event), Random())  # noqa: S311 - a sample
     log.info("sample verified", extra=dict(found.counts))
     for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):

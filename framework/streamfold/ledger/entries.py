@@ -8,7 +8,6 @@ their places, and a digest of each value that its place does not tell.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
@@ -42,12 +41,20 @@ Placed = TypeVar("Placed", bound=tuple[Any, ...])
 """A tuple that begins with a place: ``(place, value)``."""
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """What is kept of a value."""
+    """What is kept of a value. Two are equal if their digests are."""
 
-    digest: str  # "" if the text that orders the value tells all of it
-    content: str | None = field(default=None, compare=False)  # the value as text; the ledger does not hold it
+    __slots__ = ("content", "digest")
+
+    def __init__(self, digest: str, content: str | None = None) -> None:
+        self.digest = digest  # "" if the text that orders the value tells all of it
+        self.content = content  # the value as text; the ledger does not hold it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
 
 class HeldEntries(NamedTuple):

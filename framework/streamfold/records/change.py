@@ -1,5 +1,6 @@
 """One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
@@ -58,30 +59,29 @@ class Change:
         try:
             body = record["dynamodb"]
             keys: RawImage = body["Keys"]
-            self.event: Event = record["eventName"]
-            self.sequence: str = body["SequenceNumber"]
-            digits = self.sequence.isdigit() and self.sequence.isascii() and len(self.sequence) <= SEQUENCE_DIGITS_MAX
+            event: Event = record["eventName"]
+            sequence: str = body["SequenceNumber"]
+            digits = sequence.isdigit() and sequence.isascii() and len(sequence) <= SEQUENCE_DIGITS_MAX
         except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
-        if self.event not in EVENTS or not digits:
+        if event not in EVENTS or not digits:
             raise RecordError(missing_parts(record))
         old, new = body.get("OldImage"), body.get("NewImage")
         if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
-            raise RecordError(broken_image(self.sequence))
-        self.record = record
+            raise RecordError(broken_image(sequence))
+        self.record, self.event, self.sequence = record, event, sequence
         self.table = table = origin.table
         self.item: ItemKey = item_key(keys, table)
-        for name in keys:
-            value = keys[name]
+        for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
-                check_images((old, new), self.item, table, self.sequence)
-        self.version_text: str = origin.version_prefix + self.sequence.zfill(SEQUENCE_DIGITS_MAX)
+                check_images((old, new), self.item, table, sequence)
+        self.version_text: str = origin.version_prefix + sequence.zfill(SEQUENCE_DIGITS_MAX)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
         identity = record.get("userIdentity")
-        self.expired = identity is not None and self.event == "REMOVE" and is_time_to_live(identity)
+        self.expired = identity is not None and event == "REMOVE" and is_time_to_live(identity)
 
     @property
     def version(self) -> Version:
@@ -117,7 +117,7 @@ class Change:
         old = self._old
         if type(old) is Image:  # asking an abstract class whether a dict is one of its instances takes longer
             return old
-        if not self.has_old:
+        if old is None and not self.has_old:
             raise ImageError(self._image_message("old", HAS_OLD))
         self._old = image = image_of(old)
         return image
@@ -128,7 +128,7 @@ class Change:
         new = self._new
         if type(new) is Image:
             return new
-        if not self.has_new:
+        if new is None and not self.has_new:
             raise ImageError(self._image_message("new", HAS_NEW))
         self._new = image = image_of(new)
         return image
@@ -247,7 +247,7 @@ def missing_parts(record: object) -> str:
     event, sequence = record.get("eventName"), body.get("SequenceNumber")
     if event not in EVENTS:
         return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
-    if not (isinstance(sequence, str) and SEQUENCE.fullmatch(sequence)):
+    if not (isinstance(sequence, str) and re.fullmatch(SEQUENCE, sequence)):
         return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
@@ -255,7 +255,7 @@ def missing_parts(record: object) -> str:
 def item_key(keys: RawImage, table: Table) -> ItemKey:
     """The item of a record's key attributes. Raises ``RecordError`` if they are not those of the table."""
     try:
-        if len(keys) != (1 if table.sort is None else 2):
+        if len(keys) != len(table.attributes):
             raise KeyError
         sort = None if table.sort is None else _key_value(keys[table.sort])
         return (table.name, _key_value(keys[table.partition]), sort)

@@ -37,12 +37,21 @@ class Image(Mapping[str, Any]):
         decoded = self._decoded
         if name in decoded:
             return decoded[name]
-        try:
-            tagged = self.raw[name]
-        except KeyError:
-            raise AttributeMissing(name) from None
-        if name.startswith(HIDDEN):
+        if name not in self.raw or name.startswith(HIDDEN):
             raise AttributeMissing(name)
+        return self._decode(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""
+        decoded = self._decoded
+        if name in decoded:
+            return decoded[name]
+        if name not in self.raw or name.startswith(HIDDEN):
+            return default
+        return self._decode(name)
+
+    def _decode(self, name: str) -> Any:
+        tagged = self.raw[name]
         try:
             if len(tagged) != 1:
                 raise TypeError
@@ -50,16 +59,12 @@ class Image(Mapping[str, Any]):
                 return tagged["S"]
             if "N" not in tagged:
                 return decode(tagged, 1)
-            number = decoded[name] = decode_number(tagged["N"])
+            number = self._decoded[name] = decode_number(tagged["N"])
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
                 f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {expected_content(tagged)}."
             ) from None
         return number
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""
-        return self[name] if name in self.raw and not name.startswith(HIDDEN) else default
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw and not hidden(str(name))

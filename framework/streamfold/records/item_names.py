@@ -9,7 +9,7 @@ from streamfold.records.numbers import number_text
 
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
-PLAIN_WORD = re.compile(r"[\w@%+=:,./-][\w@%+=:,./#-]*")
+PLAIN_WORD = r"[\w@%+=:,./-][\w@%+=:,./#-]*"
 """What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
 
 
@@ -36,7 +36,7 @@ def typed(name: str) -> str:
     """The arguments of a command for an item's name: partition and sort, quoted where a shell needs it."""
     from shlex import quote  # only messages for a person need it, and a function's start should not pay for it
 
-    return " ".join(part if PLAIN_WORD.fullmatch(part) else quote(part) for part in item_parts(name))
+    return " ".join(part if re.fullmatch(PLAIN_WORD, part) else quote(part) for part in item_parts(name))
 
 
 def key_text(value: KeyValue) -> str:

@@ -1,11 +1,10 @@
 """The version of a change: its place among the changes of its item."""
 
-import re
 from typing import NamedTuple
 
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
-SEQUENCE = re.compile(rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}")
+SEQUENCE = rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}"
 BY_OURSELVES = "+"
 """Begins a suffix of the version, for a change that a cascade or derived attributes made to a source item in a store
 without a stream: the version sorts after the one that led to the change, and before every later one.

@@ -1,5 +1,6 @@
 """Errors that the templates of an application show before anything runs, reported with both declarations."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -32,7 +33,8 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
         kind.check(own, routes)
     _check_sources(routes)
     _check_writers(routes)
-    bound = tuple(_with_targets(route, routes) for route in routes)
+    writers = Counter(key for route in routes for key in set(route.into))
+    bound = tuple(_with_targets(route, writers) for route in routes)
     for kind, own in by_kind(bound):
         kind.check_targets(own)
     for route in bound:
@@ -58,9 +60,9 @@ def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
     ]
 
 
-def _with_targets(route: Route, routes: Sequence[Route]) -> Route:
+def _with_targets(route: Route, writers: Counter[Key]) -> Route:
     def alone(key: Key) -> bool:
-        return not any(other is not route and key in other.into for other in routes)
+        return writers[key] == (1 if key in route.into else 0)
 
     return replace(route, targets=tuple(route.kind.target(route, key, alone=alone(key)) for key in route.writes))
 

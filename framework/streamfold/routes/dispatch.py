@@ -39,6 +39,7 @@ class Dispatch:
             sort = None if entry.key.sort is None else self._template_segment(entry.key.sort)
             self.entries.setdefault((self._template_segment(entry.key.partition), sort), []).append(entry)
         self._open_partition = any(segments[0] is None for segments in self.entries)
+        self._open_sort = any(segments[1] is None for segments in self.entries)
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
@@ -57,7 +58,7 @@ class Dispatch:
         if isinstance(sort, str):
             second = sort[: sort.find(delimiter) + 1] or sort
         left = entries.get((first, second), NONE)
-        if second is not None and (more := entries.get((first, None))):
+        if self._open_sort and second is not None and (more := entries.get((first, None))):
             left = left + more
         if self._open_partition and first is not None:
             left = left + entries.get((None, second), [])

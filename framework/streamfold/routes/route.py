@@ -143,9 +143,9 @@ class Kind:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # every start would wait for what else is generated
 class Route:
-    """One declared derivation."""
+    """One declared derivation. It never changes: ``replace`` makes another."""
 
     name: str
     kind: Kind

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from streamfold.errors import DeclarationError
@@ -14,8 +14,9 @@ from streamfold.keys.key import Key
 
 RETURN_ROW = "return Row(...)"
 EXAMPLE = {"on": "return Put(...)", "search": "return Document(...)"}
-RETURN = re.compile(r"\breturn\b(\s+)(?=\w+\()")
-EFFECT = re.compile(r"^(?=(Row|Put|Add|Delete|Document)\()")
+RETURN = r"\breturn\b(\s+)(?=\w+\()"
+EFFECT = r"^(?=(Row|Put|Add|Delete|Document)\()"
+"""Expressions that correct a line. They are compiled for a message: no start has to wait for that."""
 ACCEPTED: dict[type, tuple[str, ...]] = {
     str: ("str",),
     int: ("int",),
@@ -40,6 +41,7 @@ POSITIONAL = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
     inspect.Parameter.VAR_POSITIONAL,
 )
+MORE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -78,6 +80,8 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: i
 
     A parameter with a default need not be a field: it is filled for the sources that have one of its name.
     """
+    if _takes_items_alone(function, given):
+        return ()
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in POSITIONAL:
         corrected = f"def {function.__name__}(item):"
@@ -86,6 +90,14 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: i
         _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
     names = [parameter.name for parameter in parameters[given:]]
     return tuple(name for name in names if any(name in source.types for source in sources))
+
+
+def _takes_items_alone(function: Callable[..., Any], given: int) -> bool:
+    """Whether a function takes the items and nothing else, as most do: seen without its signature, which takes long."""
+    if type(function) is not FunctionType or function.__dict__:  # what wraps another has that one's signature
+        return False
+    code = function.__code__
+    return code.co_argcount == given > 0 and not code.co_kwonlyargcount and not code.co_flags & MORE
 
 
 def _is_own(parameter: inspect.Parameter, source: Key) -> bool:
@@ -152,13 +164,13 @@ def _constant(code: CodeType, place: int) -> Any:
     return code.co_consts[number]
 
 
-def _corrected(function: Callable[..., Any], wrong: re.Pattern[str], right: str, example: str) -> str:
+def _corrected(function: Callable[..., Any], wrong: str, right: str, example: str) -> str:
     """The function's first line that is wrong, corrected, or the example where it has none."""
     try:
         lines = [line.strip() for line in inspect.getsource(function).splitlines()]
     except (OSError, TypeError):
         lines = []
-    return next((wrong.sub(right, line) for line in lines if wrong.search(line)), example)
+    return next((re.sub(wrong, right, line) for line in lines if re.search(wrong, line)), example)
 
 
 def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:

@@ -32,8 +32,8 @@ class _Change:
 class _Image(Image):
     __slots__ = ()
 
-    def __getitem__(self, name: str) -> Any:
-        return _reversed(super().__getitem__(name))
+    def _decode(self, name: str) -> Any:
+        return _reversed(super()._decode(name))
 
 
 class _Set(set[Any]):

@@ -5,7 +5,6 @@ item was found. Values are plain Python; each engine encodes them in its own for
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -219,23 +218,31 @@ class SwapState(NamedTuple):
     revision: int  # that must be stored; 0: no item
 
 
-@dataclass(frozen=True, slots=True)
 class CounterWrite:
     """Writes the state item of a counter. Refused unless the counter has the number that was read.
 
     The item keeps its ids in ``ids``, which is absent when there are none. One write adds or removes ids, never both.
     """
 
-    key: StateKey
-    number: int  # that must be stored
-    raised: int | None = None  # the new number; None: as it is
-    added: frozenset[str] = frozenset()  # ids
-    removed: frozenset[str] = frozenset()
-    expires: bool | None = None  # True: sets the time to live; False: removes it; None: as it is
+    __slots__ = ("added", "expires", "key", "number", "raised", "removed")
 
-    def __post_init__(self) -> None:
-        if self.added and self.removed:
+    def __init__(
+        self,
+        key: StateKey,
+        number: int,
+        raised: int | None = None,
+        *,
+        added: frozenset[str] = frozenset(),
+        removed: frozenset[str] = frozenset(),
+        expires: bool | None = None,
+    ) -> None:
+        if added and removed:
             raise ValueError("A write of a counter adds ids or removes some: DynamoDB takes no update with both.")
+        self.key = key
+        self.number = number  # that must be stored
+        self.raised = raised  # the new number; None: as it is
+        self.added, self.removed = added, removed  # ids
+        self.expires = expires  # True: sets the time to live; False: removes it; None: as it is
 
 
 class UpdateSource(NamedTuple):

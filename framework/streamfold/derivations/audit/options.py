@@ -22,7 +22,7 @@ NAMED = {"item", "version"}
 
 READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
 """How a key attribute is read from an item's name or as it was typed, by its type; bytes are in hexadecimal."""
-DIGEST = re.compile("sha256:[0-9a-f]{64}")
+DIGEST = "sha256:[0-9a-f]{64}"
 """The name of an item whose key is too long for one."""
 
 
@@ -94,7 +94,7 @@ def plain_row(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def item_values(source: Key, item: str) -> KeyValues | None:
     """The key values of the item with this name; None for one that is not of the source, or whose name is a digest."""
-    parts = [] if DIGEST.fullmatch(item) else item_parts(item)
+    parts = [] if re.fullmatch(DIGEST, item) else item_parts(item)
     values = typed_values(source, parts[0], *parts[1:] or (None,)) if 1 <= len(parts) <= 2 else None
     return None if values is None or source.match_values(*values) is None else values
 

@@ -20,9 +20,9 @@ and a request that lands later than the index remembers deletions brings it back
 TEMPLATE_BYTES_MAX = 10_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class SearchOptions:
-    """What a search declares beside its sources."""
+    """What a search declares beside its sources. It never changes."""
 
     index: KeyPart  # the template of the alias that readers use, by its logical name
     id: KeyPart | None  # the template of a document's id; None: the item's key

@@ -1,0 +1,49 @@
+"""How often a function looks for cycles: hardly while it starts, then after some ten thousand new containers."""
+
+import gc
+
+import pytest
+
+from streamfold import App
+from streamfold.lambda_entry import Function, garbage
+from streamfold.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def thresholds():
+    """The process keeps its own."""
+    kept = gc.get_threshold()
+    yield
+    gc.set_threshold(*kept)
+    gc.unfreeze()
+
+
+def test_a_start_is_hardly_looked_through():
+    gc.set_threshold(700)
+    garbage.at_start()
+    assert gc.get_threshold()[0] == garbage.AT_START
+
+
+@pytest.mark.parametrize("own", [0, garbage.IN_BATCHES, garbage.AT_START + 1])
+def test_a_threshold_that_was_set_on_purpose_stays(own):
+    gc.set_threshold(own)
+    garbage.at_start()
+    garbage.started()
+    assert gc.get_threshold()[0] == own
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_function_that_is_made_leaves_out_what_the_start_made_and_looks_through_batches():
+    gc.set_threshold(garbage.AT_START)
+    Function(App("garbage", []), Settings(), client=object())
+    assert gc.get_threshold()[0] == garbage.IN_BATCHES
+    assert gc.get_freeze_count() > 0
+
+
+def test_cycles_that_a_batch_makes_are_still_found():
+    gc.set_threshold(garbage.AT_START)
+    garbage.started()
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() > 0
