@@ -95,7 +95,9 @@ WRITES = {
     DeleteState: st.just(DeleteState(ITEM)),
     RecomputedRow: st.builds(RecomputedRow, st.just(ROW), st.just("stamp"), attributes.filter(bool)),
     SwapState: st.builds(SwapState, st.just(ITEM), attributes, counts),
-    CounterWrite: st.builds(CounterWrite, st.just(ITEM), counts, st.none() | counts, st.frozensets(texts.filter(bool))),
+    CounterWrite: st.builds(
+        CounterWrite, st.just(ITEM), counts, st.none() | counts, added=st.frozensets(texts.filter(bool)),
+    ),
     AbsentSource: st.just(AbsentSource(ROW)),
     DeleteSource: st.builds(DeleteSource, st.just(ROW), images, st.just("v")),
     UpdateSource: st.builds(UpdateSource, st.just(ROW), attributes, st.just(("absent",)), attributes.filter(bool)),

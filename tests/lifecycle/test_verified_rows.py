@@ -1,6 +1,6 @@
 """Rows against what their sources add up to: planted faults are found, and nothing that moves is called different."""
 
-from itertools import chain, cycle
+from itertools import chain, count, cycle
 
 import pytest
 
@@ -12,6 +12,7 @@ from streamfold.keys.table import STATE
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.explained_rows import explain_row
 from streamfold.lifecycle.exports import open_export
+from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.offline import verify_exports
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_mending import RowMending
@@ -27,6 +28,7 @@ ITEM = Key("ITEM#{item_id}", "METADATA")
 TOTAL = Key("TOTAL#{group}", "TOTAL")
 OWN = Key("OWN#{item_id}", "OWN")
 ALL = Key("ALL", "ALL")
+ITEM_1 = ("main", "ITEM#1", "METADATA")
 TOTAL_0 = ("main", "TOTAL#g0", "TOTAL")
 
 
@@ -128,6 +130,39 @@ def test_a_row_that_comes_and_goes_while_it_is_compared_is_not_different(app, en
         return found
 
     engine.read_rows = comes_and_goes
+    found = verified(app, engine, live=True)
+    assert (found.different, found.moving) == ([], 1)
+
+
+def test_a_row_that_was_another_during_the_fold_alone_is_not_different():
+    router = Router()
+    router.view(ITEM, into=TOTAL, name="count")(lambda item: Row(group=item["group"], items=Count()))
+    app = App("shop", routers=[router])
+    engine, number = MemoryEngine(app.tables.values(), app.chains), count(1)
+    images = [item(f"ITEM#{n}", "METADATA", group="g0", amount=n) for n in range(3)]
+    others = [item(f"OTHER#{n}", "METADATA") for n in range(PAGE_ITEMS)]  # so that there is another page behind
+    puts = [change(None, image, next(number)) for image in (*images, *others)]
+    engine.put_sources(newest_sources(puts))
+    process_changes(app, puts, engine, run_of())
+    scan, sources = engine.scan, engine.read_sources
+
+    def led(before, after):
+        changes = [change(before, after, next(number))]
+        engine.put_sources(newest_sources(changes))
+        process_changes(app, changes, engine, run_of())
+
+    def reads_without_one(items):
+        engine.read_sources = sources
+        led(images[1], None)
+        return sources(items)
+
+    def scans_with_all(*place):
+        if engine.read_source(ITEM_1) is None:
+            led(None, images[1])
+        engine.read_sources = reads_without_one
+        return scan(*place)
+
+    engine.scan = scans_with_all
     found = verified(app, engine, live=True)
     assert (found.different, found.moving) == ([], 1)
 

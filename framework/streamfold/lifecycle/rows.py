@@ -5,6 +5,7 @@ suspicion: rows and sources were not read at one moment. So everything is folded
 only if it is the same before and after a fold that it does not agree with, and that fold is the same as the one before.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 FOLDS_MAX = 3
 """Folds of a live system; a row that moved in each of them counts as moving."""
+WATCHED_ROWS = 100
+"""Rows that are looked at after each page of a fold that is about some rows alone: those of one BatchGetItem."""
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: their stores on this machine know no limit."""
 ShownRow = Mapping[str, Any]
@@ -143,7 +146,9 @@ class RowsVerifier:
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
-        self.moved: set[RowKey] = set()  # rows that were others before the last fold
+        self.moved: set[RowKey] = set()  # rows that were others before or during the last fold
+        self.watched: deque[RowKey] = deque()  # the rows that the last fold is about, the next to be looked at first
+        self.before: Mapping[RowKey, ShownRow | None] = {}  # what they were before it
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while rows that are suspected move."""
@@ -165,23 +170,32 @@ class RowsVerifier:
 
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
         """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
-        before = self.engine.read_rows(only) if only is not None else {}
-        self.moved = set()
+        self.moved, self.watched = set(), deque(only or ())
+        self.before = self._shown(self.watched)
         with self._folded(only) as folded:
             found: dict[RowKey, RowDifference] = {}
             for rows in pages(only) if only is not None else self._all_rows(folded):
-                shown, expected = self.engine.read_rows(rows), folded.read_rows(rows)
+                shown, expected = self._shown(rows), self._shown(rows, folded)
                 self.found.rows += len(rows) if only is None else 0
+                self._note_moved(shown)
                 for row in rows:
-                    left = left_in(self.left, row)
-                    mine, theirs, past = (
-                        visible(self.app, row, each.get(row), left) for each in (shown, expected, before)
-                    )
-                    if only is not None and past != mine:
-                        self.moved.add(row)
-                    if mine != theirs or row in self.moved or row in self.lacking:
-                        found[row] = RowDifference(row, mine, theirs)
+                    if shown[row] != expected[row] or row in self.moved or row in self.lacking:
+                        found[row] = RowDifference(row, shown[row], expected[row])
             return found
+
+    def _shown(self, rows: Collection[RowKey], engine: Engine | None = None) -> dict[RowKey, ShownRow | None]:
+        """Rows as readers see them; those of the state that is compared, if no other engine is given."""
+        stored = (engine or self.engine).read_rows(rows) if rows else {}
+        return {row: visible(self.app, row, stored.get(row), left_in(self.left, row)) for row in rows}
+
+    def _watch(self) -> None:
+        """Looks at some of the rows that a fold is about: one may be another meanwhile, and then as before again."""
+        some = [self.watched.popleft() for _ in range(min(WATCHED_ROWS, len(self.watched)))]
+        self._note_moved(self._shown(some))
+        self.watched.extend(row for row in some if row not in self.moved)
+
+    def _note_moved(self, shown: Mapping[RowKey, ShownRow | None]) -> None:
+        self.moved.update(row for row, now in shown.items() if row in self.before and self.before[row] != now)
 
     def _all_rows(self, folded: EmbeddedEngine) -> Iterator[list[RowKey]]:
         """The rows of the handlers' targets, in the table or in the fold, each once."""
@@ -211,6 +225,7 @@ class RowsVerifier:
                 for table in source_tables(self.routes):
                     for keys in pages(scanned(self.engine, table)):
                         self._fold(led, folded, [key for key in keys if not self.app.derived(key)], only)
+                        self._watch()
                 run_chains(self.app, folded, run)
                 yield folded
 
