@@ -1,7 +1,7 @@
 """The lines of a function's log: JSON for what is logged, the embedded metric format for what is counted.
 
 They have the names and the form that Powertools' Logger and Metrics give them, so that a search, a filter or an alarm
-finds both alike. Powertools itself is imported only with ``STREAMFOLD_POWERTOOLS=on``: it takes a tenth of a cold
+finds both alike. Powertools itself is imported only with ``STREAMFOLD_POWERTOOLS=on``: it takes a fifteenth of a cold
 start.
 """
 
