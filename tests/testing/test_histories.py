@@ -46,7 +46,7 @@ def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
 def test_a_history_goes_on_for_days_that_no_other_time_zone_has(source):
     router = Router()
     router.audit(ORDER)
-    history = [Write(ORDER, {"order_id": "1"}, {"weight": number}) for number in range(8)]
+    history = [Write(ORDER, {"order_id": "1"}, {"weight": number}) for number in range(12)]
     (changes,) = changes_of(App("shop", routers=[router]), history, source=source)
     days = [
         [change.at.astimezone(timezone(timedelta(hours=hours))).date() for change in changes] for hours in (-12, 0, 14)

@@ -38,8 +38,9 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
 }
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
 """What a drawn write does: six puts to two removals keep most items alive."""
-HOURS_BETWEEN = 5
-"""Hours between two writes of a history: it leaves its first day, and in each time zone at another write."""
+WRITES_AT_ONCE, HOURS_BETWEEN = 4, 17
+"""Writes of a history in one second, and hours between two such: some changes have one time, and it goes on for days,
+which begin at another write in each time zone."""
 KnownItems = Mapping[tuple[str, str], Sequence[Any]]
 """Values of fields, by name and type."""
 
@@ -174,9 +175,9 @@ def changes_of(app: "App", history: Iterable[Write], shards: int = 1, source: st
         name: TableTwin(table, clock=clock, shards=shards, key_types=key_types(history, name))
         for name, table in tables.items()
     }
-    for write in history:
+    for number, write in enumerate(history, 1):
         carry_out(twins[write.key.table.name], write)
-        clock.advance(HOURS_BETWEEN * 60 * 60)
+        clock.advance(0 if number % WRITES_AT_ONCE else HOURS_BETWEEN * 60 * 60)
     origins = Origins(app.source_tables, Settings())
     records = [shard.records for twin in twins.values() for shard in twin.stream.shards]
     if source == KINESIS:
