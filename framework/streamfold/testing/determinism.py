@@ -13,7 +13,7 @@ from streamfold.testing.remembered import Remembered
 from streamfold.testing.sets import with_sets_reversed
 
 SETS = "it goes by the order of a set, which every process has another of"
-AGAIN = "called twice it gives two things: it draws at random, or remembers other calls"
+AGAIN = "called twice it gives two things: it reads a clock, draws at random, or remembers other calls"
 AFTER_OTHERS = "it remembers other calls: after those of other items it gives another thing"
 MEMORY = "it remembers other calls: a new process gives another thing"
 CLOCK = "it reads a clock: a year later it gives another thing"
