@@ -147,6 +147,11 @@ def test_sources_that_are_no_keys_are_refused_with_the_form(kind, sources):
         getattr(Router(), kind)(*sources, into=TOTAL)(order_total if kind != "on" else logged)
 
 
+def test_a_list_of_sources_is_refused_with_the_form():
+    with pytest.raises(DeclarationError, match=r"\(ORDER, \.\.\.\)\. Keys of a list: \(\*KEYS, \.\.\.\)\.$"):
+        Router().view([ORDER, ORDER_ITEM], into=TOTAL)(order_total)
+
+
 @pytest.mark.parametrize(
     ("sources", "options", "message"),
     [

@@ -233,6 +233,8 @@ class Router(ItemDeclarations):
         before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
         """
         check_call(self, "feed", (post,))
+        if not isinstance(post, Key):
+            raise DeclarationError(f"feed({post!r}, ...): expected the Key of the posts, feed(POST, audience=FOLLOW).")
         if not isinstance(audience, Key):
             raise DeclarationError(f"feed(..., audience={audience!r}): expected the Key of the edges, audience=FOLLOW.")
 

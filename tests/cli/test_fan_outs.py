@@ -228,9 +228,9 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
     replayed(social)
     kept, rows = len(mirrors(social)), social.rows(*STATE)
     dry = social.run("retire", "timeline", "--rows", "keep", "--dry-run", *STATE)
-    assert dry.out.startswith(f"Dry run: {kept} items of the state; they would be dropped; its rows would stay.")
+    assert dry.out.startswith(f"Dry run: {kept} state items. Rows would stay as they are.")
     ran = social.run("retire", "timeline", "--rows", "keep", *STATE)
-    assert ran.out.startswith(f"Handler timeline: {kept} items of the state; 0 rows changed, {kept} parts dropped")
+    assert ran.out.startswith(f"Handler timeline: {kept} state items; 0 rows changed, {kept} removed from the state")
     assert (kept, mirrors(social), social.rows(*STATE)) == (READERS + 3, [], rows)
 
 

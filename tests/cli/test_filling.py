@@ -52,7 +52,7 @@ def old(folder):
 
 def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
     ran = old.run("backfill", "all_lines", *STATE)
-    assert (ran.code, "3 parts written, 0 were right, 0 failed" in ran.out) == (0, True)
+    assert (ran.code, "3 parts written, 0 right before, 0 failed" in ran.out) == (0, True)
     assert old.rows(*STATE)["ALL / LINES"]["total"] == {"N": "6"}
     (line,) = (line for line in old.run("routes", *STATE).out.splitlines() if " all_lines " in line)
     assert "+00:00" not in line
@@ -66,14 +66,14 @@ def test_it_is_said_whose_keys_were_read(old):
 def test_a_second_run_changes_nothing(old):
     old.run("backfill", *STATE)
     rows = old.rows(*STATE)
-    assert "0 parts written, 6 were right" in old.run("backfill", *STATE).out
+    assert "0 parts written, 6 right before" in old.run("backfill", *STATE).out
     assert old.rows(*STATE) == rows
 
 
 def test_a_dry_run_tells_what_it_would_do_and_writes_nothing(old):
     ran = old.run("backfill", "all_lines", *STATE, "--dry-run")
     assert (ran.code, ran.out) == (0, "")
-    assert "a handler reads 75% of 4" in ran.err
+    assert "of 4 looked at, handlers read 75%" in ran.err
     assert "ALL / LINES" not in old.rows(*STATE)
 
 
@@ -149,7 +149,7 @@ def test_backfill_on_aws_asks_and_tells_where_it_writes(on_aws, source, monkeypa
     assert (refused.code, "give --yes to write to AWS" in refused.err) == (2, True)
     ran = on_aws.run("backfill", "--segments", 2, "--yes")
     assert (ran.code, "This writes to AWS, account" in ran.err) == (0, True), ran.err
-    assert "0 parts written, 1 were right" in ran.out
+    assert "0 parts written, 1 right before" in ran.out
 
 
 def test_counts_are_printed_as_json(old):

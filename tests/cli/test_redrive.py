@@ -80,6 +80,13 @@ def order_rows(folder):
     return {key: row["total"]["N"] for key, row in folder.rows(*STATE).items() if "total" in row}
 
 
+def test_a_replay_says_how_its_parked_records_are_redriven(folder, records):
+    ran = folder.run("replay", folder.records(*records), *STATE, "--park", "parked records.jsonl")
+    assert "streamfold redrive 'parked records.jsonl' --state state.db --apply    processes the parked" in ran.out
+    in_memory = folder.run("replay", folder.records(*records), "--park", "parked records.jsonl")
+    assert "redrive" not in in_memory.out
+
+
 def test_parked_record_is_made_good_with_what_is_derived_from_its_row(folder, parked):
     ran = folder.run("redrive", parked, *STATE, "--apply")
 

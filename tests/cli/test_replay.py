@@ -607,7 +607,14 @@ def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_w
     assert "6 records replayed." in ran.out
     assert "No route wants 1 record of PROFILE#." in ran.out
     assert "Next: streamfold show --state state.db " in ran.out
+    assert "the same command" not in ran.out
     assert ran.err == ""
+
+
+def test_summary_says_how_records_that_failed_are_processed(folder, source):
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")), *STATE)
+    assert "AttributeMissing" in ran.err
+    assert "the same command    processes the failed records, once their cause is mended" in ran.out
 
 
 def test_rows_of_each_target_are_shown_as_many_as_asked_for(folder, source):

@@ -25,6 +25,20 @@ def orders(item):
 app = App("shop", routers=[router])
 """
 
+INDEXED = """
+from streamfold import App, Key, Router, Row
+
+router = Router()
+
+
+@router.index(Key("BOOK#{isbn}", "TITLE"), into=Key("TITLES", "BOOK#{isbn}"))
+def titles(book):
+    return Row(title=book["title"])
+
+
+app = App("shop", routers=[router])
+"""
+
 
 @pytest.fixture
 def records(source):
@@ -64,8 +78,21 @@ def test_an_item_that_was_lost_is_different(state, how):
     assert ran.out.splitlines() == [
         "Different: ORDER#2 / ITEM#a, handler 'order_total'",
         "  stored    nothing",
-        '  expected  [["main","ORDER#2","TOTAL",{"lines":"1","total":"2"}]]',
+        "  expected  ORDER#2 / TOTAL  lines +1  total +2",
         "3 items: 2 parts equal, 1 different, 0 moving, 0 failed.",
+        "Next: streamfold explain --item shows one of them; the same command with --repair mends them.",
+    ]
+
+
+def test_plain_values_that_differ_are_named(folder, source):
+    folder.app(INDEXED)
+    folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", title="Emma")), *STATE)
+    folder.app(INDEXED.replace('book["title"]', 'book["title"].upper()'))
+
+    assert folder.run("verify", *STATE).out.splitlines()[:3] == [
+        "Different: BOOK#1 / TITLE, handler 'titles'",
+        "  stored    TITLES / BOOK#1  title (plain)",
+        "  expected  TITLES / BOOK#1  title (plain)  (with other values)",
     ]
 
 

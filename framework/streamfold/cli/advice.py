@@ -1,6 +1,7 @@
 """What to do after a replay: the commands that show what it made."""
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import NamedTuple
 
 from streamfold.app import App
@@ -11,14 +12,13 @@ from streamfold.derivations.search.options import options_of, shown_index
 
 
 class Advice(NamedTuple):
-    """What to do next: the options of further commands that name the application, the store and the documents, and how
-    to begin anew; None where nothing was kept.
-    """
+    """The options of further commands; None where nothing was kept."""
 
     application: str
     store: str | None
-    anew: str | None
+    anew: str | None  # how to begin anew
     documents: str | None = None
+    parked: str | None = None  # the parking place and its store, for redrive
 
 
 class Written(NamedTuple):
@@ -28,6 +28,7 @@ class Written(NamedTuple):
     store: Store
     real_names: Mapping[str, str]  # of tables on DynamoDB
     search_url: str | None
+    parking: str | None = None  # the place of parked records
 
 
 def advice(app: App, written: Written) -> Advice:
@@ -37,10 +38,12 @@ def advice(app: App, written: Written) -> Advice:
     documents = _documents(app, written)
     if store.engine == "embedded":
         anew = "--fresh starts" if store.state is not None else None
-        return Advice(named, _kept(store), anew, documents)
+        kept = _kept(store)
+        return Advice(named, kept, anew, documents, _parked(written, kept))
     at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
-    tables = "".join(f" --table {name}={real}" for name, real in written.real_names.items())
-    return Advice(named, f" --engine dynamodb{at}{tables}", "a replay onto empty tables starts", documents)
+    tables = "".join(f" --table {name}={real_name}" for name, real_name in written.real_names.items())
+    real = f" --engine dynamodb{at}{tables}"
+    return Advice(named, real, "a replay onto empty tables starts", documents, _parked(written, real))
 
 
 def _kept(store: Store) -> str | None:
@@ -48,6 +51,11 @@ def _kept(store: Store) -> str | None:
     if store.state is None:
         return None
     return "" if store.state == DEFAULT_STATE else f" --state {store.state}"
+
+
+def _parked(written: Written, kept: str | None) -> str | None:
+    """The place and the options with which parked records are redriven."""
+    return None if written.parking is None or kept is None else f" {quote(written.parking)}{kept}"
 
 
 def _documents(app: App, written: Written) -> str | None:

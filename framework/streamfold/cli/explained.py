@@ -92,13 +92,22 @@ def _row_lines(by: Explaining, route: Route, item: ItemKey, rows: Contribution) 
         yield f"{row_text(row)}  {'  '.join(values)}".rstrip()
 
 
+def contribution_text(rows: Contribution) -> str:
+    """A contribution in one line, with the names of what only its entries or the row hold."""
+    return "; ".join(f"{row_text(row)}  {'  '.join(_part_texts(part, {}))}".rstrip() for row, part in rows.items())
+
+
 def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]]) -> list[str]:
     amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(part.amounts.items())]
     plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((part.plain or {}).items())]
     names = [f"{name_text(name)} (plain)" for name in part.names] if part.plain is None else []
-    listed = [f"{name_text(name) or 'the row'}: {', '.join(map(text, entries.get(name, ())))}" for name in part.ordered]
+    listed = [_entries_text(name_text(name) or "the row", entries.get(name, ())) for name in part.ordered]
     whole = ["(a whole row)"] if part.digest and part.plain is None and not (names or listed) else []
     return [*amounts, *plain, *names, *listed, *whole]
+
+
+def _entries_text(name: str, values: Sequence[Any]) -> str:
+    return f"{name}: {', '.join(map(text, values))}" if values else f"{name} (entries)"
 
 
 def _item_part(by: Explaining, item: ItemKey, each: ItemExplained) -> dict[str, Any]:

@@ -30,9 +30,10 @@ def tell_estimate(
     counted = "counted" if is_local else "as the tables say, some hours old"
     _say(f"{asked.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
     _say(
-        f"  items        {expected.items:,} ({counted}); a handler reads {expected.fitting:.0%} of {expected.sampled:,}"
+        f"  items        {expected.items:,} ({counted}); of {expected.sampled:,} looked at, handlers read "
+        f"{expected.fitting:.0%}"
     )
-    _say(f"  to write     {expected.writing:.0%} of what was looked at")
+    _say(f"  to write     {expected.writing:.0%} of what they read")
     if is_local:
         return
     dollars = expected.dollars(asked.price_write, asked.price_read)
@@ -77,7 +78,7 @@ def print_filled(
         return
     click.echo(
         f"{asked.what}: {keys_text(counts['read'], exported=asked.export is not None, swept=swept)}, "
-        f"{counted(counts['written'], 'part')} written, {counts['equal']:,} were right, "
+        f"{counted(counts['written'], 'part')} written, {counts['equal']:,} right before, "
         f"{counts['failed']:,} failed (job {job.id})."
     )
     if progress.unkeyed:

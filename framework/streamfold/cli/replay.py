@@ -57,8 +57,8 @@ GARBAGE_THRESHOLD = 200_000
 @click.option(
     "--park",
     metavar="PLACE",
-    help="Where to park records that a handler cannot process: a file, s3://BUCKET/PREFIX or the URL of an SQS queue. "
-    "Default: STREAMFOLD_PARK.",
+    help='Where records are parked that a handler with on_error="park" cannot process: a file, s3://BUCKET/PREFIX or '
+    "the URL of an SQS queue. Default: STREAMFOLD_PARK.",
 )
 @click.option(
     "--put-sources",

@@ -86,7 +86,7 @@ def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOp
 
 def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) -> int:
     settings = run.settings
-    place = options.park or settings.park
+    place = _parking(options, settings)
     run.parking = open_parking(place) if place and not options.dry_run else None
     origins = Origins(app.source_tables, settings, run.warn, app.tables)
     kept = options.store.state is not None and not (options.dry_run or options.external or options.search_url)
@@ -114,6 +114,10 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
     return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
+
+
+def _parking(options: ReplayOptions, settings: Settings) -> str | None:
+    return options.park or settings.park or None
 
 
 def _going_on(app: App, settings: Settings, engine: Engine, recorded: RecordedFiles) -> GoingOn | None:
@@ -184,5 +188,7 @@ def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: 
     elif options.dry_run:
         print_dry_run(summary)
     else:
-        written = Written(options.application, options.store, opened.real_names, options.search_url)
+        written = Written(
+            options.application, options.store, opened.real_names, options.search_url, _parking(options, run.settings)
+        )
         print_summary(summary, app, opened.engine, advice(app, written), options.sample_rows, documents)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.progress import item_progress
@@ -101,16 +102,16 @@ def _print(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> None:
         click.echo(f"Kept: {_name(kept)}: {kept.why}", err=True)
     if (left := len(report.kept) - SHOWN_MAX) > 0:
         click.echo(f"... and {left:,} more; --json has them all.", err=True)
-    found = f"{report.parts:,} parts, of which {report.stored:,} contribute something"
+    found = f"{counted(report.parts, 'part')}, {report.stored:,} with a contribution"
     if isinstance(retirement, KeptRetirement):
-        found = f"{report.parts:,} items of the state"
+        found = counted(report.parts, "state item")
     if dry_run:
-        would = "would be taken back and dropped" if retirement.remove else "would be dropped; its rows would stay"
-        click.echo(f"Dry run: {found}; they {would}. Nothing was written.")
+        would = "Contributions would be taken back from rows" if retirement.remove else "Rows would stay as they are"
+        click.echo(f"Dry run: {found}. {would}. Nothing was written.")
         return
     click.echo(
-        f"Handler {retirement.handler}: {found}; {report.rows:,} rows changed, {report.dropped:,} parts dropped, "
-        f"{len(report.kept):,} kept."
+        f"Handler {retirement.handler}: {found}; {counted(report.rows, 'row')} changed, {report.dropped:,} removed "
+        f"from the state, {len(report.kept):,} kept."
     )
     if not report.kept:
         click.echo(f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).')

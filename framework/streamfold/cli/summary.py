@@ -205,6 +205,11 @@ def _print_next(summary: Summary, advice: Advice) -> None:
     if advice.documents is not None:
         click.echo(f"      {program()} show{advice.application}{advice.documents}    prints documents")
     click.echo(f"      {program()} routes{advice.application}    prints the key chart")
+    if summary.report.parked and advice.parked is not None:
+        redrive = f"{program()} redrive{advice.application}{advice.parked} --apply"
+        click.echo(f"      {redrive}    processes the parked records, once their cause is mended")
+    if summary.failures and advice.store is not None:
+        click.echo("      the same command    processes the failed records, once their cause is mended")
     if summary.report.known and advice.anew:
         known = counted(summary.report.known, "record")
         click.echo(f"Known to the state before: {known}. Nothing counts twice; {advice.anew} anew.")

@@ -6,9 +6,11 @@ from typing import Any
 import click
 
 from streamfold.cli.differences import print_differences
+from streamfold.cli.explained import contribution_text
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.repaired import failed_object, print_failed
+from streamfold.ledger.contribution import stored_rows
 from streamfold.lifecycle.page_report import Difference
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
@@ -16,7 +18,7 @@ from streamfold.routes.application import Application
 
 def print_verified(found: Verified) -> None:
     """Prints the first differences, and counts."""
-    print_differences(found.different, _head, _sides)
+    print_differences(found.different, _head, _readable)
     print_failed(found.failed)
     click.echo(
         f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
@@ -41,6 +43,12 @@ def verified_report(app: Application, handlers: Sequence[str], found: Verified) 
 
 def _head(each: Difference) -> str:
     return f"Different: {item_text(each.item)}, handler {each.handler!r}"
+
+
+def _readable(each: Difference) -> dict[str, str]:
+    """Both sides as rows with what they get. The state keeps a digest of plain values, not the values."""
+    stored, expected = (contribution_text(stored_rows(text)) if text else "" for text in (each.stored, each.expected))
+    return {"stored": stored, "expected": f"{expected}  (with other values)" if expected == stored else expected}
 
 
 def _sides(each: Difference) -> dict[str, str]:

@@ -193,6 +193,8 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
     print_verified(found)
+    if found.different and repaired is None:
+        click.echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)
 

@@ -86,7 +86,10 @@ def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:
     """The sources of a declaration, each once. Raises ``DeclarationError`` for anything but keys."""
     if not sources or not all(isinstance(source, Key) for source in sources):
         form = f"{mark}router.{kind}(ORDER, ...)"
-        raise DeclarationError(f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.")
+        unpack = " Keys of a list: (*KEYS, ...)." if any(isinstance(each, list | tuple) for each in sources) else ""
+        raise DeclarationError(
+            f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.{unpack}"
+        )
     return tuple(dict.fromkeys(sources))
 
 

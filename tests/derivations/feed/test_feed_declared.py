@@ -164,6 +164,8 @@ def test_an_unknown_word_for_unfollow_is_refused():
 
 
 def test_an_audience_that_is_no_key_is_refused():
+    message = refused(post="POST#{author_id}")
+    assert "feed('POST#{author_id}', ...): expected the Key of the posts, feed(POST, audience=FOLLOW)." in message
     message = refused(audience="FOLLOWS#{author_id}")
     assert "feed(..., audience='FOLLOWS#{author_id}'): expected the Key of the edges, audience=FOLLOW." in message
 
