@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from streamfold import App, Key, Router, Row, Sum, Table
+from streamfold import App, Document, Key, Router, Row, Sum, Table
+from streamfold.errors import SettingsError
 from streamfold.testing import HandlerFails, Twin, TwinError
 from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
 
@@ -123,3 +124,20 @@ def test_a_conflict_that_would_be_parked_is_shown_by_the_row():
     for order_id in "12":
         twin.put(ORDER, order_id=order_id, email="a@example.com")
     assert twin.row(email, email="a@example.com")["conflict"] == [{"order_id": "2"}]
+
+
+def test_documents_are_read_as_a_search_of_the_index_may_find_them():
+    router = Router()
+
+    @router.search(ORDER_ITEM, to="lines", fields={"price": "long"})
+    def lines(item):
+        return Document(price=item["price"])
+
+    twin = Twin(App("shop", routers=[router]))
+    assert twin.documents("lines") == {}
+    twin.put(ORDER_ITEM, order_id="1", sku="a", price=2)
+    twin.put(ORDER_ITEM, order_id="1", sku="b", price=3)
+    twin.delete(ORDER_ITEM, order_id="1", sku="a")
+    assert twin.documents("lines") == {"ORDER#1|ITEM#b": {"price": 3}}
+    with pytest.raises(SettingsError, match="lines"):
+        twin.documents("rows")

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamfold.app import App
+from streamfold.derivations.search.declared import find_index
+from streamfold.derivations.search.encoded import own_fields
+from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
 from streamfold.read import rows as present
@@ -25,8 +28,8 @@ class Twin:
     """The tables of an application, their streams, and its handlers behind them.
 
     ``put``, ``delete`` and ``expire`` write to a table; the record that comes of it is processed before they return,
-    chains and cascades included. ``rows`` and ``row`` read what was derived. External handlers are not called, and
-    archives written only into folders.
+    chains and cascades included. ``rows`` and ``row`` read derived rows, ``feed`` a page of a feed, ``documents`` those
+    of a search. External handlers are not called, and archives are written only into folders.
 
         twin = Twin(app)
         twin.put(ORDER_ITEM, order_id="1", sku="a", price=2, quantity=3)
@@ -87,6 +90,14 @@ class Twin:
         """
         queries = EngineQueries(self.engine)
         return page(route_of(timeline), queries, reader, limit, cursor, PULLS_MOST, self.clock.now)
+
+    def documents(self, index: str) -> dict[str, dict[str, Any]]:
+        """The documents that a search of an index may find, by id: their fields without those of the framework.
+
+        Raises ``SettingsError`` for an index that no search declares.
+        """
+        alias = find_index(self.app.routes, index, Settings()).alias
+        return {found.id: own_fields(found.body) for found in LocalIndex(self.engine).documents(alias)}
 
     def _check_kept(self, key: Key) -> None:
         if not any(known.contains(key) or key.contains(known) for known in self._kept):
