@@ -1,4 +1,4 @@
-"""Profiles and home timelines: who follows whom, counters that every profile and post shows, and what friends write.
+"""Profiles and home timelines: who follows whom, counts that every profile and post shows, and what friends write.
 
 A home timeline shows the posts of the last 30 days, newest first: a reader asks for it with ``streamfold.read.feed``.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 PLACE = Path("docs/performance.md")
 HEAD = """# Performance
 
-What it costs to keep three counters a record exactly, beside what one would write oneself; then what each part costs.
+What it costs to keep three counts a record exactly, beside what one would write oneself; then what each part costs.
 `make bench` measures all of it in one run and writes this page. Ratios within a run can be trusted, times cannot: the
 machine of this run had {processors} processors and a load of {load:.1f}.
 A *goal* is what the project aims at, met or not.

@@ -24,7 +24,7 @@ PAGE_ITEMS = 100
 """Items that the other process is told of at once."""
 
 
-@click.command("diff", short_help="Show which rows changed code would make otherwise.")
+@click.command("diff", short_help="Show which rows changed code would make different.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 @click.option(
     "--old",

@@ -17,7 +17,7 @@ from streamfold.records.encoded import to_json
 from streamfold.writes.guarded import RowKey
 
 
-@click.command("explain", short_help="Show which items a derived row stands on, or what becomes of an item.")
+@click.command("explain", short_help="Show what a derived row is made of, or what handlers make of an item.")
 @click.argument("partition", callback=typed_key)
 @click.argument("sort", required=False, callback=typed_key)
 @state_options

@@ -10,26 +10,26 @@ from streamfold.cli.filling_run import carried_out
 from streamfold.cli.opening_run import histories_opened
 
 
-@click.command("backfill", short_help="Count the items that were there before their handler.")
+@click.command("backfill", short_help="Derive rows from the items that were there before their handler.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 @click.option(
     "--opening", is_flag=True, help="For audits that are named: write a first row of each item without a history."
 )
 @filling_options
 def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
-    """Lead handlers to all items of their tables, beside the live stream: items that no record brings count too.
+    """Derive rows from all items of the handlers' tables, beside the live stream. No record brings older items.
 
-    Without HANDLER, all handlers whose rows follow from items: views, indexes, attributes, copies, searches, feeds.
-    Handlers that are switched off or of another group are left out. Each page reads the ledger, then the items, and
-    writes what differs on what was read. So the stream goes on meanwhile, a second run changes nothing, and a run that
-    was stopped goes on where it was with the same command.
+    Without HANDLER, this is done for all handlers whose rows follow from items: views, indexes, attributes, copies,
+    searches and feeds. Handlers that are switched off or of another group are left out. Each page reads the ledger,
+    then the items, and writes the difference if neither has changed since. The stream may go on meanwhile. A second run
+    changes nothing. A run that was stopped goes on with the same command.
 
-    A handler can be filled 15 minutes after a function first named it (STREAMFOLD_GATE_SECONDS): until then, older
-    code may still take records without it.
+    A backfill may begin 15 minutes after a function first named the handler (STREAMFOLD_GATE_SECONDS): until then,
+    older code may still take records without the handler.
 
     \b
     Exit codes:
-      0  every item was led to its rows
+      0  rows were derived from every item
       1  a handler raised on some items, which are printed
       2  it did not run, or not to its end
 
@@ -43,19 +43,19 @@ def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
     sys.exit((histories_opened if opening else carried_out)(options))
 
 
-@click.command("rebuild", short_help="Make rows again from all items, after the code of their handler changed.")
+@click.command("rebuild", short_help="Derive rows again from all items, after the code of their handler changed.")
 @click.argument("handlers", nargs=-1, required=True, metavar="HANDLER...")
 @filling_options
 def rebuild(handlers: tuple[str, ...], **given: Any) -> None:
-    """Lead handlers to all items again, after their code changed: rows become what the new code makes of the items.
+    """Derive rows again from all items, after the code of their handlers changed.
 
-    Rows converge in place: each item moves in one transaction, so a sum is never empty. Readers who may not see a
-    mixture need a handler with another name and target, filled by backfill. Every part is written, with a fence, so
-    that nothing that older code planned before takes effect after it.
+    Rows change in place: each item moves in one transaction, so a sum is never empty. Readers who may not see a mixture
+    of old and new rows need a handler with another name and target, filled by backfill. Each item is written even if
+    nothing differs, so that no write that older code planned earlier takes effect later.
 
     \b
     Exit codes:
-      0  every item was led to its rows
+      0  rows were derived from every item
       1  a handler raised on some items, which are printed
       2  it did not run, or not to its end
 

@@ -37,7 +37,7 @@ class ChosenItems(NamedTuple):
     export: str | None
 
 
-@click.command("repair", short_help="Make rows follow from some items as these are now.")
+@click.command("repair", short_help="Derive rows again from some items as they are now.")
 @click.option(
     "--key", "partition", callback=typed_key, metavar="PARTITION [SORT]", help="The item with this key, as it is typed."
 )
@@ -83,15 +83,15 @@ def command(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """Lead some items to their sources again: what handlers make of them now replaces what the state holds of them.
+    """Derive rows again from some items as they are now. The result replaces what the state holds of the items.
 
-    The ledger item is read first, then the source item. What is written depends on both, so the live stream may go on
-    beside it. An item that is gone is taken back. Each part is written even if it agrees, so that no write that was
-    planned before takes effect after it. Doing it twice changes nothing.
+    The ledger item is read first, then the source item. A write is refused if the ledger item has changed since, so the
+    live stream may go on. What an item contributed is taken back if the item is gone. Each item is written even if
+    nothing differs, so that no write that was planned earlier takes effect later. Doing it twice changes nothing.
 
     \b
     Exit codes:
-      0  all items were led to their sources
+      0  all items were derived again
       1  some items failed: a handler raised, or others changed the item all the time
       2  the command stopped early: an option, the application, the store or a source table is wrong
 

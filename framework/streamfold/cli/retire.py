@@ -21,7 +21,7 @@ from streamfold.lifecycle.retire_kept import KeptRetirement
 SHOWN_MAX = 100
 
 
-@click.command("retire", short_help="Take a handler that is given up out of the state.")
+@click.command("retire", short_help="Remove what the state holds of a handler that is given up.")
 @click.argument("handler")
 @state_options
 @click.option(
@@ -43,18 +43,18 @@ def command(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """Take what the state holds of HANDLER out of it. Reads all of the state.
+    """Remove what the state holds of HANDLER. Reads all of the state.
 
-    No record may reach the handler any more: what comes later would count once more. For --rows remove, the code still
-    declares the handler, and has it switched off (STREAMFOLD_HANDLERS_OFF) in the function and here. For --rows keep,
-    it may be retired already, App(..., retired=[...]). A local state needs neither. The live stream of other handlers
+    No record may reach the handler any more: a later record would count once more. For --rows remove, the code still
+    declares the handler, and STREAMFOLD_HANDLERS_OFF switches it off, in the function and here. For --rows keep, the
+    handler may be retired already, App(..., retired=[...]). A local state needs neither. The stream of other handlers
     may go on. Doing it twice changes nothing.
 
-    Of a feed, it takes the copies of posts and edges, which do not expire, and the fan-outs that are open; of search,
-    the counters of documents. Only --rows keep is possible: no ledger stands behind their rows.
+    For a feed, the mirrors of posts and edges and the open fan-outs are removed. For a search, the counters of
+    documents are removed. Both need --rows keep, because the ledger holds nothing of their rows.
 
-    Rows that other handlers add to as well keep what these added. Afterwards take the handler out of the code and name
-    it in retired=, and do not switch it on again.
+    Rows that other handlers add to keep what these added. Afterwards, take the handler out of the code, name it in
+    retired=, and never switch it on again.
 
     \b
     Exit codes:

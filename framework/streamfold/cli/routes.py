@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
 """From the text of a key on the command line to its value, by the type of the key attribute."""
 
 
-@click.command("routes", short_help="Show which handler reads and writes what, and what a key is taken for.")
+@click.command("routes", short_help="Show which handler reads and writes which keys, and which templates fit a key.")
 @application_option
 @click.option(
     "--key",
@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b
 @click.option(
     "--state",
     metavar="FILE",
-    help="The state file of a local replay: show since when handlers are partial, as with --engine dynamodb.",
+    help="The state file of a local replay. With it, or with --engine dynamodb, partial handlers are shown.",
 )
 @store_options
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
@@ -67,12 +67,11 @@ def command(
     tables: tuple[str, ...],
     json_output: bool,
 ) -> None:
-    """Show the routes: source, parts of documents, handler, group, kind, target, guard, what becomes of a failing
-    record, and where each is declared. Where all handlers are of one group, or all their failing records come again,
-    that column is left out.
+    """Show each handler: its sources, parts of documents or edges of a feed, group, kind, targets, guard, the policy
+    for a failing record, and where it is declared. A column is left out if all handlers have its default.
 
-    With a state it is shown which handlers are partial, and since when: added to a state that others had written,
-    or left out by older code that ran meanwhile (STREAMFOLD_OLDER_CODE). Such a handler may lack items.
+    With a state, the command also shows which handlers are partial, and since when. A partial handler may have missed
+    items: it was added to a state that others had written, or older code without it ran (STREAMFOLD_OLDER_CODE).
     """
     app = load_application(application)
     if partition is not None:

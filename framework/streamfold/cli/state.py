@@ -15,7 +15,7 @@ SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")
 
 
-@click.group("state", short_help="Show how large the state is, and let go what nothing needs.")
+@click.group("state", short_help="Show how large the state is, and let items expire that nothing needs.")
 def command() -> None:
     """Show how large the state is, and let go what nothing needs. The items themselves are shown by show --state-items.
 

@@ -33,7 +33,7 @@ class VerifyOptions(NamedTuple):
     shown: bool  # progress, on a terminal
 
 
-@click.command("verify", short_help="Compare what the state holds of items with what handlers make of them.")
+@click.command("verify", short_help="Compare what the state holds of items with what handlers make of them now.")
 @click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 @state_options
 @click.option(
@@ -69,7 +69,7 @@ class VerifyOptions(NamedTuple):
     metavar="URL",
     help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
 )
-@click.option("--repair", is_flag=True, help="Lead the items that differ to their sources; with --rows, the rows.")
+@click.option("--repair", is_flag=True, help="Derive the items that differ again; with --rows, correct the rows.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
 @click.option(
     "--json", "json_output", is_flag=True, help="Print one JSON object with every difference, for repair --from-verify."
@@ -92,19 +92,18 @@ def command(
 ) -> None:
     """Compare what the state holds of items with what the handlers make of them now. Default: all handlers.
 
-    It finds records that were lost, handlers that are partial, and rows of older code. Items come from the source
-    tables, and from the state those whose source is gone. Nothing that moves is called different: a difference is read
-    again after the tolerance, and counts only if neither the item nor the state has changed by then.
+    It finds lost records, partial handlers, and rows of older code. Items are read from the source tables. Items that
+    are gone are found in the state. A difference is read again after the tolerance. It counts as different if neither
+    the item nor the state has changed by then, and as moving otherwise. Nothing is written without --repair.
 
-    With --rows, all sources are folded anew in a temporary file, and each row is compared with what they add up to:
-    rows that somebody changed, removed or put are found. On DynamoDB what differs is folded again, and a row that moves
-    is not called different. --rows reads all items. Nothing is written without --repair. With it, --rows leads rows to
-    what the state holds of their items, which it reads whole: let --full --repair lead the items first.
+    With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
+    somebody changed, removed or put are found. On DynamoDB, rows that differ are folded again before they count. With
+    --repair, --rows reads all of the state and corrects rows by it: run --full --repair first.
 
-    With --export, the same is done of exports to S3, without a read unit: rows against what the sources add up to, and
-    with an export of the state each part against its source. Rows of feeds are compared with what their posts and edges
-    make. Handlers that exports do not tell of are named, with the reason. All exports are of one moment. Records that
-    the stream had not brought by then make differences.
+    With --export, exports to S3 are compared, which costs no read units: the rows with what the items make, and with an
+    export of the state also the state with the items. Rows of feeds are compared with their posts and edges. Handlers
+    that cannot be compared are named, with the reason. All exports must be of one moment. Records that the stream had
+    not brought by then show as differences.
 
     \b
     Outcomes:
