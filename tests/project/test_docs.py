@@ -28,6 +28,15 @@ def blocks(language: str, mark: str = "", page: str = README) -> list[str]:
     return [text for found, rest, text in BLOCK.findall(page) if found == language and rest.strip() == mark]
 
 
+def commands(page: str) -> list[str]:
+    """The lines of the page's one block of commands that a test runs."""
+    found = blocks("sh", "run", (ROOT / page).read_text("utf-8"))
+    assert len(found) == 1, (
+        f"{page} has {len(found)} blocks marked ```sh run: expected one, whose commands a test runs."
+    )
+    return found[0].splitlines()
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The README's project, as a reader of it would write it, with the tests of the page about tests."""
@@ -59,9 +68,9 @@ def test_the_readme_is_short() -> None:
 
 def test_the_readmes_commands_run_and_show_what_it_says(project: Path) -> None:
     outputs = []
-    for line in blocks("sh", "run")[0].splitlines():
+    for line in commands("README.md"):
         done = run(project, *line.split())
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"README.md: `{line}` ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         outputs.append(done.stdout)
     assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in outputs[1]
     assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in README
@@ -80,7 +89,7 @@ def test_a_project_is_tried_on_moto(project: Path) -> None:
 def test_a_project_is_tried_on_a_local_state(project: Path) -> None:
     done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_local.py")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
-    rows, sources = [run(project, *line.split()) for line in blocks("sh", "run", TESTING)[0].splitlines()]
+    rows, sources = [run(project, *line.split()) for line in commands("docs/testing.md")]
     assert "reviews=1  stars=4" in rows.stdout, rows.stderr
     assert "REVIEW#ada" in sources.stdout, sources.stderr
 
@@ -150,6 +159,11 @@ def test_the_examples_of_a_page_run_one_after_another(page: str) -> None:
     for language, _, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
         if language == "python":
             exec(compile(text, page, "exec"), names)
+
+
+def test_commands_marked_as_run_are_run() -> None:
+    marked = {page.relative_to(ROOT).as_posix() for page in PAGES if "```sh run" in page.read_text("utf-8")}
+    assert marked == {"README.md", "docs/testing.md"}, "No test runs the ```sh run blocks of other pages: add one."
 
 
 def test_every_page_with_examples_is_tested() -> None:
