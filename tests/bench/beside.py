@@ -16,9 +16,9 @@ from streamfold import App
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.filling import Filling, new_job
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.run_hooks import RunHooks
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -106,8 +106,8 @@ def _filled(app: App, client: Any, process: "LiveProcess") -> int:
     jobs = Jobs(app.name, engine)
     job = new_job(jobs, "backfill", ["total"], tables, SEGMENTS, by="bench")
     pages = Pages(app, engine, Run(Settings()), ["total"])
-    after = Beside(lambda _: process.page())
-    progress = Filling(jobs, job, pages, tables, page_items=PAGE, beside=after).run()
+    after = RunHooks(lambda _: process.page())
+    progress = Filling(jobs, job, pages, tables, page_items=PAGE, hooks=after).run()
     return len(progress.report.failed)
 
 

@@ -15,9 +15,9 @@ from streamfold.cli.workers import Workers, worker_command
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.beside import Beside, FillingProgress
 from streamfold.lifecycle.job_parts import job_parts
 from streamfold.lifecycle.page_report import ItemFailed
+from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -113,7 +113,7 @@ def test_what_processes_tell_is_counted_and_kept():
     app = App("shop", routers=[views()])
     engine = MemoryEngine(app.tables.values())
     job = Jobs(app.name, engine).create("backfill", ("order_total",), "main", 2, by="test")
-    parts = job_parts(app, engine, Run(Settings()), job, beside=Beside(keep=kept.extend))
+    parts = job_parts(app, engine, Run(Settings()), job, hooks=RunHooks(keep=kept.extend))
     failed = ItemFailed(("main", "ORDER#1", "ITEM#1"), "order_total", ValueError("no"))
     add_page(app, parts, json.loads(failed_line(app, [failed])))
     add_page(app, parts, json.loads(page_line(app, FillingProgress(read=3, waits="it lags"))))

@@ -13,11 +13,11 @@ from streamfold.engines import MemoryEngine, ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.lag import StreamLag
-from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.checks import check_gate, check_named, source_tables, wanted_routes
 from streamfold.lifecycle.estimate import TableSize, estimate
 from streamfold.lifecycle.filling import Filling, new_job
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.run_hooks import RunHooks
 from streamfold.records.encoded import item_bytes
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.values import encode
@@ -279,7 +279,7 @@ def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):
     ages, waits, told = iter([100.0, 90.0, 5.0, 61.0, None]), [], []
     run = run_of(clock=lambda: NOW + 10 * len(waits), pause=waits.append)
     lag = StreamLag("projector", 60, lambda: next(ages, 0.0), run.clock)
-    begun = filling(app, engine, run=run, beside=Beside(tell=lambda progress: told.append(progress.waits), lag=lag))
+    begun = filling(app, engine, run=run, hooks=RunHooks(tell=lambda progress: told.append(progress.waits), lag=lag))
     begun.run()
     assert told[0] == "function projector is 100 seconds behind its stream, --max-lag 60"
     assert "function projector is 90 seconds" in told[3]
@@ -291,7 +291,7 @@ def test_no_wait_is_longer_than_a_day(app, engine):
     items(engine, 3)
     waits = []
     run = run_of(clock=lambda: NOW + 3600 * len(waits), pause=waits.append)
-    begun = filling(app, engine, run=run, beside=Beside(lag=lambda: "the stream is behind"))
+    begun = filling(app, engine, run=run, hooks=RunHooks(lag=lambda: "the stream is behind"))
     with pytest.raises(EngineUnavailable, match="waited for 24 hours, and would still: the stream is behind"):
         begun.run()
     assert (len(waits), begun.progress.read) == (24, 0)

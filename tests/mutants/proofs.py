@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from streamfold.settings import Settings
 from streamfold.testing import coverage, examples, remembered
-from streamfold.testing.aside import Aside
 from streamfold.testing.elsewhere import Elsewhere
+from streamfold.testing.parking_place import ParkingPlace
 from streamfold.testing.remembered import Remembered
 from tests.mutants.registry import mutant
 
@@ -87,8 +87,8 @@ def _() -> Iterator[None]:
 @mutant(
     "a record that was put aside is never redriven",
     None,
-    tests="tests/testing/test_aside.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
+    tests="tests/testing/test_parking_place.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
 )
 def _() -> Iterator[None]:
-    with patch.object(Aside, "park", lambda *_: None):
+    with patch.object(ParkingPlace, "park", lambda *_: None):
         yield

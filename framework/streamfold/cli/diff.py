@@ -1,4 +1,4 @@
-"""``streamfold diff``: which rows changed code would make otherwise, before it is deployed."""
+"""``streamfold diff``: which rows changed code would make different, before it is deployed."""
 
 import sys
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ def _routes(opened: OpenedState, names: Sequence[str]) -> list[Route]:
 
 
 def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> None:
-    """Says what stands on one side alone, and what of the old code is no older."""
+    """Warns of handlers that only one side has, and of code that both sides share."""
     if code.application != opened.app.name:
         raise SettingsError(
             f"The old code is of application {code.application!r}, and the new one of {opened.app.name!r}: expected "
@@ -127,7 +127,10 @@ def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> 
         if route.name not in code.handlers:
             click.echo(f"Handler {route.name!r} is in the new code alone: all of its rows are new.", err=True)
     for name in code.elsewhere:
-        click.echo(f"Handler {name!r} of the old code lies outside of its folder: it is not older.", err=True)
+        click.echo(
+            f"Handler {name!r} of the old code lies outside of its folder: both sides run the same code of it.",
+            err=True,
+        )
 
 
 def _compared(opened: OpenedState, code: OldCode, routes: Sequence[Route], sample: int, *, shown: bool) -> CodeDiff:

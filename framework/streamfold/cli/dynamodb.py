@@ -46,7 +46,7 @@ def account(client: Any) -> str:
 
 
 def confirm_aws(engine: Engine, *, yes: bool) -> None:
-    """Says where in AWS is written, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
+    """Prints where in AWS is written, and asks unless ``yes``. Raises ``SettingsError`` if nobody answers."""
     assert isinstance(engine, DynamoEngine)
     named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
     where = f"derived rows to {named}, state to {engine.requests.state_table}"

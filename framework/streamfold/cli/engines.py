@@ -146,7 +146,7 @@ def warn_of_tables(app: App, settings: Settings) -> None:
 
 
 def warn(text: str) -> None:
-    """Says on standard error what is odd but not wrong."""
+    """Prints a warning on standard error."""
     click.echo(f"Warning: {plain(text)}", err=True)
 
 
@@ -190,7 +190,7 @@ def open_dynamodb(app: App, settings: Settings, store: Store, origins: Origins |
 
 
 def confirm_writes(engine: Engine, store: Store, *, yes: bool) -> None:
-    """Says where in AWS is written, and asks unless ``yes``; nothing for a local state or another endpoint."""
+    """Prints which account and region are written to, and asks unless ``yes``. Not for local ones."""
     if store.on_aws:
         from streamfold.cli.dynamodb import confirm_aws
 

@@ -13,7 +13,7 @@ from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import ROWS, FanOuts, is_over
-from streamfold.lifecycle.beside import FillingProgress, Tell
+from streamfold.lifecycle.run_hooks import FillingProgress, Tell
 from streamfold.run import Run
 
 FAILED_SHOWN = 20

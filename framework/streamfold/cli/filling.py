@@ -1,4 +1,4 @@
-"""``streamfold backfill`` and ``streamfold rebuild``: handlers are led to all items, beside the live stream."""
+"""``streamfold backfill`` and ``streamfold rebuild``: rows are derived from all items, beside the live stream."""
 
 import sys
 from typing import Any

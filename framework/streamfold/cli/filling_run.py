@@ -12,8 +12,8 @@ from streamfold.batch.process import check_application
 from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
+from streamfold.cli.filling_output import filling_bar, print_estimate, print_filled, print_unkept
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
-from streamfold.cli.filling_told import filling_bar, print_filled, tell_estimate, tell_unkept
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of
@@ -22,13 +22,13 @@ from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
 from streamfold.ledger.item import BEFORE_ALL
-from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.checks import check_gate, source_tables
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.filling import KeySource, new_job, segments_of
 from streamfold.lifecycle.job_parts import EXPORT, RUNNER, end_job, job_options
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.run_hooks import RunHooks
 
 if TYPE_CHECKING:
     from streamfold.commit.failure import Failure
@@ -54,7 +54,7 @@ def carried_out(options: FillingOptions) -> int:
         planned = _planned(opened, options)
         expected = _estimated(planned, options)
         if not options.json_output:
-            tell_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
+            print_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
         if options.dry_run:
             return 0
         confirm_writes(opened.engine, opened.store, yes=options.yes)
@@ -127,14 +127,14 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
     ):
         following = with_fan_outs(opened.app, opened.engine, opened.run, tell, left)
         lag = lag_of(options.max_lag, options.function, opened.run.clock)
-        beside = Beside(following, keep, lag)
-        progress = carry(opened, job, beside, spark, processes_of(options, expected), options)
+        hooks = RunHooks(following, keep, lag)
+        progress = carry(opened, job, hooks, spark, processes_of(options, expected), options)
     job = end_job(opened.app, opened.engine, opened.run, job.id)
     tell_failed(left)
     chains = len(followed_chains(opened)) + len(left)
     print_filled(opened.app, job, progress, chains, options)
     if not goes_on:
-        tell_unkept(job, progress, options)
+        print_unkept(job, progress, options)
     return REPORTED if job.counts.get("failed") or chains else 0
 
 

@@ -17,10 +17,10 @@ from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job
 from streamfold.jobs.parts import run_here
 from streamfold.keys.table import Table
-from streamfold.lifecycle.beside import Beside, FillingProgress
 from streamfold.lifecycle.estimate import Estimate
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.job_parts import job_parts
+from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
 from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
 
 PROCESSES_MAX = 4
@@ -35,8 +35,8 @@ def check_runner(options: FillingOptions, *, is_local: bool) -> None:
     """Raises ``SettingsError`` where the one who is to carry a run cannot do what is asked for."""
     if options.runner == SPARK and (options.export is None or is_local):
         raise SettingsError(
-            "--runner spark brings items of an export together by their rows, and leads them on DynamoDB: expected "
-            "--export MANIFEST and --engine dynamodb."
+            "--runner spark takes the items of an export, and works on DynamoDB: expected --export MANIFEST and "
+            "--engine dynamodb."
         )
     if options.runner == ELSEWHERE and (options.failed or options.max_lag):
         raise SettingsError(
@@ -76,12 +76,12 @@ def tell_begun(job: Job, export: Export | None, processes: int | None) -> None:
 
 
 def carry(
-    opened: OpenedState, job: Job, beside: Beside, spark: SparkRun | None, processes: int, options: FillingOptions
+    opened: OpenedState, job: Job, hooks: RunHooks, spark: SparkRun | None, processes: int, options: FillingOptions
 ) -> FillingProgress:
     """Has all parts of a job done that are left. Raises what reading and writing raise."""
     given: dict[str, Any] = {"export": spark.keys()} if spark else {}
     spent = metered(opened.engine)
-    parts = job_parts(opened.app, opened.engine, opened.run, job, metered=spent, beside=beside, **given)
+    parts = job_parts(opened.app, opened.engine, opened.run, job, metered=spent, hooks=hooks, **given)
     if spark:
         spark.carry(opened.app, job, parts)
     elif processes == 1:

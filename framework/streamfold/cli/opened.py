@@ -1,4 +1,4 @@
-"""What commands that lead items to their sources work with: the store, the application checked against it, a run."""
+"""What commands that derive items again work with: the store, the application checked against it, a run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager

@@ -7,19 +7,19 @@ import click
 from streamfold.app import App
 from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.filling_options import HERE, FillingOptions
+from streamfold.cli.filling_output import filling_bar, print_filled
 from streamfold.cli.filling_run import SEGMENTS, size_of
-from streamfold.cli.filling_told import filling_bar, print_filled
 from streamfold.cli.metered import metered
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
-from streamfold.lifecycle.beside import Beside
 from streamfold.lifecycle.checks import check_gate, check_named, source_tables
 from streamfold.lifecycle.estimate import Estimate
 from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.openings import OpeningPages
+from streamfold.lifecycle.run_hooks import RunHooks
 from streamfold.routes.route import Route
 from streamfold.routes.suggestions import unknown_handler
 
@@ -72,7 +72,7 @@ def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: Fi
             source_tables(routes),
             page_items=options.page_items,
             metered=metered(opened.engine),
-            beside=Beside(tell, keep),
+            hooks=RunHooks(tell, keep),
         )
         progress = filling.run()
     chains = followed_chains(opened)

@@ -1,4 +1,4 @@
-"""``streamfold repair``: items are led to their sources again."""
+"""``streamfold repair``: rows are derived again from some items."""
 
 import json
 import sys

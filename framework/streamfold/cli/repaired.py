@@ -16,10 +16,10 @@ from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.progress import item_progress
 from streamfold.cli.work_lines import error_text
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.beside import KeepFailed
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
+from streamfold.lifecycle.run_hooks import KeepFailed
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

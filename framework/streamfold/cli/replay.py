@@ -72,7 +72,7 @@ GARBAGE_THRESHOLD = 200_000
 @click.option(
     "--force",
     is_flag=True,
-    help="Replay on DynamoDB although a handler is partial: what a backfill leads to its items may be set back.",
+    help="Replay on DynamoDB although a handler is partial: older records may then overwrite what a backfill wrote.",
 )
 @search_url_option("Write documents to this OpenSearch server instead of the local state.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")

@@ -33,8 +33,8 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.lifecycle.checks import check_whole
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
+from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.going_on import GoingOn
 from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import PutSources, Replay, Summary
 from streamfold.run import Run
@@ -105,9 +105,9 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
             dry_run=_printed_plan(settings, options) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
-        summary = replay.process(lines, _going_on(app, settings, opened.engine, recorded) if kept else None)
-    if replay.going_on and replay.going_on.behind:
-        click.echo(WENT_ON.format(entries=replay.going_on.behind), err=True)
+        summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
+    if replay.cursor and replay.cursor.behind:
+        click.echo(WENT_ON.format(entries=replay.cursor.behind), err=True)
     not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:
@@ -120,12 +120,12 @@ def _parking(options: ReplayOptions, settings: Settings) -> str | None:
     return options.park or settings.park or None
 
 
-def _going_on(app: App, settings: Settings, engine: Engine, recorded: RecordedFiles) -> GoingOn | None:
+def _cursor(app: App, settings: Settings, engine: Engine, recorded: RecordedFiles) -> ReplayCursor | None:
     """Where a replay into a state goes on.
 
     Not where it also writes elsewhere: what an interrupted batch wrote there would be ahead of the state.
     """
-    return GoingOn(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
+    return ReplayCursor(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
 
 
 def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:

@@ -1,4 +1,4 @@
-"""``streamfold routes``: the key chart, and what a key would be taken for."""
+"""``streamfold routes``: the key chart, and which templates a key matches."""
 
 import os
 from base64 import b64decode

@@ -18,10 +18,10 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.ledger.forms import Forms
-from streamfold.lifecycle.beside import Beside, FillingProgress
 from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.job_parts import job_parts
 from streamfold.lifecycle.row_sums import FAILED, contributed
+from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
 from streamfold.records.change import ItemKey
 from streamfold.run import Run
 
@@ -90,7 +90,7 @@ class Worker:
                     lines.append(page_line(app, progress))
                     parts.progress = FillingProgress()
 
-            parts.beside = Beside(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
+            parts.hooks = RunHooks(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
             parts.run_part(number)
         tell_failed(left)
         return lines

@@ -1,4 +1,4 @@
-"""``streamfold verify``: whether the state holds of items what handlers make of them now."""
+"""``streamfold verify``: whether the state agrees with what handlers make of the items now."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -167,7 +167,7 @@ def _comparable(route: Route, *, named: bool) -> bool:
     if named and not route.kind.contributes:
         raise SettingsError(
             f"Handler {route.name!r} is of kind {route.kind}: what it made of an item is not in the state, and cannot "
-            "be compared with the item. streamfold repair leads its items to their sources."
+            "be compared with the item. streamfold repair derives it again from the item."
         )
     return route.kind.contributes
 

@@ -30,9 +30,9 @@ from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.beside import Beside, FillingProgress, KeepFailed, Tell
 from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
 from streamfold.lifecycle.page_report import ItemFailed
+from streamfold.lifecycle.run_hooks import FillingProgress, KeepFailed, RunHooks, Tell
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
 
@@ -162,7 +162,7 @@ class _Worker:
 
     def _heed(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page told and kept, and its fan-outs worked on."""
-        self.parts.beside = Beside(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
+        self.parts.hooks = RunHooks(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
 
     def end(self) -> None:
         """Ends the job. Raises ``SettingsError`` while parts are left."""

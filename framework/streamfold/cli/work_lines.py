@@ -6,9 +6,9 @@ from typing import Any
 from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_of
-from streamfold.lifecycle.beside import FillingProgress
 from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
+from streamfold.lifecycle.run_hooks import FillingProgress
 
 PART, DONE = "part", "done"
 COUNTS = ("items", "written", "equal", "rows")
@@ -51,7 +51,7 @@ def add_page(app: App, parts: Filling, told: Mapping[str, Any]) -> None:
         ItemFailed(item_of(app, each, "a line of another process"), each["handler"], FailedElsewhere(each["error"]))
         for each in told["failed"]
     ]
-    parts.beside.keep(failed)
+    parts.hooks.keep(failed)
     progress.waits = told["waits"]
     progress.unkeyed += told["unkeyed"]
     parts.count(told["read"], PageReport(failed=failed, **{name: told[name] for name in COUNTS}))

@@ -40,7 +40,7 @@ def joined(app: App, parts: Filling, options: FillingOptions, processes: int) ->
             parts.progress.done += bool(line[DONE])
             return
         add_page(app, parts, line)
-        parts.beside.tell(parts.progress)
+        parts.hooks.tell(parts.progress)
 
     Workers(worker_command(parts.job.id, options, processes), parts.left(), processes, told).run()
 

@@ -53,8 +53,8 @@ def check_whole(found: Manifest, app: Application) -> None:
     for route in reconcilable(app):
         if (since := found.handlers.get(route.name, {}).get(PARTIAL)) is not None:
             raise SettingsError(
-                f"Handler {route.name!r} is partial since {since}: a recording that is replayed now may set back what "
-                "a backfill leads to the items. Fill it first, streamfold backfill, or replay with --force."
+                f"Handler {route.name!r} is partial since {since}: older records of a replay may overwrite what a "
+                "backfill wrote. Run streamfold backfill first, or replay with --force."
             )
 
 

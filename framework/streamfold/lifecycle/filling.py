@@ -18,10 +18,10 @@ from streamfold.jobs.job import Job, Jobs, JobSegment
 from streamfold.jobs.parts import ENDLESS, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
-from streamfold.lifecycle.beside import Beside, FillingProgress, Metered
 from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.page import Swept
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
+from streamfold.lifecycle.run_hooks import FillingProgress, Metered, RunHooks
 from streamfold.records.change import ItemKey
 from streamfold.run import TRIES_MAX, Deadline, Run
 
@@ -78,7 +78,7 @@ class Filling:
         export: KeySource | None = None,
         page_items: int = PAGE_ITEMS,
         metered: Metered = lambda: (0, 0),
-        beside: Beside = Beside(),  # noqa: B008 - a value
+        hooks: RunHooks = RunHooks(),  # noqa: B008 - a value
     ) -> None:
         self.jobs = jobs
         self.job = job
@@ -90,7 +90,7 @@ class Filling:
         self.metered = metered
         self.sharing = 1
         self.pace = Pace(pages.run, *self._rates(job), clock=pages.run.clock, meanwhile=self._look)
-        self.beside = beside
+        self.hooks = hooks
         self.progress = FillingProgress(segments=job.segments)
         self.looked = -float("inf")
 
@@ -124,12 +124,12 @@ class Filling:
             self._look()
             page = source.scan(table, part, segment.after, self.page_items)
             report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
-            self.beside.keep(report.failed)
+            self.hooks.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
             self.count(len(page.keys), report)
             self.pace.spend(*self.metered())
-            self.beside.tell(self.progress)
+            self.hooks.tell(self.progress)
         return segment
 
     def file_of(self, number: int) -> str | None:
@@ -211,7 +211,7 @@ class Filling:
                     f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
                 )
             self.progress.waits = waits
-            self.beside.tell(self.progress)
+            self.hooks.tell(self.progress)
             self.pages.run.wait(PAUSE_SECONDS)
         self.progress.waits = ""
 
@@ -223,7 +223,7 @@ class Filling:
             raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
         self.job = found
         self.pace.change(*self._rates(found))
-        return f"job {found.id} is paused" if found.paused else self.beside.lag()
+        return f"job {found.id} is paused" if found.paused else self.hooks.lag()
 
 
 def new_job(

@@ -16,8 +16,8 @@ from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fa
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
+from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.files import BadLine, Line
-from streamfold.replay.going_on import GoingOn
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -85,16 +85,16 @@ class Replay:
         self.keep_going = keep_going
         self.dry_run = dry_run
         self.put_sources = put_sources
-        self.going_on: GoingOn | None = None
+        self.cursor: ReplayCursor | None = None
         self.summary = Summary()
         self._derived: dict[ItemKey, bool] = {}
 
-    def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], going_on: GoingOn | None = None) -> Summary:
+    def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
         """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
 
-        going_on: each batch is one transaction of a state, which keeps how far the replay came.
+        cursor: each batch is one transaction of a state, which keeps how far the replay came.
         """
-        self.going_on = going_on
+        self.cursor = cursor
         batch: list[tuple[Line, Change]] = []
         self.run.source_items = self.put_sources is not None
         self.run.postponed = [] if self.run.source_items else None
@@ -102,7 +102,7 @@ class Replay:
             self.engine.retry(self.run.settings.group)
         if not self.dry_run and ring_open(self.app, self.engine, self.run):
             self._chain()  # what an earlier replay left
-        for entry in self._changes(self.going_on.entries(lines) if self.going_on else lines):
+        for entry in self._changes(self.cursor.entries(lines) if self.cursor else lines):
             batch.append(entry)
             if len(batch) >= self.batch_records:
                 self._process(batch)
@@ -111,8 +111,8 @@ class Replay:
             self._process(batch)
         with self._transaction():
             self._finish()
-            if self.going_on and not self.summary.stopped:
-                self.going_on.end()
+            if self.cursor and not self.summary.stopped:
+                self.cursor.end()
         return self.summary
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
@@ -147,7 +147,7 @@ class Replay:
 
     def _transaction(self) -> AbstractContextManager[None]:
         """Of the state that the replay is kept in: a batch is there as a whole, and so is how far the replay came."""
-        return self.going_on.engine.batch() if self.going_on else nullcontext()
+        return self.cursor.engine.batch() if self.cursor else nullcontext()
 
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
         with self._transaction():
@@ -167,13 +167,13 @@ class Replay:
                 self.put_sources(newest_sources(changes))
             report = process_changes(self.app, changes, self.engine, self.run, self.origins.sources)
             _stop_if_unreachable(report)
-            if self.going_on:
-                self.going_on.note(changes, report, self._postponed(postponed))
+            if self.cursor:
+                self.cursor.note(changes, report, self._postponed(postponed))
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         postponed = len(self.run.postponed or ())
         self._chain()
-        if self.going_on and self._postponed(postponed):
-            self.going_on.stay()
+        if self.cursor and self._postponed(postponed):
+            self.cursor.stay()
 
     def _postponed(self, first: int) -> list[Change]:
         """The changes with work that was postponed, from the ``first`` one on."""

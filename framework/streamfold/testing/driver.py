@@ -15,8 +15,8 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import NotStarted, parts_text
 from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
-from streamfold.testing.bells import answer_all
 from streamfold.testing.choices import Choices
+from streamfold.testing.doorbells import answer_all
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.handlers import FaultyHandlers, tells_of_conflict
 from streamfold.testing.invoker import Invoker
@@ -204,7 +204,7 @@ class Driver(Invoker):
         if end != "late-writes-land-last":
             self.engine.land_all()
         rest = [partial(self._deliver_rest, lane) for lane in self.lanes]
-        given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._aside.parked]
+        given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._parking.parked]
         steps = [*rest, partial(self._redrive, given_up, redrive)]
         for step in reversed(steps) if redrive == "redriven-early" else steps:
             step()

@@ -16,15 +16,15 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
 from streamfold.run import Run, SendingPace
 from streamfold.settings import Settings
-from streamfold.testing.aside import Aside
-from streamfold.testing.bells import answer_bells
 from streamfold.testing.choices import Choices
+from streamfold.testing.doorbells import answer_bells
 from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.in_flight import ChosenLanes
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.oracle import identity
+from streamfold.testing.parking_place import ParkingPlace
 from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Invoker:
         self.store.source_tables.update(self.app.source_tables)
         self.writers: Writers | None = None
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
-        self._aside = Aside(self.app)
+        self._parking = ParkingPlace(self.app)
         self.opened: dict[str, Any] = {
             PLACE: Contents(proof, self.engine.archive),
             OPENED: Documents(proof, self.engine.bulk),
@@ -92,7 +92,7 @@ class Invoker:
     def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
         """One invocation: the failures that it reports, None where it died."""
         self.deliveries += 1
-        self._aside.delivered(batch)
+        self._parking.delivered(batch)
         try:
             run = self._invocation(calls)
             failures = process_changes(self.app, batch, self.engine, run).failures
@@ -125,7 +125,7 @@ class Invoker:
             pause=lambda _: None,
             opened=self.opened,
             learned=self.learned,
-            parking=self._aside,
+            parking=self._parking,
             source_items=self.writers is not None,
             lanes=ChosenLanes(lambda: self.choices, self._break),
             pace=self.pace,

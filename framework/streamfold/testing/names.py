@@ -5,13 +5,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from streamfold.records.envelope import KINESIS, STREAM
-from streamfold.testing import bells, driver, faults, handlers, kinesis
+from streamfold.testing import doorbells, driver, faults, handlers, kinesis
 from streamfold.testing.errors import TwinError
 
 STORE = tuple(dict.fromkeys(fault for options in faults.FAULTS.values() for fault in options))
 DELIVERY = (
     *kinesis.ARRIVAL,
-    *bells.BELLS,
+    *doorbells.BELLS,
     *driver.BATCHES,
     *driver.DELIVERY,
     *driver.MEANWHILE,

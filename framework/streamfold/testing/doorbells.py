@@ -1,4 +1,4 @@
-"""Fan-outs under faults: their doorbells are lost or come twice, and at the end those that are open are rung for."""
+"""Fan-outs under faults: doorbells are lost or ring twice. At the end, all open fan-outs are rung for."""
 
 from typing import TYPE_CHECKING
 

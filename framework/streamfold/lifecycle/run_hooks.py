@@ -1,4 +1,4 @@
-"""What goes on beside the pages of a run over all items: its progress is told, what failed is kept, a lag is heeded."""
+"""What a run over all items calls after each page: progress is shown, failed items are kept, a lag is waited for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ class FillingProgress:
     waits: str = ""  # what the run waits for; "": it does not wait
 
 
-class Beside(NamedTuple):
-    """What a run tells beside its pages, and what it heeds."""
+class RunHooks(NamedTuple):
+    """What a run calls after each page. The defaults do nothing."""
 
     tell: Tell = lambda _: None
     keep: KeepFailed = lambda _: None
-    lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it has not to
+    lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it does not wait

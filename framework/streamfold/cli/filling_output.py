@@ -1,4 +1,4 @@
-"""What a run over all items tells: the estimate before, a bar meanwhile, and counts at its end."""
+"""What a run over all items prints: an estimate before, a progress bar meanwhile, and counts at its end."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,18 +15,18 @@ from streamfold.cli.jobs import handlers_text, keys_text
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.jobs.job import Job
 from streamfold.keys.table import Table
-from streamfold.lifecycle.beside import FillingProgress
 from streamfold.lifecycle.estimate import Estimate
+from streamfold.lifecycle.run_hooks import FillingProgress
 
 COUNTS = ("read", "written", "equal", "failed")
 """What a job counts, by word."""
 KEPT_BY = "--failed FILE keeps their keys"
 
 
-def tell_estimate(
+def print_estimate(
     expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, is_local: bool
 ) -> None:
-    """Tells what a run is expected to do, and on DynamoDB what it costs."""
+    """Prints what a run is expected to do, and on DynamoDB what it costs."""
     counted = "counted" if is_local else "as the tables say, some hours old"
     _say(f"{asked.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
     _say(
@@ -47,7 +47,7 @@ def tell_estimate(
 
 @contextmanager
 def filling_bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[FillingProgress], None]]:
-    """Gives a function that shows how far a run is, on a terminal; why it waits is told wherever it runs."""
+    """Gives a function that shows the progress of a run: a bar on a terminal, and anywhere else why the run waits."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     visible = shown and console.is_terminal
@@ -86,8 +86,8 @@ def print_filled(
     print_failed(failed, counts["failed"], KEPT_BY)
 
 
-def tell_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> None:
-    """Says that the file of ``--failed`` lacks keys: those that a process had met that ended before it told them."""
+def print_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> None:
+    """Prints how many keys the file of ``--failed`` lacks, because a process ended before it reported them."""
     lacking = job.counts.get("failed", 0) - progress.failed
     if asked.failed is not None and lacking > 0:
         _say(

@@ -10,8 +10,8 @@ from streamfold import App, Collect, Count, Item, Key, Max, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
 from streamfold.keys.table import STAMP
 from streamfold.records.envelope import Origins
+from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.going_on import GoingOn
 from streamfold.replay.replay import Replay
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -87,17 +87,17 @@ def place(tmp_path):
                     put_sources=engine.put_sources,
                     **options,
                 )
-                going_on = GoingOn(app, settings, engine, files)
+                cursor = ReplayCursor(app, settings, engine, files)
                 if stop:
-                    noted = going_on.note
+                    noted = cursor.note
 
                     def note(*arguments):
                         noted(*arguments)
                         stop()
 
-                    going_on.note = note
-                summary = run.process(files, going_on)
-                return summary, going_on.behind
+                    cursor.note = note
+                summary = run.process(files, cursor)
+                return summary, cursor.behind
 
         def shown(self, state, app=None):
             app = app or application()
@@ -234,7 +234,7 @@ def test_a_replay_that_stopped_at_a_bad_line_goes_on_once_the_line_may_be_skippe
 
 
 def test_with_too_many_records_that_come_again_the_place_stays(place, monkeypatch):
-    monkeypatch.setattr("streamfold.replay.going_on.KEPT_RECORDS_MAX", 2)
+    monkeypatch.setattr("streamfold.replay.cursor.KEPT_RECORDS_MAX", 2)
     records = recorded(1)
     for record in records[5:10]:
         record["dynamodb"].get("NewImage", {}).pop("price", None)

@@ -36,8 +36,8 @@ class ReplayPlace(NamedTuple):
     handlers: list[str]  # that had the records
 
 
-class GoingOn:
-    """The place of a replay in its files, as the state keeps it. Of standard input nothing is kept."""
+class ReplayCursor:
+    """How far a replay has read its files, kept in the state. Nothing is kept for standard input."""
 
     def __init__(self, app: Application, settings: Settings, engine: "EmbeddedEngine", files: RecordedFiles) -> None:
         self.engine = engine

@@ -1,4 +1,4 @@
-"""The parking place of a run: what is put aside there is redriven when nothing fails any more."""
+"""The parking place of a run under faults. Its records are redriven once the faults are over."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ NamedObject = tuple[str, str, str]
 """A change by its table, its item's name and its version."""
 
 
-class Aside:
+class ParkingPlace:
     """Takes the records that were delivered, and keeps them in the order in which they were parked.
 
     It refuses the records of derived rows, which no redrive reads, and those of a conflict of a unique index, which
