@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from streamfold.cli.filling_options import filling_options, options_of
-from streamfold.cli.filling_run import carried_out
-from streamfold.cli.opening_run import histories_opened
+from streamfold.cli.filling_run import run_filling
+from streamfold.cli.opening_run import run_openings
 
 
 @click.command("backfill", short_help="Derive rows from the items that were there before their handler.")
@@ -40,7 +40,7 @@ def backfill(handlers: tuple[str, ...], *, opening: bool, **given: Any) -> None:
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
     options = options_of("backfill", handlers, given)
-    sys.exit((histories_opened if opening else carried_out)(options))
+    sys.exit((run_openings if opening else run_filling)(options))
 
 
 @click.command("rebuild", short_help="Derive rows again from all items, after the code of their handler changed.")
@@ -63,4 +63,4 @@ def rebuild(handlers: tuple[str, ...], **given: Any) -> None:
     Example:
       streamfold rebuild daily_sales --engine dynamodb --table main=orders-prod
     """
-    sys.exit(carried_out(options_of("rebuild", handlers, given)))
+    sys.exit(run_filling(options_of("rebuild", handlers, given)))

@@ -46,7 +46,7 @@ class FillingPlan(NamedTuple):
     export: Export | None
 
 
-def carried_out(options: FillingOptions) -> int:
+def run_filling(options: FillingOptions) -> int:
     """Carries out a backfill or rebuild; returns the exit code."""
     check_failed_file(options.failed)
     _check_load(options)

@@ -32,7 +32,7 @@ def item_text(item: ItemKey) -> str:
 
 
 def row_text(row: RowKey) -> str:
-    """The same of a row, which may be an item of the state."""
+    """A row's key for a person. The row may be an item of the state."""
     return " / ".join(name_text(value) for value in row[1:]) if is_in_state(row) else item_text(row)
 
 

@@ -116,7 +116,7 @@ def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str
 
 
 def handlers_text(handlers: Sequence[str]) -> str:
-    """The handlers of a run in a line, in which all of an application's would not fit."""
+    """The handlers of a run in one line, or their number if they are many."""
     return ", ".join(handlers) if len(handlers) <= NAMED_MAX else f"{len(handlers)} handlers"
 
 

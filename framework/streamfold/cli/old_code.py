@@ -63,7 +63,7 @@ class OldCode:
                 self.process.stdin.write(to_json([list(item) for item in items]) + "\n")  # type: ignore[arg-type]
                 self.process.stdin.flush()
             except BrokenPipeError:
-                raise self._ended() from None
+                raise self._end_error() from None
             return [SideRows.of(self._line()) for _ in items]
 
     def _answer(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ class OldCode:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise self._ended()
+            raise self._end_error()
         return line
 
-    def _ended(self) -> SettingsError:
+    def _end_error(self) -> SettingsError:
         return SettingsError(
             f"The code of {self.place} ended by itself, or took more than {ANSWER_SECONDS_MAX} seconds for a page of "
             "items."

@@ -26,7 +26,7 @@ from streamfold.routes.suggestions import unknown_handler
 WHAT = "backfill --opening"
 
 
-def histories_opened(options: FillingOptions) -> int:
+def run_openings(options: FillingOptions) -> int:
     """Carries out the run; returns the exit code."""
     if options.export or options.load or options.max_lag or options.function:
         raise SettingsError("--opening reads the tables: leave --export, --load and --max-lag out.")

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 @contextmanager
 def item_progress(what: str, total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function that takes how many items were done since; nothing is shown where there is no terminal."""
+    """Gives a function that takes the number of items done since its last call. Shows a bar on a terminal only."""
     console = Console(stderr=True)
     if not shown or not console.is_terminal or os.environ.get("TERM") == "dumb":
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""What became of items that were led to their sources: done, printed, kept as keys, and as JSON."""
+"""Repairs items, and says what became of them: in lines, as JSON, and as a file of the keys that failed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

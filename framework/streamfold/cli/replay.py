@@ -10,7 +10,7 @@ from streamfold.cli.application import application_option
 from streamfold.cli.chaos import chaos_options
 from streamfold.cli.engines import DEFAULT_STATE, store_options
 from streamfold.cli.replay_options import ReplayOptions, check_options
-from streamfold.cli.replay_run import replayed
+from streamfold.cli.replay_run import run_replay
 from streamfold.cli.rows import SAMPLE_ROWS, SAMPLE_ROWS_MAX
 from streamfold.cli.search_servers import search_url_option
 from streamfold.replay.files import check_files
@@ -106,4 +106,4 @@ def command(files: tuple[str, ...], **given: Any) -> None:
     check_options(options)
     check_files(files)
     gc.set_threshold(GARBAGE_THRESHOLD)  # a batch keeps many small values for a moment, and hardly any cycles
-    sys.exit(replayed(files, options))
+    sys.exit(run_replay(files, options))

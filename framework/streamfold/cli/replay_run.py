@@ -61,7 +61,7 @@ class OpenedReplay(NamedTuple):
     real_names: Mapping[str, str] = MappingProxyType({})
 
 
-def replayed(files: tuple[str, ...], options: ReplayOptions) -> int:
+def run_replay(files: tuple[str, ...], options: ReplayOptions) -> int:
     """Carries out a replay; returns the exit code."""
     app, settings = application_and_settings(options.application, options.tables)
     settings = with_search(settings, options.search_url)

@@ -229,7 +229,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
 
 
 def _typed(app: App, table: Table, texts: tuple[str, str | None]) -> tuple[Any, Any] | None:
-    """A key as it was typed in the types of the table's key attributes, None where it cannot be of them."""
+    """A typed key, converted to the types of the table's key attributes; None if it does not fit them."""
     key = next(key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name)
     try:
         typed = [READERS[part.attribute_type](text or "") for part, text in zip(key.parts, texts, strict=False)]

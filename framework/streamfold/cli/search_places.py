@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing but files of this machine is written."""
+        """Whether only local files are written."""
         return self.store.engine == "embedded" and self.search_url is None
 
 
@@ -51,7 +51,7 @@ def asked_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlace:
-    """An index, and everything that it takes to lead it."""
+    """An index, with all that a rebuild or a comparison of it needs."""
 
     app: App
     engine: Engine

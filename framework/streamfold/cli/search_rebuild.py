@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from streamfold.cli.search_places import Asked, asked_options, opened_place
-from streamfold.cli.search_rebuilding import RebuildOptions, carried_out
+from streamfold.cli.search_rebuilding import RebuildOptions, run_rebuild
 from streamfold.cli.shared_options import read_units_option, sample_option, segments_option, tolerance_option
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import PAGE_ITEMS
@@ -78,4 +78,4 @@ def command(
         **given,
     )
     with opened_place(asked, writes=True) as place:
-        sys.exit(carried_out(asked, place, options))
+        sys.exit(run_rebuild(asked, place, options))

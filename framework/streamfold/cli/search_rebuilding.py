@@ -42,11 +42,11 @@ class RebuildOptions:
     json_output: bool
 
 
-def carried_out(asked: Asked, place: SearchPlace, options: RebuildOptions) -> int:
+def run_rebuild(asked: Asked, place: SearchPlace, options: RebuildOptions) -> int:
     """Carries out a step, or all up to the move of the alias; returns the exit code."""
     options = replace(options, offline=options.offline or asked.store.engine == "embedded")
     confirm_place(asked, place, yes=options.yes)
-    return RebuildSteps(place, options).carried_out()
+    return RebuildSteps(place, options).run()
 
 
 class RebuildSteps:
@@ -58,7 +58,7 @@ class RebuildSteps:
         self.rebuild = Rebuild(place.app, place.engine, place.run, place.index, place.aliases)
         self.counts: dict[str, int] = {}
 
-    def carried_out(self) -> int:
+    def run(self) -> int:
         match self.options.step:
             case "back":
                 return self._end(self.rebuild.back())
@@ -120,7 +120,7 @@ class RebuildSteps:
         self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")
 
     def _failed(self, failed: Sequence[ItemFailed]) -> bool:
-        """Whether items stand in the way of the alias; they are told."""
+        """Prints the items that the new index lacks; returns whether they stop the move of the alias."""
         self.counts["failed"] = len(failed)
         for each in failed[:SHOWN]:
             self._say(f"failed: {item_text(each.item)}: {plain(str(each.error))}")
@@ -132,7 +132,7 @@ class RebuildSteps:
         return bool(failed) and not self.options.accept_failed
 
     def _differs(self, mark: IndexMark) -> bool:
-        """Whether the new index is not what the items are; what differs is told."""
+        """Prints what differs between the new index and the items; returns whether anything does."""
         place, name = self.place, own_alias(mark.building)
         place.aliases.refresh(mark.building)
         sink, tolerance = place.aliases.sink, self.options.tolerance
@@ -144,7 +144,7 @@ class RebuildSteps:
         return bool(found.wrong)
 
     def _wait(self, mark: IndexMark) -> None:
-        """Waits until no batch is alive that acts by an older mark."""
+        """Waits until every batch that read an older mark has ended."""
         if self.options.offline:
             return
         if left := self.rebuild.seconds_left(mark):

@@ -63,7 +63,7 @@ def command(
 
 
 def _repaired(place: SearchPlace, found: VerifiedIndex) -> int:
-    """Mends what is wrong; returns how many items could not be led."""
+    """Mends what is wrong; returns how many items could not be mended."""
     report = repair(place.app, place.engine, place.run, place.index, found.wrong)
     for each in report.failed:
         click.echo(f"failed: {item_text(each.item)}: {plain(str(each.error))}", err=True)

@@ -167,7 +167,7 @@ def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
 
 
 def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
-    """The keys that a handler reads or writes. Raises ``SettingsError`` for a handler that there is none of."""
+    """The keys that a handler reads or writes. Raises ``SettingsError`` for an unknown handler."""
     for route in app.routes:
         if route.name == handler:
             return route.sources if source else route.writes

@@ -41,7 +41,7 @@ class GivenExports(NamedTuple):
     master: str | None
 
 
-def verified_exports(given: GivenExports, handlers: Sequence[str], *, json_output: bool) -> int:
+def compare_exports(given: GivenExports, handlers: Sequence[str], *, json_output: bool) -> int:
     """Compares exports, prints what differs, and returns the exit code. No store is opened."""
     app, settings = load_application(given.application), make_settings(given.tables)
     check_tables(app, given.tables)

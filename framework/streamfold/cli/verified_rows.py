@@ -17,7 +17,7 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 
-def verified_rows(
+def compare_rows(
     opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool, json_output: bool
 ) -> int:
     """Compares the rows of these routes, prints what differs, mends it if asked for, and returns the exit code."""

@@ -11,9 +11,9 @@ from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, sta
 from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
-from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, verified_exports
+from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
 from streamfold.cli.verified_items import print_verified, verified_report
-from streamfold.cli.verified_rows import verified_rows
+from streamfold.cli.verified_rows import compare_rows
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
@@ -134,7 +134,7 @@ def command(
         if rows or repair or full or sample is not None or tolerance is not None:
             raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
         given = GivenExports(application, tables, exports, runner == SPARK, spark_master)
-        sys.exit(verified_exports(given, handlers, json_output=json_output))
+        sys.exit(compare_exports(given, handlers, json_output=json_output))
     if runner or spark_master:
         raise SettingsError("--runner compares exports: expected --export too.")
     if rows and (full or sample is not None):
@@ -145,7 +145,7 @@ def command(
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         if rows:
-            sys.exit(verified_rows(opened, routes, tolerance_seconds, repair=repair, json_output=json_output))
+            sys.exit(compare_rows(opened, routes, tolerance_seconds, repair=repair, json_output=json_output))
         options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
         sys.exit(_run(opened, routes, options, repair=repair))
 

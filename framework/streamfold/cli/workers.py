@@ -85,7 +85,7 @@ class Workers:
             raise self.errors[0]
 
     def _work(self) -> None:
-        """One thread: gives parts to one process after the other's end."""
+        """The work of one thread: gives parts to a process, and begins another process when that one ends."""
         process: subprocess.Popen[str] | None = None
         try:
             while not self.stopped.is_set() and self.parts:
@@ -93,7 +93,7 @@ class Workers:
                     part = self.parts.popleft()
                 except IndexError:
                     break
-                process = process or self._begun()
+                process = process or self._begin()
                 if not self._done(process, part):
                     self._died(process, part)
                     process = None
@@ -102,9 +102,9 @@ class Workers:
             self.stopped.set()
         finally:
             if process is not None:
-                _ended(process, heard=False)
+                _end(process, heard=False)
 
-    def _begun(self) -> "subprocess.Popen[str]":
+    def _begin(self) -> "subprocess.Popen[str]":
         """A new process, which a Ctrl-C of the terminal does not reach: it is told to end after its page."""
         process = subprocess.Popen(  # noqa: S603 - this very command
             self.command,
@@ -137,7 +137,7 @@ class Workers:
 
     def _died(self, process: "subprocess.Popen[str]", part: int) -> None:
         """A process ended before its part did: the part is another's, unless it said why."""
-        _ended(process, heard=False)
+        _end(process, heard=False)
         if self.stopped.is_set():
             return
         self.deaths[part] += 1
@@ -154,7 +154,7 @@ class Workers:
         with self._lock:
             running = list(self.running)
         for process in running:
-            _ended(process)
+            _end(process)
         for thread in self.threads:
             thread.join(LOOK_SECONDS)
 
@@ -169,7 +169,7 @@ def _told(text: str) -> Mapping[str, Any]:
     raise EngineError(f"A process of the run wrote what is no line of it: {shortened(text)}")
 
 
-def _ended(process: "subprocess.Popen[str]", *, heard: bool = True) -> None:
+def _end(process: "subprocess.Popen[str]", *, heard: bool = True) -> None:
     """Ends a process after its page, and waits for it. ``heard``: somebody reads on what it tells."""
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The reconciling page: some items at once, led to what their sources say now.
+"""A page of a run: reconciles some items with their sources, all at once.
 
 Ledger items are read first, *then* the sources, both strongly. What differs is written on the revisions that were read,
 merged by row, with a fence. A record of the live stream that comes in between moves the ledger, and the item is read

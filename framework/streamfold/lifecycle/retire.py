@@ -1,4 +1,4 @@
-"""Takes a handler that is given up out of a state: its rows if they are not wanted any more, and its parts.
+"""Removes a handler from a state: its parts of ledger items and, if asked for, what it added to rows.
 
 A part that stays in a ledger item for ever keeps the item from expiring, and a removal of its source is refused once,
 because the item holds more than the code knows of.

@@ -1,4 +1,4 @@
-"""Takes what the state keeps of a feed or of search out of it: mirrors of items and counters, which do not expire.
+"""Removes what the state keeps of a feed or a search: mirrors of items, and counters. Neither expires by itself.
 
 Nothing is subtracted, because no ledger stands behind the rows: those of a feed expire by themselves.
 """

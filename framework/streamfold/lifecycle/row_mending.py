@@ -1,4 +1,4 @@
-"""Makes rows what the ledger says they stand on, where somebody changed, removed or put them by hand.
+"""Corrects rows by the ledger, if somebody changed, removed or put them by hand.
 
 Items are led to their sources first (``repair``). A row that differs then is one that the ledger does not account for.
 All contributions to it are read while it does not change, and what it lacks is *added*: additions commute with those of

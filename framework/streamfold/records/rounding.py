@@ -1,4 +1,4 @@
-"""Rounding on purpose: arithmetic in handlers is exact or refused, and these two say to how many places it need be."""
+"""Rounding on purpose. Arithmetic in handlers is exact or refused, unless these two functions round it."""
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DecimalException, DivisionByZero, InvalidOperation
 from typing import Any

@@ -1,4 +1,4 @@
-"""Applications that share a local state: whoever is new to it is told whose rows it folds into."""
+"""Warns an application that is new to a local state of others that write the same rows."""
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.engines.embedded import EmbeddedEngine

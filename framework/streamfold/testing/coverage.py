@@ -1,4 +1,4 @@
-"""Which handlers a proof does not prove, so that none is left out unsaid."""
+"""Which handlers a proof does not prove, so that none is left out silently."""
 
 from collections.abc import Collection
 

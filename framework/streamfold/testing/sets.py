@@ -1,4 +1,4 @@
-"""Images whose sets come in another order than they usually do: text is ordered anew in every process."""
+"""Images with the members of their sets in another order, as another process may have them."""
 
 from collections.abc import Iterator
 from typing import Any

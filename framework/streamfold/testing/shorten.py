@@ -1,4 +1,4 @@
-"""Makes a failing run short: what can be left out is left out, as long as the run still fails."""
+"""Shortens a failing run: leaves out all that can be left out while the run still fails."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

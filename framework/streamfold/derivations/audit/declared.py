@@ -1,4 +1,4 @@
-"""What the declarations of audits can show to be wrong."""
+"""Checks of audits, made when they are declared."""
 
 from collections.abc import Sequence
 from itertools import combinations

@@ -120,10 +120,10 @@ class LocalAliases:
         return _last(alias, self.behind(alias))
 
     def create(self, index: SearchIndex, name: str) -> None:
-        """Nothing has to be made."""
+        """Does nothing: a local index begins with its first document."""
 
     def name_own(self, name: str) -> None:
-        """Each index has its alias by its name."""
+        """Does nothing: the alias follows from the name of the index."""
 
     def point(self, alias: str, name: str) -> None:
         key = StateKey(ALIASES, alias)
@@ -137,7 +137,7 @@ class LocalAliases:
             self.engine.transact([DeleteState(StateKey(wanted.partition, place)) for place, _ in page], 0)
 
     def refresh(self, name: str) -> None:
-        """Whoever reads sees everything."""
+        """Does nothing: readers see every write at once."""
 
 
 def _last(alias: str, names: Iterable[str]) -> int:
