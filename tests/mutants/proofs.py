@@ -8,7 +8,7 @@ from unittest.mock import patch
 from streamfold.settings import Settings
 from streamfold.testing import coverage, examples, remembered
 from streamfold.testing.elsewhere import Elsewhere
-from streamfold.testing.parking_place import ParkingPlace
+from streamfold.testing.parking_place import ProofParking
 from streamfold.testing.remembered import Remembered
 from tests.mutants.registry import mutant
 
@@ -90,5 +90,5 @@ def _() -> Iterator[None]:
     tests="tests/testing/test_parking_place.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
 )
 def _() -> Iterator[None]:
-    with patch.object(ParkingPlace, "park", lambda *_: None):
+    with patch.object(ProofParking, "park", lambda *_: None):
         yield

@@ -3,7 +3,7 @@
 from streamfold import Add, App, Count, Key, Router, Row, Sum
 from streamfold.testing import Diverged, check
 from streamfold.testing.names import FAULTS
-from streamfold.testing.parking_place import ParkingPlace
+from streamfold.testing.parking_place import ProofParking
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")
 TOTAL = Key("ORDER#{order_id}", "TOTAL")
@@ -31,7 +31,7 @@ def test_records_that_are_parked_between_others_are_redriven():
 
 
 def test_a_parked_record_that_is_never_redriven_is_noticed(monkeypatch):
-    monkeypatch.setattr(ParkingPlace, "park", lambda *_: None)
+    monkeypatch.setattr(ProofParking, "park", lambda *_: None)
     for faults in (["raises-once"], ["switched-off"]):
         try:
             check(application(), ITEMS, histories=300, faults=faults)

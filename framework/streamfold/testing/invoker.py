@@ -24,7 +24,7 @@ from streamfold.testing.in_flight import ChosenLanes
 from streamfold.testing.invariants import InvariantBroken, Invariants
 from streamfold.testing.invocations import Died
 from streamfold.testing.oracle import identity
-from streamfold.testing.parking_place import ParkingPlace
+from streamfold.testing.parking_place import ProofParking
 from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Invoker:
         self.store.source_tables.update(self.app.source_tables)
         self.writers: Writers | None = None
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
-        self._parking = ParkingPlace(self.app)
+        self._parking = ProofParking(self.app)
         self.opened: dict[str, Any] = {
             PLACE: Contents(proof, self.engine.archive),
             OPENED: Documents(proof, self.engine.bulk),

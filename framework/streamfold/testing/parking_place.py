@@ -12,7 +12,7 @@ NamedObject = tuple[str, str, str]
 """A change by its table, its item's name and its version."""
 
 
-class ParkingPlace:
+class ProofParking:
     """Takes the records that were delivered, and keeps them in the order in which they were parked.
 
     It refuses the records of derived rows, which no redrive reads, and those of a conflict of a unique index, which
