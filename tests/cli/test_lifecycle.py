@@ -71,7 +71,7 @@ def test_removals_that_the_recording_holds_are_not_made_a_second_time(shop, sour
 def test_children_of_an_item_that_a_later_record_brings_back_are_kept(shop, source):
     records = shop.records(*orders(source), source.remove("ORDER#1"), source.put("ORDER#1"))
     ran = shop.run("replay", records, *STATE, "--batch-size", 1)
-    assert "Cascade cascade kept the children of 1 items, which exist again." in ran.out
+    assert "Cascade cascade kept the children of removed items that exist again: 1." in ran.out
     assert len(shop.rows(*STATE, "--source")) == 6
 
 
