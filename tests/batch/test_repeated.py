@@ -137,7 +137,7 @@ def test_a_store_that_does_not_answer_the_question_is_taken_for_a_new_batch(shop
     batch = shop.puts(1)
     shop.deliver(*batch)
     before = shop.rows()
-    with patch("streamfold.batch.repeated.read_ledger", side_effect=EngineUnavailable("busy")):
+    with patch("streamfold.batch.repeated.read_state", side_effect=EngineUnavailable("busy")):
         assert shop.deliver(*batch).known == ITEMS
     assert len(shop.engine.named("transact")) == 1
     assert shop.rows() == before

@@ -4,6 +4,7 @@ The service holds what the first delivery wrote to the ledger: a transaction tha
 and a read finds them. The process does not know that the batch came before, only that it may have.
 """
 
+import json
 import os
 import time
 import warnings
@@ -26,15 +27,15 @@ class Delivery(NamedTuple):
     requests: int
 
 
-def ledger_after(batch: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The ledger items that a delivery of the batch leaves, as DynamoDB answers them."""
+def ledger_after(batch: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """The ledger items that a delivery of the batch leaves, encoded as DynamoDB answers them."""
     from streamfold.engines.memory import MemoryEngine
 
     app = application()
     engine = MemoryEngine(app.tables.values())
     assert not app.process(batch, engine=engine)
     items = ((item["pk"]["S"], item["sk"]["S"], item) for item in engine.state_items())
-    return {(pk, sk): item for pk, sk, item in items if pk.startswith("ledger#")}
+    return {(pk, sk): json.dumps(item) for pk, sk, item in items if pk.startswith("ledger#")}
 
 
 def deliver(function: Any, service: Service, batch: dict[str, Any]) -> Delivery:

@@ -29,7 +29,7 @@ class Service:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.writes = self.conflicts = 0
-        self.kept: dict[tuple[str, str], dict[str, Any]] = {}  # state items by ``pk`` and ``sk``, which refuse writes
+        self.kept: dict[tuple[str, str], str] = {}  # state items by ``pk`` and ``sk``, encoded; they refuse writes
         self._lock, self._busy = Lock(), set[str]()
 
     def reset(self) -> None:
@@ -57,17 +57,29 @@ class Service:
             reasons := [self._refusal(item) for item in asked["TransactItems"]]
         ):
             return _cancelled(request.url, [reason or TAKEN for reason in reasons])
-        return _answer(request.url, 200, _found(operation, asked, self.kept))
+        return _answer(request.url, 200, self._found(operation, asked))
 
     def _keep(self, operation: str, asked: dict[str, Any]) -> None:
         """Keeps the manifest, which a process writes once."""
         if operation == "PutItem" and asked["Item"].get("pk", {}).get("S", "").startswith("manifest#"):
-            self.kept[_place(asked["Item"])] = asked["Item"]
+            self.kept[_place(asked["Item"])] = json.dumps(asked["Item"])
+
+    def _found(self, operation: str, asked: dict[str, Any]) -> str:
+        """The answer, joined of what is encoded: the service's own work is none of the client's."""
+        if operation == "BatchGetItem":
+            ((table, wanted),) = asked["RequestItems"].items()
+            items = (self.kept.get(_place(key)) for key in wanted["Keys"])
+            return f'{{"Responses": {{"{table}": [{", ".join(filter(None, items))}]}}}}'
+        if operation == "BatchExecuteStatement":
+            return json.dumps({"Responses": [{} for _ in asked["Statements"]]})
+        if operation == "DescribeTable":
+            return '{"Table": {"TableId": "1"}}'
+        return '{"Items": [], "Count": 0}' if operation in ("Query", "Scan") else "{}"
 
     def _refusal(self, item: dict[str, Any]) -> dict[str, Any] | None:
         (write,) = item.values()
         found = self.kept.get(_place(write.get("Key") or write["Item"]))
-        return {"Code": "ConditionalCheckFailed", "Item": found} if found else None
+        return {"Code": "ConditionalCheckFailed", "Item": json.loads(found)} if found else None
 
 
 def _keys(asked: dict[str, Any]) -> set[str]:
@@ -94,23 +106,12 @@ def _place(key: dict[str, Any]) -> tuple[str, str]:
     return key[partition]["S"], key[sort]["S"]
 
 
-def _found(operation: str, asked: dict[str, Any], kept: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    if operation == "BatchGetItem":
-        wanted = {table: map(_place, keys["Keys"]) for table, keys in asked["RequestItems"].items()}
-        return {"Responses": {table: [kept[key] for key in keys if key in kept] for table, keys in wanted.items()}}
-    if operation == "BatchExecuteStatement":
-        return {"Responses": [{} for _ in asked["Statements"]]}
-    if operation == "DescribeTable":
-        return {"Table": {"TableId": "1"}}
-    return {"Items": [], "Count": 0} if operation in ("Query", "Scan") else {}
-
-
 def _cancelled(url: str, reasons: list[dict[str, Any]]) -> AWSResponse:
-    return _answer(url, 400, {"__type": CANCELLED, "CancellationReasons": reasons})
+    return _answer(url, 400, json.dumps({"__type": CANCELLED, "CancellationReasons": reasons}))
 
 
-def _answer(url: str, status: int, content: dict[str, Any]) -> AWSResponse:
-    body = json.dumps(content).encode()
+def _answer(url: str, status: int, content: str) -> AWSResponse:
+    body = content.encode()
     headers = {"content-type": "application/x-amz-json-1.0", "content-length": str(len(body))}
     response = AWSResponse(url, status, headers, None)
     response._content = body

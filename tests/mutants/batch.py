@@ -13,6 +13,7 @@ from tests.mutants.registry import mutant
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 REPEATED = "tests/batch/test_repeated.py::"
+ALWAYS = "~"  # newer than every version
 READ = "tests/derivations/test_what_is_read.py::"
 
 
@@ -87,13 +88,12 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_rows_that_a_dead_process_left_empty_are_removed",
 )
 def _() -> Iterator[None]:
-    settled = steps.is_settled
+    settled = steps.settled
 
-    def whatever_was_left(found: Any, *more: Any) -> bool:
-        parts = {name: part._replace(left="") for name, part in found.parts.items()}
-        return settled(found._replace(parts=parts), *more)
+    def whatever_was_left(found: Any, *more: Any) -> Any:
+        return settled({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
 
-    with patch.object(steps, "is_settled", whatever_was_left):
+    with patch.object(steps, "settled", whatever_was_left):
         yield
 
 
@@ -103,9 +103,12 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_a_batch_with_newer_changes_than_came_before_is_sent",
 )
 def _() -> Iterator[None]:
-    with patch.object(
-        steps, "is_settled", lambda found, work, routed: not any(part.left for part in found.parts.values())
-    ):
+    settled = steps.settled
+
+    def whatever_came(found: Any, work: Any, routed: Any) -> Any:
+        return settled({**found, **{f"{route.name}.v": ALWAYS for route, _ in routed if found}}, work, routed)
+
+    with patch.object(steps, "settled", whatever_came):
         yield
 
 

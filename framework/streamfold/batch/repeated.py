@@ -13,7 +13,7 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.sending import read_state
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.item import LedgerItem, settled_texts
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ItemKey
 from streamfold.run import Run
@@ -22,13 +22,14 @@ from streamfold.writes.guarded import StateKey
 SAMPLE = 10
 """Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
 
-LedgerItems = Mapping[StateKey, LedgerItem]
+StoredItems = Mapping[StateKey, Mapping[str, Any]]
+"""Ledger items as they are stored, none of those that are absent."""
 
 
 def ledger_of_repeated(
     application: str, work: Mapping[ItemKey, ItemWork], engine: Engine, run: Run
-) -> LedgerItems | None:
-    """The ledger items of a batch that came before, none of those that are absent; None for a batch that seems new.
+) -> StoredItems | None:
+    """The ledger items of a batch that came before; None for a batch that seems new.
 
     Nothing is read unless the process has a reason to ask, or for a batch that may fit one transaction: a refusal then
     tells as much. Once a batch seems new its transactions need not be careful.
@@ -40,34 +41,20 @@ def ledger_of_repeated(
     if len(optimistic) <= run.chunk_actions:
         return None
     try:
-        found = read_ledger(engine, run, optimistic[:: -(-len(optimistic) // SAMPLE)])
+        found = read_state(engine, run.lanes, optimistic[:: -(-len(optimistic) // SAMPLE)])
         if not any(_is_as_new(item, items[key]) for key, item in found.items()):
             run.pace.careful = False
             return None
-        return {**found, **read_ledger(engine, run, [key for key in items if key not in found])}
+        return {**found, **read_state(engine, run.lanes, [key for key in items if key not in found])}
     except EngineUnavailable:
         return None
 
 
-def is_settled(found: LedgerItem, work: ItemWork, routed: Sequence[RoutedFields]) -> bool:
-    """Whether the ledger has every handler's step to the newest change of an item, and nothing was left behind."""
+def settled(found: Mapping[str, Any], work: ItemWork, routed: Sequence[RoutedFields]) -> Mapping[str, str] | None:
+    """What the ledger holds of an item, by handler, if it has the newest change and nothing was left behind."""
+    return settled_texts(found, [route.name for route, _ in routed], work.changes[-1].version_text)
+
+
+def _is_as_new(found: Mapping[str, Any], work: ItemWork) -> bool:
     newest = work.changes[-1].version_text
-    parts = found.parts
-    for _, _, left in parts.values():
-        if left:
-            return False
-    for route, _ in routed:  # noqa: SIM110 - asked for every item of a batch
-        if (part := parts.get(route.name)) is None or part.version < newest:
-            return False
-    return True
-
-
-def read_ledger(engine: Engine, run: Run, keys: Sequence[StateKey]) -> dict[StateKey, LedgerItem]:
-    """The ledger items of keys, none of those that are absent. Raises ``EngineUnavailable``."""
-    found: Mapping[StateKey, Mapping[str, Any]] = read_state(engine, run.lanes, keys)
-    return {key: LedgerItem.of(item) for key, item in found.items()}
-
-
-def _is_as_new(found: LedgerItem, work: ItemWork) -> bool:
-    newest = work.changes[-1].version_text
-    return any(part.version >= newest for part in found.parts.values())
+    return any(part.version >= newest for part in LedgerItem.of(found).parts.values())

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.batch.repeated import LedgerItems, is_settled, ledger_of_repeated, read_ledger
+from streamfold.batch.repeated import StoredItems, ledger_of_repeated, settled
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution, contribution_of_existing
 from streamfold.engines import Engine
@@ -24,7 +26,7 @@ from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.run import Run
 
 Unread = tuple[ItemWork, str, tuple[Step, ...]]
-NO_ITEM = LedgerItem.of(None)
+NOT_STORED: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -124,16 +126,16 @@ class Steps:
         unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
         return [unit] if unit else []
 
-    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: LedgerItems) -> bool:
+    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredItems) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
         key = ledger_key(self.application.name, group, work.item)
-        found = stored.get(key)
-        if found is None or not is_settled(found, work, routed):
+        texts = settled(stored.get(key, NOT_STORED), work, routed)
+        if texts is None:
             return False
-        routes = [route for route, _ in routed if not needs_no_finishing(found.parts[route.name].text)]
+        routes = [route for route, _ in routed if not needs_no_finishing(texts[route.name])]
         if routes:
             try:
-                found = filled(self.engine, key, found, {route.name for route in routes})
+                found = filled(self.engine, key, LedgerItem.of(stored[key]), {route.name for route in routes})
             except EngineUnavailable:
                 return False
             self.unfinished.take(self._held(work.item, routes, found), routes, work.changes)
@@ -148,13 +150,13 @@ class Steps:
             named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
         return named
 
-    def _read(self, unread: Sequence[Unread], stored: LedgerItems | None) -> list[Unit]:
+    def _read(self, unread: Sequence[Unread], stored: StoredItems | None) -> list[Unit]:
         """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""
         if not unread:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
         try:
-            items = stored if stored is not None else read_ledger(self.engine, self.run, keys)
+            items = stored if stored is not None else read_state(self.engine, self.run.lanes, keys)
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
@@ -162,7 +164,7 @@ class Steps:
         units: list[Unit] = []
         for key, (work, group, steps) in zip(keys, unread, strict=True):
             try:
-                found = filled(self.engine, key, items.get(key, NO_ITEM), {step.route.name for step in steps})
+                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
             except EngineUnavailable as error:
                 self._unread(work, steps, error)
                 continue

@@ -8,7 +8,7 @@ took away and that are not known to be finished). A contribution over 4 KB lives
 here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -78,6 +78,22 @@ class LedgerItem(NamedTuple):
             if name.endswith(".v")
         }
         return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+
+
+def settled_texts(attributes: Mapping[str, Any], handlers: Iterable[str], version: str) -> Mapping[str, str] | None:
+    """What a ledger item as read holds of handlers, if it has their steps to a version and nothing was left behind.
+
+    Otherwise None. It makes no ``LedgerItem``, because it is asked for every item of a batch that comes again.
+    """
+    for name, text in attributes.items():
+        if text and name.endswith(".u"):
+            return None
+    texts = {}
+    for handler in handlers:
+        if attributes.get(handler + ".v", "") < version:
+            return None
+        texts[handler] = attributes.get(handler + ".s", "")
+    return texts
 
 
 class Step(NamedTuple):
