@@ -1,39 +1,29 @@
 """The decorators: each checks what it can where it stands and adds a route. The function stays a plain function."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from streamfold.derivations.attributes.kind import ATTRIBUTES
 from streamfold.derivations.attributes.stored import AttributesOptions
-from streamfold.derivations.declarations import ItemDeclarations
 from streamfold.derivations.decorators import check_call, with_targets
-from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.external.kind import EXTERNAL
-from streamfold.derivations.feed.kind import FEED
-from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.index.options import OnConflict, Unique, checked_unique, conflict_routes
+from streamfold.derivations.item_declarations import ItemDeclarations
 from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
 from streamfold.derivations.on.kind import ON, Filter
-from streamfold.derivations.search.document import Document
-from streamfold.derivations.search.kind import SEARCH
-from streamfold.derivations.search.mapping import FieldTypes
-from streamfold.derivations.search.options import Deletes, IndexOptions, SearchOptions, checked_search
+from streamfold.derivations.reader_declarations import ReaderDeclarations
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
-from streamfold.keys.table import is_name
 from streamfold.records.change import EVENTS, Event
 from streamfold.routes.declaration import (
     CommonOptions,
     Into,
     Keys,
-    Made,
     caller,
     check_kind,
-    check_options,
-    declared_route,
     source_keys,
     target_keys,
 )
@@ -41,22 +31,18 @@ from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.orderings import SMALLEST_KEY, Ties
 from streamfold.routes.policy import RETRY, Policy
 from streamfold.routes.route import GROUP, Kind, Route
-from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
+from streamfold.routes.signature import place, wanted_fields
 
 P = ParamSpec("P")
 T = TypeVar("T")
 RowsHandler = TypeVar("RowsHandler", bound=Callable[..., Row | Iterable[Row] | None])
 """A handler of a view, an index or attributes: it returns a row, several or none, or yields them."""
-DocumentsHandler = TypeVar("DocumentsHandler", bound=Callable[..., Document | Iterable[Document] | None])
-"""A handler of a search: it returns a document, several or none, or yields them."""
-FeedHandler = TypeVar("FeedHandler", bound=Callable[..., Row | Iterable[Row] | None])
-"""A handler of a feed: it gets a post and an edge, and returns a row or None, or yields one."""
 Effect = Put | Add | Delete
 EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable[Effect] | None])
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
 
 
-class Router(ItemDeclarations):
+class Router(ItemDeclarations, ReaderDeclarations):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
@@ -66,9 +52,6 @@ class Router(ItemDeclarations):
     cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
     ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
-
-    def __init__(self) -> None:
-        self.routes: list[Route] = []
 
     @with_targets
     def view(
@@ -174,85 +157,6 @@ class Router(ItemDeclarations):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
         return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
 
-    def search(  # noqa: PLR0913 - one call says it all, by name
-        self,
-        *sources: Key,
-        to: str,
-        parts: Sequence[Key] = (),
-        id: str | None = None,  # noqa: A002 - the word of the index
-        mapping: str | None = None,
-        fields: FieldTypes | None = None,
-        settings: str | None = None,
-        deletes: Deletes = "kept",
-        skip_equal: bool = False,
-        replaces: str | None = None,
-        **common: Unpack[CommonOptions],
-    ) -> Callable[[DocumentsHandler], DocumentsHandler]:
-        """Declares documents of a search index, which are never older than their items.
-
-        The function gets an item and returns the ``Document`` that stands for it, a list of them, or None; or it yields
-        them. ``to`` is the logical name of the index, or a template of fields of the source's key. ``parts`` names keys
-        of the same partition, rows of views among them: the function gets them as its second parameter, ``Parts``.
-        ``id`` is a template that holds every field of the source's key, and for several documents of an item a field
-        of theirs; without it the id is the item's key. ``mapping`` is a JSON file beside this one, or ``fields`` gives
-        types by name; nothing else is indexed unless the mapping says so. ``settings`` is a JSON file of the index's
-        settings. ``deletes="removed"`` deletes documents instead of hiding them. ``skip_equal=True`` sends nothing for
-        a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take
-        over. See docs/search.md.
-        """
-        check_call(self, "search", sources)
-
-        def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
-            given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
-            return (), checked_search(keys, at, to, parts, id, given)
-
-        return self._decorator("search", SEARCH, sources, common, made)
-
-    def feed(
-        self,
-        post: Key,
-        /,
-        *,
-        audience: Key,
-        into: Key,
-        keep_days: int,
-        most: int = MOST,
-        pull_above: int | None = None,
-        unfollow: Unfollow = "remove",
-        inline: int = INLINE,
-        **common: Unpack[CommonOptions],
-    ) -> Callable[[FeedHandler], FeedHandler]:
-        """Declares a feed: every post of an author in the feed of each who follows him, newest first.
-
-        The function gets a post and an edge, the item that says who follows whom, and returns one ``Row``, or None
-        where the reader is not to see the post. ``audience`` is the key of the edges; the fields that both keys share
-        join them. ``into`` holds every field of both keys. The sort key of ``post`` begins with a typed time, which
-        orders the feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Of
-        authors with more than ``pull_above`` followers posts are not written into feeds, but read with them
-        (``read.feed``). ``unfollow="keep"`` leaves what a feed has got. ``inline`` is how many rows a change writes
-        before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
-        """
-        check_call(self, "feed", (post,))
-        if not isinstance(post, Key):
-            raise DeclarationError(f"feed({post!r}, ...): expected the Key of the posts, feed(POST, audience=FOLLOW).")
-        if not isinstance(audience, Key):
-            raise DeclarationError(f"feed(..., audience={audience!r}): expected the Key of the edges, audience=FOLLOW.")
-
-        limits: dict[str, Any] = {"keep_days": keep_days, "most": most, "pull_above": pull_above, "inline": inline}
-
-        def made(_: Keys, at: str) -> tuple[Keys, FeedOptions]:
-            (target,) = target_keys(into, at)
-            return (target,), checked_feed(post, audience, target, at, unfollow=unfollow, **limits)
-
-        declare = self._decorator("feed", FEED, (post, audience), common, made)
-
-        def declared(handler: FeedHandler) -> FeedHandler:
-            declare(handler)
-            setattr(handler, FEED_ATTRIBUTE, self.routes[-1])
-            return handler
-
-        return declared
-
     def declare(
         self,
         kind: Kind,
@@ -274,34 +178,3 @@ class Router(ItemDeclarations):
         wants = wanted_fields(handler, keys, kind.items_given(options)) if handler else ()
         targets = target_keys(into, at) if into else ()
         self._add(Route(name, kind, keys, targets, handler, at, group, wants, options, policy))
-
-    def _decorator(
-        self,
-        name: str,
-        kind: Derivation,
-        sources: Keys,
-        common: CommonOptions,
-        made: Made,
-        *,
-        beside: Callable[[Route], Sequence[Route]] = lambda _: (),
-    ) -> Callable[[T], T]:
-        """A decorator that adds the route of its handler, and further routes ``beside`` it."""
-        check_options(name, common)
-
-        def declare(handler: Any) -> Any:
-            check_plain(handler) if kind.outside else check_handler(handler, name)
-            route = declared_route(name, kind, sources, common, made, place(handler), handler)
-            self._add(route, *beside(route))
-            return handler
-
-        return declare
-
-    def _add(self, *routes: Route) -> None:
-        for route in routes:
-            for what, value in (("name", route.name), ("group", route.group)):
-                if not is_name(value):
-                    raise DeclarationError(
-                        f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
-                        "letters, digits, '_', '-' or '.', 64 characters at most."
-                    )
-            self.routes.append(route)

@@ -13,6 +13,7 @@ from streamfold.derivations.derivation import Derivation
 PACKAGE = Path(streamfold.__file__).parent
 ROOMS_MAX = 24
 NAMES_TWICE_MAX = 5
+CLASS_LINES_MAX = 200
 OPTIONS = {"shards", "unique", "stored_attributes", "recorded", "children", "external", "redact", "place"}
 """What the options of one kind are called: nobody outside of its room reads them of a route."""
 
@@ -109,6 +110,12 @@ def test_nobody_compares_a_kind_with_a_text():
         if any(_text(side) in names for each in sides for side in ast.walk(each))
     ]
     assert not found
+
+
+def test_no_class_is_long():
+    classes = [(name, node) for name, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    lines = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in classes}
+    assert {name: count for name, count in lines.items() if count > CLASS_LINES_MAX} == {}
 
 
 def test_names_of_types_are_their_own():

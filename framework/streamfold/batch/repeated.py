@@ -22,13 +22,13 @@ from streamfold.writes.guarded import StateKey
 SAMPLE = 10
 """Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
 
-StoredItems = Mapping[StateKey, Mapping[str, Any]]
+StoredLedger = Mapping[StateKey, Mapping[str, Any]]
 """Ledger items as they are stored, none of those that are absent."""
 
 
 def ledger_of_repeated(
     application: str, work: Mapping[ItemKey, ItemWork], engine: Engine, run: Run
-) -> StoredItems | None:
+) -> StoredLedger | None:
     """The ledger items of a batch that came before; None for a batch that seems new.
 
     Nothing is read unless the process has a reason to ask, or for a batch that may fit one transaction: a refusal then

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.batch.repeated import StoredItems, ledger_of_repeated, settled
+from streamfold.batch.repeated import StoredLedger, ledger_of_repeated, settled
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
@@ -126,7 +126,7 @@ class Steps:
         unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
         return [unit] if unit else []
 
-    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredItems) -> bool:
+    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredLedger) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
         key = ledger_key(self.application.name, group, work.item)
         texts = settled(stored.get(key, NOT_STORED), work, routed)
@@ -150,7 +150,7 @@ class Steps:
             named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
         return named
 
-    def _read(self, unread: Sequence[Unread], stored: StoredItems | None) -> list[Unit]:
+    def _read(self, unread: Sequence[Unread], stored: StoredLedger | None) -> list[Unit]:
         """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""
         if not unread:
             return []

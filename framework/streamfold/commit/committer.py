@@ -42,6 +42,7 @@ from streamfold.run import TRIES_MAX, Flight, Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Refused, StateKey
 from streamfold.writes.sizes import too_large
 
+REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 
@@ -160,8 +161,7 @@ class Committer:
         codes = {reason.code for reason in refused.reasons if reason}
         passing = codes <= set(CONFLICT)
         if CONDITION in codes and attempt.rounds >= TRIES_MAX:
-            often = Contended(f"Refused {TRIES_MAX} times in a row; the record comes again.")
-            self.progress.fail(attempt.chunk.units, often)
+            self.progress.fail(attempt.chunk.units, Contended(REFUSED_OFTEN))
         elif CONDITION in codes:
             self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + 1)
             if not self.read_ahead:
@@ -213,14 +213,10 @@ class Committer:
 
         Returns False if there is nothing to separate.
         """
-        groups: dict[Any, list[Unit]] = {}
-        for part in (part for unit in attempt.chunk.units for part in by_handler(unit)):
-            tables = frozenset(effect.key[0] for effect in part.effects if not isinstance(effect.key, StateKey))
-            # The changes of an item keep their order for a handler that sees each of them.
-            groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+        groups = _by_tables(attempt.chunk.units)
         if len(groups) == 1:
             return False
-        chunks = (chunk for units in groups.values() for chunk in self._chunks(units, alone=False))
+        chunks = (chunk for units in groups for chunk in self._chunks(units, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])
         return True
 
@@ -240,18 +236,31 @@ class Committer:
         waiting = self.attempts.taken_back()
         rest = [unit for attempt in waiting for unit in attempt.chunk.units]
         rounds = max((attempt.rounds for attempt in waiting), default=0)
-        unread = [unit for unit in rest if isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None]
-        ids = {id(unit) for unit in unread}
-        self._resend(self.replanner.again(unread), rounds)
-        self._resend(self.replanner.unclaimed([unit for unit in rest if id(unit) not in ids]), rounds)
+        self._resend(self.replanner.again([unit for unit in rest if _is_unread(unit)]), rounds)
+        self._resend(self.replanner.unclaimed([unit for unit in rest if not _is_unread(unit)]), rounds)
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        chunks = self._chunks(units, alone=rounds > ROUNDS_TOGETHER_MAX)
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in chunks])
+        alone = rounds > ROUNDS_TOGETHER_MAX
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in self._chunks(units, alone=alone)])
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]
         return [chunk for some in together for chunk in pack(some, self.run.chunk_actions)]
+
+
+def _is_unread(unit: Unit) -> bool:
+    """Whether a unit was planned without its ledger item."""
+    return isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None
+
+
+def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
+    """Units handler by handler, those that write the same tables together."""
+    groups: dict[Any, list[Unit]] = {}
+    for part in (part for unit in units for part in by_handler(unit)):
+        tables = frozenset(effect.key[0] for effect in part.effects if not isinstance(effect.key, StateKey))
+        # The changes of an item keep their order for a handler that sees each of them.
+        groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+    return [*groups.values()]
 
 
 def _goes_page_by_page(chunk: Chunk) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.field import Field
 from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table
 from streamfold.keys.template_language import contains, overlaps
@@ -15,8 +14,6 @@ SORT_BYTES_MAX = 1024
 """Size of key values: DynamoDB Developer Guide, ServiceQuotas."""
 
 KeyValues = tuple[KeyValue, KeyValue | None]
-
-
 NAMES_KEPT_MAX = 1000
 """Sets of names that are remembered for a template: a handler gives few."""
 
@@ -68,12 +65,8 @@ class Key:
         self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
         self._identity = (*(part.text for part in self.parts), self.table)
         self._hash = hash(self._identity)  # asked for with every row that a handler yields
-        self.types = {field.name: field for field in self._all_fields()}
-        for field in self._all_fields():
-            if self.types[field.name].spec != field.spec:
-                raise DeclarationError(
-                    f"{self!r}: field {field.name!r} has two kinds, {field} and {self.types[field.name]}."
-                )
+        self.types = {field.name: field for part in self.parts for field in part.fields}
+        _check_kinds(self)
         self.fields = tuple(self.types)
         self._divided: dict[tuple[str, ...], tuple[tuple[str, ...], bool]] = {}
         self._twice = tuple(
@@ -234,9 +227,6 @@ class Key:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
 
-    def _all_fields(self) -> list[Field]:
-        return [field for part in self.parts for field in part.fields]
-
 
 def _has(key: Key, literal: Key) -> bool:
     """Whether the one key of a template without fields is of this template."""
@@ -250,6 +240,12 @@ def _check_types(partition: object, sort: object, table: object) -> None:
             raise DeclarationError(f"Key({partition!r}, {sort!r}) has {name}={value!r}: expected a template as text.")
     if not isinstance(table, Table):
         raise DeclarationError(f'Key({partition!r}, {sort!r}) has table={table!r}: expected a Table, Table("shop").')
+
+
+def _check_kinds(key: Key) -> None:
+    for field in (field for part in key.parts for field in part.fields):
+        if (other := key.types[field.name]).spec != field.spec:
+            raise DeclarationError(f"{key!r}: field {field.name!r} has two kinds, {field} and {other}.")
 
 
 def _holds(part: KeyPart, name: str) -> bool:

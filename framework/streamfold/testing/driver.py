@@ -203,9 +203,8 @@ class Driver(Invoker):
         self.handlers.mend()
         if end != "late-writes-land-last":
             self.engine.land_all()
-        rest = [partial(self._deliver_rest, lane) for lane in self.lanes]
         given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._parking.parked]
-        steps = [*rest, partial(self._redrive, given_up, redrive)]
+        steps = [*(partial(self._deliver_rest, lane) for lane in self.lanes), partial(self._redrive, given_up, redrive)]
         for step in reversed(steps) if redrive == "redriven-early" else steps:
             step()
         self.engine.land_all()
@@ -233,9 +232,8 @@ class Driver(Invoker):
             for lane in left:
                 self._process(lane.rest())
             left = [lane for lane in self.lanes if not lane.done]
-        item = left[0].changes[-1].item if left else None
-        if item is not None:
-            raise HandlerFails(endless(self.app, item, ROUNDS_MAX))
+        if left:
+            raise HandlerFails(endless(self.app, left[0].changes[-1].item, ROUNDS_MAX))
 
     def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
         """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""

@@ -15,8 +15,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from streamfold.errors import SettingsError
 from streamfold.testing.clock import Clock
-from streamfold.testing.destinations import Condition, Destination, FailedBatch
+from streamfold.testing.destinations import Destination
 from streamfold.testing.filters import Filters
+from streamfold.testing.giving_up import GivingUp, Names
 from streamfold.testing.invocations import Context, Died, Discarded, Ended, Invocation, Next, Throttled
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.lanes import LaneBatch, StreamLane
@@ -34,9 +35,6 @@ INVOCATIONS_MAX = 10_000
 
 INVOKED = "InvokedEventCount"
 FAILED_INVOKE = "FailedInvokeEventCount"
-DROPPED = "DroppedEventCount"
-DELIVERED = "OnFailureDestinationDeliveredEventCount"
-NOT_DELIVERED = "DestinationDeliveryFailures"
 
 
 class MappingTwin:
@@ -74,17 +72,16 @@ class MappingTwin:
         self.function = function
         self.settings = settings or MappingSettings()
         self.clock = clock or stream.clock
-        self.destination = destination
         self.function_arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
-        self.id = str(uuid5(NAMESPACE_URL, f"{self.function_arn} {stream.arn}"))
         self.enabled = True
         self.metrics: Counter[str] = Counter()
-        self.discarded: list[Discarded] = []
         self.expired = 0
         self._timeout_seconds = timeout_seconds
         self._random = random
         self._polling = Polling(stream, self.settings.parallelization_factor, Filters(self.settings.filters))
         self._ids = self._turn = 0
+        names = Names(stream.arn, self.function_arn, str(uuid5(NAMESPACE_URL, f"{self.function_arn} {stream.arn}")))
+        self._giving_up = GivingUp(names, destination, self.clock, self._new_id, self.metrics)
         if self.settings.starting_position == "LATEST":
             self._polling.skip()
 
@@ -105,6 +102,11 @@ class MappingTwin:
         while len(made) < invocations_max and (invocation := self.step()) is not None:
             made.append(invocation)
         return made
+
+    @property
+    def discarded(self) -> list[Discarded]:
+        """What was given up."""
+        return self._giving_up.discarded
 
     @property
     def caught_up(self) -> bool:
@@ -205,7 +207,7 @@ class MappingTwin:
             return "halves"
         if FOREVER < self.settings.retries_max < batch.attempts:
             lane.batches.pop()
-            self._discard(lane, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
+            self._giving_up.take(lane, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
             return "discarded"
         self._wait(batch)
         return "again"
@@ -222,7 +224,7 @@ class MappingTwin:
         """
         limit = self.settings.age_seconds_max
         if limit != FOREVER and limit < RETENTION_SECONDS and (count := self._older(batch, limit)):
-            self._discard(lane, batch, count, "RecordAgeExceeded")
+            self._giving_up.take(lane, batch, count, "RecordAgeExceeded")
         elif count := self._older(batch, RETENTION_SECONDS):
             self.expired += count
         if count:
@@ -234,44 +236,6 @@ class MappingTwin:
         horizon = self.clock.now - seconds
         records = batch.records
         return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))
-
-    def _discard(
-        self, lane: StreamLane, batch: LaneBatch, count: int, condition: Condition, *, unhandled: bool = False
-    ) -> None:
-        """Hands records to the destination. One that fails loses them, for good (seen on AWS)."""
-        given_up = LaneBatch(batch.records[:count], batch.request_id, batch.attempts)
-        delivered = False
-        if self.destination is not None:
-            try:
-                self.destination.deliver(self._failed_batch(lane, given_up, condition, unhandled=unhandled))
-                delivered = True
-            except Exception:  # noqa: BLE001 - whatever a destination raises is its refusal
-                self.metrics[NOT_DELIVERED] += 1
-        self.metrics[DELIVERED if delivered else DROPPED] += count
-        records = tuple(polled.record for polled in given_up.records)
-        self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
-
-    def _failed_batch(
-        self, lane: StreamLane, batch: LaneBatch, condition: Condition, *, unhandled: bool
-    ) -> FailedBatch:
-        first, last = batch.records[0], batch.records[-1]
-        return FailedBatch(
-            condition=condition,
-            request_id=batch.request_id,
-            invocations=batch.attempts,
-            responded=condition == "RetryAttemptsExhausted",
-            function_error="Unhandled" if unhandled else None,
-            at=self.clock.now,
-            shard_id=lane.shard_id,
-            sequences=(batch.sequences[0], batch.sequences[-1]),
-            created=(first.created, last.created),
-            records=len(batch.records),
-            stream_arn=self.stream.arn,
-            function_arn=self.function_arn,
-            mapping_id=self.id,
-            object_id=self._new_id(),
-            event=batch.event,
-        )
 
 
 OUTCOMES: Mapping[int | None, Ended] = {None: "success", 0: "failure"}

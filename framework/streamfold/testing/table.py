@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 from streamfold.keys.table import MAIN, Table, ViewType
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.records.numbers import WIDE, decode_number
 from streamfold.records.values import AttributeValue
 from streamfold.testing.actions import CheckItem, DeleteItem, ItemImage, KeyOfItem, PutItem, TableAction, UpdateItem
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
 from streamfold.testing.items import KeySchema, KeyType, StoredImage, StoredKey, encoded, key_name
 from streamfold.testing.stream import StreamTwin, TwinRecord, label_after
+from streamfold.testing.updates import updated
 
 BATCH_MAX = 25
 """Puts and deletes of one call (API Reference, BatchWriteItem)."""
@@ -81,8 +81,7 @@ class TableTwin:
         """
         if self._live is not None:
             raise TwinError(f"Table {self.real_name!r} has its stream on already: disable_stream() comes first.")
-        view = view or self.table.view or "NEW_AND_OLD_IMAGES"
-        if view not in get_args(ViewType):
+        if (view := view or self.table.view or "NEW_AND_OLD_IMAGES") not in get_args(ViewType):
             raise TwinError(f"A stream cannot have view={view!r}: expected one of {', '.join(get_args(ViewType))}.")
         label = label_after(self.streams[-1].label if self.streams else "", self.clock.now)
         self._live = StreamTwin(self.real_name, label, view, self.clock, shards=self._shards, seed=self._seed)
@@ -117,7 +116,7 @@ class TableTwin:
 
         ``add`` takes numbers, and begins at 0 where the attribute is not there.
         """
-        new = self._updated(UpdateItem(key, put, add, remove))
+        new = updated(self._schema, self._items, UpdateItem(key, put, add, remove))
         self._require(new.key, exists)
         return self._write(new.key, new)
 
@@ -144,8 +143,7 @@ class TableTwin:
         if not 1 <= len(actions) <= ACTIONS_MAX:
             raise WriteRefused(f"A transaction of {len(actions)} actions was refused: expected 1 to {ACTIONS_MAX}.")
         writes = self._each_once(actions)
-        size_bytes = sum(new.image_bytes for new in writes.values() if new is not None)
-        if size_bytes > BYTES_MAX:
+        if (size_bytes := sum(new.image_bytes for new in writes.values() if new is not None)) > BYTES_MAX:
             raise WriteRefused(f"A transaction of {size_bytes} bytes was refused: expected {BYTES_MAX} at most.")
         holds = [self._holds(key, action.exists) for key, action in zip(writes, actions, strict=True)]
         if not all(holds):
@@ -164,12 +162,10 @@ class TableTwin:
                 f"Table {self.table.name!r} has no time to live, so nothing can expire: declare it, "
                 f'Table({self.table.name!r}, ttl="expires").'
             )
-        passed = [key for key, stored in self._items.items() if self._has_passed(stored.image.get(name, NOTHING))]
+        now = self.clock.now
+        passed = [key for key, stored in self._items.items() if _has_passed(stored.image.get(name, NOTHING), now)]
         records = [self._write(key, None, expired=True) for key in passed]
         return [record for record in records if record is not None]
-
-    def _has_passed(self, value: AttributeValue) -> bool:
-        return "N" in value and 0 <= self.clock.now - float(value["N"]) <= EXPIRED_SECONDS_MAX
 
     def _write(self, key: StoredKey, new: StoredImage | None, *, expired: bool = False) -> TwinRecord | None:
         old = self._items.get(key)
@@ -206,7 +202,7 @@ class TableTwin:
             new = self._schema.stored(encoded(action.item, "Item"))
             return new.key, new
         if isinstance(action, UpdateItem):
-            new = self._updated(action)
+            new = updated(self._schema, self._items, action)
             if not (action.put or action.add or action.remove):
                 raise WriteRefused(
                     f"The update of {key_name(new.key)} was refused: in a transaction it has to change something (API "
@@ -226,33 +222,6 @@ class TableTwin:
             found, wanted = ("is not there", "is there") if exists else ("is there", "is not there")
             raise ConditionFailed(f"Item {key_name(key)} {found}, and the write was to be done only where it {wanted}.")
 
-    # --- updates ------------------------------------------------------------------------------------------------------
 
-    def _updated(self, action: UpdateItem) -> StoredImage:
-        if isinstance(action.remove, str):
-            raise TwinError(f"An update has remove={action.remove!r}; expected names, such as [{action.remove!r}].")
-        keys = self._schema.key_image(action.key)
-        old = self._items.get(self._schema.key_of(keys))
-        put, add, remove = encoded(action.put, "put"), encoded(action.add, "add"), tuple(action.remove)
-        self._check_names([*put, *add, *remove])
-        image = {**(keys if old is None else old.image), **put}
-        for name, amount in add.items():
-            image[name] = {"N": _sum(name, image.get(name, {"N": "0"}), amount)}
-        return self._schema.stored({name: value for name, value in image.items() if name not in remove})
-
-    def _check_names(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name in self.table.attributes:
-                raise WriteRefused(f"Attribute {name!r} is part of the key, which no update changes.")
-            if names.count(name) > 1:
-                raise WriteRefused(f"Attribute {name!r} is in the update twice: expected one of put, add and remove.")
-
-
-def _sum(name: str, before: AttributeValue, amount: AttributeValue) -> str:
-    if "N" not in before or "N" not in amount:
-        raise WriteRefused(
-            f"Attribute {name!r} cannot be added to: it holds {before!r:.80} and the amount is {amount!r:.80}; "
-            "expected two numbers."
-        )
-    total = WIDE.add(decode_number(before["N"]), decode_number(amount["N"]))
-    return str(encoded({name: total}, "The sum of")[name]["N"])
+def _has_passed(value: AttributeValue, now: float) -> bool:
+    return "N" in value and 0 <= now - float(value["N"]) <= EXPIRED_SECONDS_MAX

@@ -1,6 +1,5 @@
 """Declarations that need no function, because they take the item as it is."""
 
-from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Unpack
 
@@ -13,17 +12,15 @@ from streamfold.derivations.cascade.declared import checked_children
 from streamfold.derivations.cascade.kind import CASCADE
 from streamfold.derivations.copy.declared import copy_keys
 from streamfold.derivations.copy.kind import COPY
+from streamfold.derivations.decorators import Declarations
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.routes.declaration import CommonOptions, Keys, Made, caller, check_options, declared_route
 from streamfold.routes.route import Kind, Route
 
 
-class ItemDeclarations:
+class ItemDeclarations(Declarations):
     """The part of a ``Router`` that declares what happens to whole items."""
-
-    @abstractmethod
-    def _add(self, *routes: Route) -> None: ...
 
     def audit(
         self,
