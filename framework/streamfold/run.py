@@ -72,6 +72,11 @@ class Deadline:
             yield number
 
 
+def time_left(context: Any) -> Callable[[], float]:
+    """Tells how many seconds an invocation has left; without a Lambda context it has no end."""
+    return lambda: float("inf") if context is None else context.get_remaining_time_in_millis() / 1000
+
+
 LaneCall = Callable[[], Any]
 
 

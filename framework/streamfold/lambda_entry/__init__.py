@@ -9,7 +9,6 @@ of items, at any level.
 import logging
 import os
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -26,7 +25,7 @@ from streamfold.lambda_entry.observing import observer
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Run, SendingPace
+from streamfold.run import Run, SendingPace, time_left
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class Function:
         run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
         run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
         run.pace = self.pace
-        run.seconds_left = seconds_left(context)
+        run.seconds_left = time_left(context)
         return run
 
     def engine_of(self, run: Run) -> DynamoEngine:
@@ -169,18 +168,13 @@ def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
     return function
 
 
-def seconds_left(context: Any) -> Callable[[], float]:
-    """Tells the time that an invocation has left; without a context it has no end."""
-    return lambda: inf if context is None else context.get_remaining_time_in_millis() / 1000
-
-
 def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     """Does a part of a run, as far as the invocation's time goes. What it raises tells nothing of an item."""
     from streamfold.lifecycle.state_machine import work
 
     function = function_of(app, Function)
     run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
-    run.seconds_left = seconds_left(context)
+    run.seconds_left = time_left(context)
     try:
         answer = work(app, function.engine_of(run), run, event)
         function.ring(run)

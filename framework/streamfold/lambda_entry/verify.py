@@ -7,12 +7,12 @@ from typing import Any
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
-from streamfold.lambda_entry import garbage, in_public, keep_quiet, seconds_left
+from streamfold.lambda_entry import garbage, in_public, keep_quiet
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import measuring, start_log
 from streamfold.lifecycle.scheduled import AskedSample, verify_sample
 from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.run import Run, time_left
 from streamfold.settings import Settings
 
 
@@ -29,7 +29,7 @@ def _verified(app: Application, event: Any, context: Any, settings: Settings, cl
     keep_quiet()
     start_log(app.name, settings)
     run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
-    run.seconds_left = seconds_left(context)
+    run.seconds_left = time_left(context)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
     engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
     engine.deadline = run
