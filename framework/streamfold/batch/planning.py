@@ -2,16 +2,17 @@
 
 from collections.abc import Collection, Sequence
 
+from streamfold.batch.failing import Failing
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Report
 from streamfold.batch.steps import Steps
 from streamfold.commit.outcome import HELD, Failed, Held
 from streamfold.commit.plan import Plan, pack
-from streamfold.commit.triage import Triage, explained
+from streamfold.commit.triage import Triage
 from streamfold.derivations.derivation import Planned, Planning, Work, derivation
 from streamfold.engines import Engine
-from streamfold.errors import RecordError, SwitchedOff, is_fatal
+from streamfold.errors import RecordError, SwitchedOff
 from streamfold.records.change import Change
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -19,7 +20,7 @@ from streamfold.run import Run
 
 
 class Batch:
-    """A batch, from changes to a plan. Without a ``triage`` (a dry run) every failure is reported."""
+    """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done."""
 
     def __init__(
         self,
@@ -32,12 +33,11 @@ class Batch:
     ) -> None:
         self.application = application
         self.run = run
-        self.triage = triage
+        self.failing = Failing(triage)
         self.report = Report()
-        self.failed: list[Failed] = []
         self.done: list[Change] = []
         self.work = by_item(application, changes, run, self.report)
-        self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.fails, self.failed, self.done)
+        self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.failing, self.done)
 
     def plan(self) -> Plan:
         """Derives every handler's effects and plans them; reads state only where an old image is not known."""
@@ -48,32 +48,23 @@ class Batch:
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
-        planning = Planning(self.application, self.run, self.fails, self._hold, self._count)
+        planning = Planning(self.application, self.run, self.failing.fails, self._hold, self._count)
         planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
         chunks = pack([*units, *planned.units], self.run.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
+
+    @property
+    def failed(self) -> list[Failed]:
+        """The failures that are reported."""
+        return self.failing.failed
 
     @property
     def heard(self) -> list[Work]:
         """The work of routes that listen to an item without their handlers being called."""
         return [work for item in self.work.values() if item.heard for work in item.works(item.heard)]
 
-    def fails(self, change: Change, route: Route, error: Exception) -> bool:
-        """Whether a failure is reported. A parked record is not reported and holds back no later one.
-
-        Raises an error that is no record's fault; nothing of the batch is written yet.
-        """
-        if is_fatal(error):
-            raise error
-        failed: Failed | None = Failed(change, route, explained(route, error))
-        if failed is not None and self.triage is not None:
-            failed = self.triage(failed)
-        if failed is not None:
-            self.failed.append(failed)
-        return failed is not None
-
     def _hold(self, route: Route, changes: Collection[Change]) -> None:
-        self.failed += [Failed(change, route, Held(HELD)) for change in changes]
+        self.failing.failed += [Failed(change, route, Held(HELD)) for change in changes]
 
     def _count(self, word: str, route: Route) -> None:
         self.report.count(word, route.name)
@@ -81,9 +72,9 @@ class Batch:
     def _put_aside(self, route: Route, work: ItemWork) -> None:
         """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
         changes = [change for change in work.changes if _may_take(route, change)]
-        if self.triage is not None and self.run.parking is not None:
+        if self.failing.triage is not None and self.run.parking is not None:
             for change in changes:
-                self.fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
+                self.failing.fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
             return
         self.report.off[route.name] += len(changes)
         self.run.warn_once(

@@ -1,9 +1,10 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamfold.batch.failing import Failing
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.repeated import StoredLedger, ledger_of_repeated, settled
 from streamfold.commit.ledger_reads import filled
@@ -38,8 +39,7 @@ class Steps:
     run: Run
     forms: Forms
     work: Mapping[ItemKey, ItemWork]
-    fails: Callable[[Change, Route, Exception], bool]
-    failed: list[Failed]
+    failing: Failing
     done: list[Change]  # takes the changes that the state holds already
     unfinished: Unfinished = field(default_factory=Unfinished)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Steps:
                     image = WatchedImage(image)
                 return change, image, contribution_of_existing(route, image, fields, self.forms)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
-                self.fails(change, route, error)
+                self.failing.fails(change, route, error)
         return None
 
     def _warn_of_expiry(self, route: Route) -> None:
@@ -178,7 +178,7 @@ class Steps:
         return units
 
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
-        self.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
+        self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
 
     def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> NamedRows:
         named = NamedRows()
