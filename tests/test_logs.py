@@ -272,14 +272,15 @@ def test_nothing_of_a_row_that_is_claimed_twice_is_logged(said, aws, told):
     items = marked(), marked(f"ORDER#{TEXT}2")
     function = local(App("shop", routers=[router]), QUIET._replace(park="s3://missing"))
     text = said(function, *inserted(*items))
-    assert "claimed twice" in text or "The record is to be parked" in text
+    assert "claimed twice" in text or "The record cannot be parked" in text
 
 
 def test_nothing_of_an_item_is_logged_that_cannot_be_parked(said, aws):
     app = shop(VIEWS["an error of its own"], VIEWS["a sum of text"], on_error="park")
     text = said(local(app, QUIET._replace(park="s3://missing")), *inserted(marked()))
-    assert "The record is to be parked (MisbehavedError: ...), but" in text
-    assert "The record is to be parked (HandlerError: Sum(...) is of type str" in text
+    assert "The record cannot be parked" in text
+    assert "It failed by MisbehavedError: ..." in text
+    assert "It failed by HandlerError: Sum(...) is of type str" in text
 
 
 def refusal(code, status=400, **more):

@@ -393,8 +393,8 @@ def test_a_handler_that_is_new_to_a_state_is_partial_and_that_is_said_once():
     for clock in (NOON, LATER):
         check(app(more=[more]), state, clock=clock, warn=warned.append)
     assert (state.handlers["audit"]["partial"], "partial" in state.handlers["total"]) == (AT_NOON, False)
-    why = "it is new to a state that others have written, and items that were there before count from their next change"
-    assert warned == [f"Handler 'audit' is partial since {AT_NOON}: {why} on."]
+    why = "it is new to this state. Items that were there before count from their next change on, unless they are"
+    assert warned == [f"Handler 'audit' is partial since {AT_NOON}: {why} backfilled (docs/backfill.md)."]
 
 
 def test_a_renamed_sum_whose_old_name_is_retired_is_refused_before_it_doubles_a_row():

@@ -292,8 +292,8 @@ def test_record_that_cannot_be_parked_is_reported_with_both_reasons():
     shop.place.trouble = ParkingError("s3://failures/ could not be reached (timed out).")
     errors = shop.deliver(shop.put(13))
     assert str(errors["changes"]) == (
-        "The record is to be parked (LookupError: no price), but s3://failures/ could not be reached (timed out). "
-        "It is reported instead."
+        "The record cannot be parked. s3://failures/ could not be reached (timed out). It is reported instead. It "
+        "failed by LookupError: no price."
     )
     assert shop.report.parked == {}
     assert all(isinstance(error, ParkingError) for error in errors.values())
@@ -304,9 +304,9 @@ def test_record_without_a_parking_place_is_reported_with_what_to_set():
     shop.errors[13] = LookupError("no price")
     errors = shop.deliver(shop.put(13), parking=False)
     assert str(errors["changes"]) == (
-        "The record is to be parked (LookupError: no price), but there is no parking place: set STREAMFOLD_PARK "
-        "(s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, or replay --park FILE). It is reported "
-        "instead."
+        "The record cannot be parked. No parking place is set: expected STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL "
+        "of an SQS queue; locally a file, or replay --park FILE). It is reported instead. It failed by LookupError: no "
+        "price."
     )
 
 

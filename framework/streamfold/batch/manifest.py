@@ -181,8 +181,8 @@ def _tell(app: Application, run: Run, before: Manifest, after: Manifest) -> None
     for name, entry in after.handlers.items():
         if PARTIAL in entry and PARTIAL not in before.handlers.get(name, {}):
             why = (
-                "it is new to a state that others have written, and items that were there before count from their next "
-                "change on"
+                "it is new to this state. Items that were there before count from their next change on, unless "
+                "they are backfilled (docs/backfill.md)"
                 if name in declared and name not in before.handlers
                 else "code without it, or without a source of it, runs (STREAMFOLD_OLDER_CODE)"
             )

@@ -44,7 +44,7 @@ TAKEN = Policy("park", attempts_max=3)
 """The policy for a row that is another item's, if the handler parks at once: that item's record may be on its way in
 another shard, and arrives before the third delivery."""
 NO_PLACE = (
-    "there is no parking place: set STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
+    "No parking place is set: expected STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
     "or replay --park FILE)."
 )
 
@@ -154,8 +154,8 @@ def says_nothing_of_the_record(error: Exception) -> bool:
 
 
 def _unparked(error: Exception, why: str) -> ParkingError:
-    what = f"{type(error).__name__}: {reason(error)}"
-    unparked = ParkingError(f"The record is to be parked ({what}), but {why} It is reported instead.")
+    what = f"{type(error).__name__}: {reason(error)}".rstrip(".")
+    unparked = ParkingError(f"The record cannot be parked. {why} It is reported instead. It failed by {what}.")
     unparked.__cause__ = error
     return unparked
 
