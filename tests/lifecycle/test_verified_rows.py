@@ -233,3 +233,33 @@ def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_le
     assert (found.mended, [each.row for each in found.left]) == ([], [TOTAL_0])
     assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
     assert engine.read_rows([TOTAL_0]) == before
+
+
+@pytest.mark.parametrize("by_hand", [{"N": "1"}, {"BOOL": False}, None])
+def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
+    router = Router()
+    router.view(ITEM, into=OWN, name="own")(lambda item: Row(paid=item["paid"], late=False))
+    app = App("shop", routers=[router])
+    engine = MemoryEngine(app.tables.values())
+    changes = [change(None, item("ITEM#1", "METADATA", paid=True))]
+    engine.put_sources(newest_sources(changes))
+    process_changes(app, changes, engine, run_of())
+    assert verified(app, engine).different == []
+    row = engine.rows["main", "OWN#1", "OWN"]
+    if by_hand is None:
+        del row["late"]
+    else:
+        row["paid"] = by_hand
+    (found,) = verified(app, engine).different
+    assert found.what == "different"
+    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    assert not explain_row(by, found.row, scan=True).agrees
+    assert RowMending(by, run_of()).mend([found.row]).mended == [found.row]
+    assert verified(app, engine).different == []
+
+
+def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
+    engine.rows[TOTAL_0] |= {"total": {"BOOL": True}}
+    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    ((left,),) = [RowMending(by, run_of()).mend([TOTAL_0]).left]
+    assert "'total' is no number any more" in left.why
