@@ -81,7 +81,7 @@ class Folder:
         """The rows that ``show`` gives, by key."""
         ran = self.run("show", "--json", *more)
         assert ran.code == 0, ran.err
-        items = [json.loads(line) for line in ran.out.splitlines()]
+        items = [json.loads(line) for line in ran.out.split("\n") if line]
         return {
             " / ".join(next(iter(item[name].values())) for name in ("PK", "SK") if name in item): item for item in items
         }

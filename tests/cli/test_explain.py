@@ -249,6 +249,22 @@ def test_mistake_is_told(state, arguments, message):
     assert message in ran.err
 
 
+@pytest.mark.parametrize("command", [("explain", "--item"), ("repair", "--key")])
+def test_an_item_that_only_bears_attributes_is_told_from_those_that_handlers_read(state, command):
+    on_head = """@router.attributes(ITEM, of=Key("ORDER#{order_id}", "HEAD"), name="on_head")"""
+    state.app(SHOP.replace("\n\napp =", f"\n\n{on_head}\ndef on_head(item):\n    return Row(lines=Count())\n\n\napp ="))
+    ran = state.run(*command, "ORDER#1", "HEAD", *STATE)
+    assert ran == (
+        2,
+        "",
+        (
+            "Error: The item ORDER#1 / HEAD only bears what handlers derive of others: expected PARTITION and SORT of "
+            "ORDER#{order_id} / ITEM#{sku}.\n"
+        ),
+    )
+    assert "No handler writes a row ORDER#1 / HEAD" in state.run("explain", "ORDER#1", "HEAD", *STATE).err
+
+
 def test_the_state_on_dynamodb_is_read_only_when_asked_for(on_aws, records):
     on_aws.folder.app(SHOP.replace("@router.attributes(ITEM)\n", ""))  # moto does not take what they update
     on_aws.deliver(*records)

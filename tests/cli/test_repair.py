@@ -1,6 +1,7 @@
 """``streamfold repair``: items are led to their sources again, on a local state and on DynamoDB."""
 
 import json
+import re
 from contextlib import closing
 from sqlite3 import connect
 
@@ -88,6 +89,24 @@ def test_items_of_a_file_in_both_forms_are_repaired(changed):
         "chains_failed": 0,
     }
     assert changed.totals() == {"ORDER#1": 2, "ORDER#2": 2, "ORDER#3": 6}
+
+
+def test_a_file_of_keys_may_begin_with_a_mark_and_have_the_ends_of_lines_of_windows(changed):
+    file = changed.write("keys.txt", "\ufeffORDER#1\tITEM#a\r\n\r\nORDER#2\tITEM#a\r\n")
+    assert changed.run("repair", "--keys", file, *STATE).code == 0
+    assert changed.totals() == {"ORDER#1": 2, "ORDER#2": 4, "ORDER#3": 3}
+
+
+@pytest.mark.parametrize("letter", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
+def test_a_key_with_a_letter_that_ends_a_line_elsewhere_is_kept_and_taken(folder, source, letter):
+    folder.run("replay", folder.records(source.put(f"ORDER#1{letter}x", "ITEM#a", price=2)), *STATE)
+    folder.app(RAISING)
+    ran = folder.run("repair", "--key", f"ORDER#1{letter}x", "ITEM#a", *STATE, "--failed", "left.jsonl")
+    assert ran.code == 1
+    folder.app(DOUBLED)
+    found = report(folder.run("repair", "--keys", "left.jsonl", *STATE, "--json"))
+    assert (found["items"], found["written"], found["unread"]) == (1, 1, 0)
+    assert folder.totals() == {f"ORDER#1{letter}x": 4}
 
 
 def test_a_dry_run_tells_what_differs_and_writes_nothing(changed):
@@ -180,6 +199,8 @@ def test_keys_that_no_handler_reads_are_counted(changed):
         (("--keys", "bytes"), "Error: --keys bytes cannot be read: it is no UTF-8 text. Name another file.\n"),
         (("--keys", "text"), "Error: text:2 holds no key that a handler of the application reads. Expected: One key"),
         (("--keys", "json"), "Error: json:1 is not JSON. Expected: One key a line"),
+        (("--keys", "deep"), "Error: deep:1 is not JSON. Expected: One key a line"),
+        (("--from-verify", "deep"), "Error: deep is no report of verify: expected what streamfold verify --json"),
         (("--keys", "other"), "Error: other:1 holds no key of a table of the application. Expected: One key a line"),
         (("--keys", "unread"), "Error: None of the 1 items is read by order_total: nothing was done.\n"),
         (("--from-verify", "json"), "Error: json is no report of verify: expected what streamfold verify --json"),
@@ -201,6 +222,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
 def test_mistake_is_told(changed, arguments, message):
     changed.write("text", "ORDER#1\tITEM#a\nORDER#1 ITEM#a\n")
     changed.write("json", "{no\n")
+    changed.write("deep", '{"a":' * 10_000)
     (changed.path / "bytes").write_bytes(b"\xff")
     changed.write("other", '{"table": "users", "key": {}}\n')
     changed.write("unread", '{"PK": {"S": "USER#1"}, "SK": {"S": "X"}}\n')
@@ -286,6 +308,18 @@ def test_what_a_gap_lost_is_made_good_by_its_export(folder, records):
     assert folder.run("repair", "--export", place, *STATE).code == 0
     assert folder.totals() == {"ORDER#3": 3}
     assert folder.run("verify", "--full", *STATE).code == 0
+
+
+@pytest.mark.parametrize("name", ["manifest-files.json", "manifest-summary.json"])
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"\xff\xfe", "it is no UTF-8 text"), (b"[" * 10_000, "expected|no JSON object")]
+)
+def test_a_damaged_manifest_is_told(changed, name, content, why):
+    place = export(changed, item("ORDER#1", "ITEM#a"), images="Keys")
+    changed.write(f"export/{name}", content)
+    ran = changed.run("repair", "--export", place, *STATE)
+    assert (ran.code, ran.out) == (2, "")
+    assert re.search(rf"^Error: .*{name} of export {place} .*({why})", ran.err)
 
 
 def test_an_export_is_of_one_table_and_stands_alone(changed):

@@ -9,6 +9,7 @@ import pytest
 
 from streamfold import Table
 from streamfold.engines import EmbeddedEngine, Entries, kept_entries, state_file
+from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError, SettingsError
 from streamfold.writes.guarded import AddRow, Claim, DeleteState, PutRow, PutState, StateKey
 
@@ -232,3 +233,12 @@ def test_a_batch_writes_the_entries_of_all_partitions_together(opened, monkeypat
             assert engine.read_entries(Entries(partition, 1)) == [("1", "value")]
         assert not written
     assert opened().read_entries(Entries("c", 1)) == [("1", "value")]
+
+
+def test_rows_that_nobody_reads_to_their_end_outlive_their_file(tmp_path):
+    """As where Ctrl-C ends a command in the midst of a scan: the file is closed before the scan is."""
+    file = StateFile(tmp_path / "state.db")
+    rows = file.rows("VALUES (1), (2)")
+    assert next(rows) == (1,)
+    file.close()
+    rows.close()

@@ -49,6 +49,12 @@ def test_a_document_that_differs_all_the_while_is_wrong(world):
     assert world.verify(sample=5).wrong == [WrongDocument(KEY, "ORDER#1|METADATA", "different")]
 
 
+def test_a_truth_value_in_place_of_a_number_is_wrong(world):
+    world.put(1)
+    world.index.bulk([Action("orders", "ORDER#1|METADATA", 2**50, b'{"title":true}')])
+    assert world.verify().wrong == [WrongDocument(KEY, "ORDER#1|METADATA", "different")]
+
+
 def test_what_is_right_at_the_second_look_is_not_wrong(world):
     world.set("other", 2**50)
     found = world.verify(lambda: world.set("first", 2**51))

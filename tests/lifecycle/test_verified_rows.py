@@ -4,7 +4,7 @@ from itertools import chain, count, cycle
 
 import pytest
 
-from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
+from streamfold import App, Count, Delete, Key, Max, Put, Router, Row, Sum, Top
 from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
@@ -233,3 +233,68 @@ def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_le
     assert (found.mended, [each.row for each in found.left]) == ([], [TOTAL_0])
     assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
     assert engine.read_rows([TOTAL_0]) == before
+
+
+@pytest.mark.parametrize("by_hand", [{"N": "1"}, {"BOOL": False}, None])
+def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
+    router = Router()
+    router.view(ITEM, into=OWN, name="own")(lambda item: Row(paid=item["paid"], late=False))
+    app = App("shop", routers=[router])
+    engine = MemoryEngine(app.tables.values())
+    changes = [change(None, item("ITEM#1", "METADATA", paid=True))]
+    engine.put_sources(newest_sources(changes))
+    process_changes(app, changes, engine, run_of())
+    assert verified(app, engine).different == []
+    row = engine.rows["main", "OWN#1", "OWN"]
+    if by_hand is None:
+        del row["late"]
+    else:
+        row["paid"] = by_hand
+    (found,) = verified(app, engine).different
+    assert found.what == "different"
+    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    assert not explain_row(by, found.row, scan=True).agrees
+    assert RowMending(by, run_of()).mend([found.row]).mended == [found.row]
+    assert verified(app, engine).different == []
+
+
+def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
+    engine.rows[TOTAL_0] |= {"total": {"BOOL": True}}
+    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    ((left,),) = [RowMending(by, run_of()).mend([TOTAL_0]).left]
+    assert "'total' is no number any more" in left.why
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_handler_that_reads_rows_is_compared_without_the_one_that_makes_them(app, engine, live):
+    groups = [route for route in app.routes if route.name == "groups"]
+
+    def wrong():
+        return RowsVerifier(app, engine, run_of(), groups, live=live).verify().different
+
+    assert wrong() == []
+    engine.rows["main", "ALL", "ALL"] |= {"groups": {"N": "9"}}
+    ((row, shown, expected),) = wrong()
+    assert (row[1:], shown, expected) == (("ALL", "ALL"), {"groups": 9}, {"groups": 3})
+    del engine.rows["main", "ALL", "ALL"]
+    assert [each.what for each in wrong()] == ["missing"]
+
+
+def test_rows_that_no_ledger_keeps_are_sources_of_those_that_are_compared():
+    router = Router()
+    router.on(ITEM, into=OWN, name="latest")(
+        lambda change: [Put(amount=change.new["amount"])] if change.new else [Delete()]
+    )
+    router.view(OWN, into=ALL, name="amounts")(lambda row: Row(total=Sum(row["amount"])))
+    app = App("shop", routers=[router])
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    items = [item(f"ITEM#{number}", "METADATA", amount=number) for number in (1, 2, 4)]
+    changes = [*(change(None, each, number) for number, each in enumerate(items, 1)), change(items[0], None, 9)]
+    engine.put_sources(newest_sources(changes))
+    process_changes(app, changes, engine, run_of())
+    for each in engine.pending(100):
+        app.process({"Records": [each.record]}, engine=engine)
+    found = verified(app, engine)
+    assert (found.rows, found.different) == (1, [])
+    engine.rows["main", "ALL", "ALL"] |= {"total": {"N": "9"}}
+    assert [each.expected for each in verified(app, engine).different] == [{"total": 6}]

@@ -142,6 +142,17 @@ def test_an_application_whose_keys_name_no_table_takes_those_of_the_first_that_i
     )
 
 
+@pytest.mark.parametrize("source", ["stream", "kinesis"])
+def test_a_record_with_other_keys_does_not_make_its_table_the_first(source):
+    reader, foreign = origins(), record(None, {"id": "ana"}, table="users-prod", names=("id",))
+    for _ in range(2):
+        with pytest.raises(RecordError, match=r"has the key attributes .*id.*: table 'main' is declared with PK, SK"):
+            reader.change(KinesisTwin().append(foreign) if source == "kinesis" else foreign)
+    assert (reader.real_names(), reader.sources) == ({}, {})
+    assert told(reader, "orders-prod", source).table is MAIN
+    assert reader.real_names() == {"main": "orders-prod"}
+
+
 def test_the_real_name_of_the_first_table_is_not_known_before_its_first_record():
     assert origins(MAIN, SHOP).real_names() == {"shop": "shop"}
 

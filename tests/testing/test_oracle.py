@@ -164,3 +164,13 @@ def test_an_item_of_two_sources_is_read_by_the_narrower_one():
     app = App("nested", routers=[router])
     rows = expected_rows(app, [change(None, item("A#1", "B"))])
     assert list(rows) == [("main", "Y#none", "N")]
+
+
+def test_an_audit_tells_a_truth_value_from_a_number():
+    changes = history({"paid": 1}, {"paid": True})
+
+    first, second = expected_rows(app_with(lambda router: router.audit(EXPENSE)), changes).values()
+
+    assert second["changes"] == {"M": {"paid": {"M": {"old": {"N": "1"}, "new": {"BOOL": True}}}}}
+    assert second["unchanged"] == {"M": {}}
+    assert first["changes"] == {"M": {"paid": {"M": {"new": {"N": "1"}}}}}

@@ -7,7 +7,7 @@ import click
 
 from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
-from streamfold.cli.items import typed_item, typed_keys
+from streamfold.cli.items import read_keys, typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
@@ -101,7 +101,7 @@ def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) 
         writers = [route for route in app.routes if found[0] in typed_keys(route.into, partition, sort)]
         kinds = ", ".join(f"{route.name!r} of kind {route.kind}" for route in writers)
         raise SettingsError(f"The row {name} is written by handler {kinds}: the state keeps no contributions to it.")
-    if typed_keys([each.key for route in app.routes for each in route.kind.listens(route)], partition, sort):
+    if typed_keys(read_keys(app.routes), partition, sort):
         raise SettingsError(f"{name} is the key of an item, and of no derived row: explain it with --item.")
     templates = ", ".join(dict.fromkeys(key.template for route in app.routes for key in route.into))
     raise SettingsError(f"No handler writes a row {name}: expected PARTITION and SORT of {templates}.")

@@ -1,7 +1,7 @@
 """Keys of items: as they are typed, as lines of a file, and as commands print them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,18 @@ def item_line(app: Application, item: ItemKey) -> str:
 
 def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
-    keys = [each.key for route in routes for each in route.kind.listens(route)]
+    keys = read_keys(routes)
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
     name = partition if sort is None else f"{partition} / {sort}"
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
-        raise SettingsError(f"No handler reads the item {name}: expected PARTITION and SORT of {templates}.")
+        bears = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)
+        what = (
+            f"The item {name} only bears what handlers derive of others"
+            if bears
+            else f"No handler reads the item {name}"
+        )
+        raise SettingsError(f"{what}: expected PARTITION and SORT of {templates}.")
     if len(found) > 1:
         tables = " and ".join(item[0] for item in found)
         raise SettingsError(
@@ -67,6 +73,11 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
             f"{item_line(app, found[0])}."
         )
     return found[0]
+
+
+def read_keys(routes: Iterable[Route]) -> list[Key]:
+    """The keys of the items that handlers are called with; not those of items that only bear attributes."""
+    return [each.key for route in routes for each in route.kind.listens(route) if each.called]
 
 
 def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[ItemKey]:
@@ -82,7 +93,7 @@ def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[It
 def text_of(file: Path, option: str) -> str:
     """The text of the file that an option names. Raises ``SettingsError`` where it cannot be read."""
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise SettingsError(f"{option} {file} cannot be read: {error.strerror or error}. Name another file.") from None
     except UnicodeError:
@@ -91,9 +102,10 @@ def text_of(file: Path, option: str) -> str:
 
 def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
     """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
-    for number, line in enumerate(text_of(file, "--keys").splitlines(), 1):
+    # not splitlines(): a key may hold a letter that Python takes for the end of a line
+    for number, line in enumerate(text_of(file, "--keys").split("\n"), 1):
         if line.strip():
-            yield _item(app, line, f"{file}:{number}")
+            yield _item(app, line.removesuffix("\r"), f"{file}:{number}")
 
 
 def item_of(app: Application, value: Any, place: str) -> ItemKey:
@@ -109,7 +121,7 @@ def _item(app: Application, line: str, place: str) -> ItemKey:
     if line.lstrip().startswith("{"):
         try:
             return item_of(app, json.loads(line), place)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise SettingsError(f"{place} is not JSON. Expected: {FORMS}") from None
     partition, tab, sort = line.partition("\t")
     keys = [each.key for route in app.routes for each in route.kind.listens(route)]

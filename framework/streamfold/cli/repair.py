@@ -145,7 +145,7 @@ def _reported(app: App, file: Path) -> Iterator[ItemKey]:
     try:
         report = json.loads(text)
         of, entries = report["application"], [*report["different"], *report["failed"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise SettingsError(f"{file} is no report of verify: expected what streamfold verify --json printed.") from None
     if of != app.name:
         raise SettingsError(f"{file} is a report of application {of!r}: expected one of {app.name!r}.")

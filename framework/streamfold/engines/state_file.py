@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -87,7 +88,9 @@ class StateFile:
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
         try:
-            yield from self.execute(query, values)
+            yield from chain(
+                self.execute(query, values)
+            )  # a bare cursor is closed with the generator, perhaps too late
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
 

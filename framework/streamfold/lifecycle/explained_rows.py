@@ -21,10 +21,11 @@ from streamfold.ledger.state_keys import ledger_key, source_of
 from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger
 from streamfold.lifecycle.rows import left_in, left_of
+from streamfold.records.alike import alike, is_zero
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT, Number
-from streamfold.records.values import encode, same
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey, StateKey
 
@@ -195,7 +196,7 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         for name, amount in each.part.amounts.items():
             found.sums[name] = EXACT.add(found.sums.get(name, 0), amount)
     found.differing = {
-        name: (stored.get(name), total) for name, total in found.sums.items() if stored.get(name, 0) != total
+        name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
     }
     if found.whole and not any(each.part.digest for each in found.contributors):
         keys = {*by.app.tables[found.row[0]].attributes, *found.left}
@@ -210,7 +211,7 @@ def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collec
     if PLAIN_ENTRY in ordered:
         return []  # what the winner among several items shows is in its entries
     made = {*keys, *ordered, *(name for each in held for name in (*each.part.amounts, *each.part.names))}
-    return [name for name, value in stored.items() if not hidden(name) and name not in made and value != 0]
+    return [name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)]
 
 
 def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> None:
@@ -222,9 +223,9 @@ def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> No
     made = next(each for each in explain_item(by, item) if each.route is only.route).expected.get(found.row)
     if made is None or made.digest != only.part.digest:
         return
-    expected = {**(made.plain or {}), **made.amounts}
+    expected = decode(encode({**(made.plain or {}), **made.amounts}))
     shown = {name: value for name, value in stored.items() if not hidden(name)}
     names = {*expected, *shown} - {*target.key.table.attributes}
     for name in sorted(names):
-        if not same(encode(shown.get(name)), encode(expected.get(name))):
+        if (name in shown) != (name in expected) or not alike(shown.get(name), expected.get(name)):
             found.differing[name] = (shown.get(name), expected.get(name))

@@ -53,7 +53,7 @@ class Export:
         self.table = table
         self.read = read
         self.summary = self._summary(real_name)
-        self.files = [self._file(line) for line in self._text(FILES).splitlines() if line.strip()]
+        self.files = [self._file(line) for line in self._text(FILES).split("\n") if line.strip()]
         self._keys: tuple[int, list[ItemKey]] | None = None  # of the file that was read last
 
     @property
@@ -108,7 +108,7 @@ class Export:
             raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
             keys = {name: raw[name] for name in self.table.attributes if name in raw}
             return ExportLine(item_key(keys, self.table), image)
-        except (AttributeError, KeyError, TypeError, ValueError, RecordError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, RecordError) as error:
             raise SettingsError(
                 f"Line {number} of {file.name} in export {self.place} is no item of table {self.table.name!r}: {error}"
             ) from None
@@ -117,7 +117,7 @@ class Export:
         try:
             found: Mapping[str, Any] = json.loads(self._text(SUMMARY))
             form, name = found.get("outputFormat", JSON_FORMAT), str(found.get("tableArn", "")).rpartition("/")[2]
-        except (AttributeError, ValueError) as error:
+        except (AttributeError, ValueError, RecursionError) as error:
             raise SettingsError(f"{SUMMARY} of export {self.place} is no JSON object ({error}).") from None
         if form != JSON_FORMAT:
             raise SettingsError(f"Export {self.place} is in the format {form}: expected {JSON_FORMAT}.")
@@ -130,13 +130,16 @@ class Export:
             found = json.loads(line)
             name = f"{DATA}/{found['dataFileS3Key'].rpartition('/')[2]}"
             return DataFile(name, int(found.get("itemCount", 0)), found.get("md5Checksum", ""))
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             raise SettingsError(
                 f"A line of {FILES} of export {self.place} names no data file: expected the file {FILES} of an export."
             ) from None
 
     def _text(self, name: str) -> str:
-        return self.read(name).decode()
+        try:
+            return self.read(name).decode()
+        except UnicodeDecodeError:
+            raise SettingsError(f"{name} of export {self.place} cannot be read: it is no UTF-8 text.") from None
 
 
 def open_export(place: str, table: Table, real_name: str | None = None, clients: Clients = make_client) -> Export:

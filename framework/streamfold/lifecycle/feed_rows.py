@@ -21,6 +21,7 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.lifecycle.keys import PAGE_ITEMS, pages, scanned
 from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.rows import RowDifference, ShownRow, VerifiedRows
+from streamfold.records.alike import alike
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode
@@ -130,7 +131,7 @@ class FeedRows:
         for row, (post, expected) in wanted.items():
             shown = self._shown(stored.get(row))
             self.found.rows += shown is not None or expected is not None
-            if shown != expected and not (shown is None and self._fell_behind(post)):
+            if not alike(shown, expected) and not (shown is None and self._fell_behind(post)):
                 self.found.different.append(RowDifference(row, shown, expected))
 
     def _fell_behind(self, post: Mirror) -> bool:

@@ -149,10 +149,10 @@ class RowMending:
     def _add(self, row: RowKey, stored: StoredRow, held: Collection[Contributor]) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
         sums, moved = _sums(held), self._moved(row, held)
-        if wrong := [name for name in sums if not isinstance(stored.get(name, 0), int | Decimal)]:
+        if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers go as they are added: a first contribution may come at the same time
-            sums = {name: 0 for name, value in stored.items() if not hidden(name) and isinstance(value, int | Decimal)}
+            sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
         amounts = {name: EXACT.subtract(total, stored.get(name, 0)) for name, total in sums.items()}
         count = len(held) - int(stored.get(CONTRIBUTORS, 0))
         addition = AddRow(
@@ -207,6 +207,10 @@ def _sums(held: Iterable[Contributor]) -> dict[str, Number]:
         for name, amount in each.part.amounts.items():
             sums[name] = EXACT.add(sums.get(name, 0), amount)
     return sums
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
 def _item(each: Contributor) -> ItemKey:

@@ -20,6 +20,7 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import ACTIONS, RowDifference, ShownRow, is_target, visible
+from streamfold.records.alike import alike
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.numbers import EXACT, WIDE, Number
 from streamfold.records.values import decode
@@ -125,7 +126,7 @@ def compared(
         number += 1
         shown = visible(app, row, None if found.shown is None else decode({"M": found.shown}))
         expected = visible(app, row, _expected(row, found, folded))
-        if shown != expected:
+        if not alike(shown, expected):
             yield RowDifference(row, shown, expected)
     yield number
 

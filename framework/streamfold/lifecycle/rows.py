@@ -31,6 +31,7 @@ from streamfold.lifecycle.entries import entries_of, rows_lacking_entries
 from streamfold.lifecycle.keys import pages, scanned
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.page_report import ItemFailed
+from streamfold.records.alike import alike, is_zero
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.numbers import EXACT
@@ -57,7 +58,7 @@ class RowDifference(NamedTuple):
 
     @property
     def what(self) -> str:
-        if self.shown == self.expected:
+        if alike(self.shown, self.expected):
             return "unfounded"  # entries below it are missing: it would be wrong after the next change
         return "missing" if self.shown is None else "extra" if self.expected is None else "different"
 
@@ -117,7 +118,7 @@ def visible(
     if attributes is None or attributes.get(CONTRIBUTORS) == 0:
         return None
     own = {*app.tables[row[0]].attributes, *left}
-    found = {name: value for name, value in attributes.items() if not hidden(name) and name not in own and value != 0}
+    found = {name: value for name, value in attributes.items() if not (hidden(name) or name in own or is_zero(value))}
     return found if found or not left else None
 
 
@@ -179,7 +180,7 @@ class RowsVerifier:
                 self.found.rows += len(rows) if only is None else 0
                 self._note_moved(shown)
                 for row in rows:
-                    if shown[row] != expected[row] or row in self.moved or row in self.lacking:
+                    if not alike(shown[row], expected[row]) or row in self.moved or row in self.lacking:
                         found[row] = RowDifference(row, shown[row], expected[row])
             return found
 
@@ -195,7 +196,7 @@ class RowsVerifier:
         self.watched.extend(row for row in some if row not in self.moved)
 
     def _note_moved(self, shown: Mapping[RowKey, ShownRow | None]) -> None:
-        self.moved.update(row for row, now in shown.items() if row in self.before and self.before[row] != now)
+        self.moved.update(row for row, now in shown.items() if row in self.before and not alike(self.before[row], now))
 
     def _all_rows(self, folded: EmbeddedEngine) -> Iterator[list[RowKey]]:
         """The rows of the handlers' targets, in the table or in the fold, each once."""
@@ -224,10 +225,14 @@ class RowsVerifier:
                 self.lacking = set()
                 for table in source_tables(self.routes):
                     for keys in pages(scanned(self.engine, table)):
-                        self._fold(led, folded, [key for key in keys if not self.app.derived(key)], only)
+                        self._fold(led, folded, [key for key in keys if not self._is_folded(key)], only)
                         self._watch()
                 run_chains(self.app, folded, run)
                 yield folded
+
+    def _is_folded(self, key: RowKey) -> bool:
+        """Whether a row follows from others in the fold. Rows of handlers that are not compared are sources as any."""
+        return self.app.derived(key) and is_target(self.routes, key)
 
     def _fold(
         self, led: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey], only: Collection[RowKey] | None

@@ -24,6 +24,8 @@ LIMIT_MAX = 1000
 PULLS_MOST = 50
 """Pulled authors that are read for one page."""
 CURSOR_FORM = 1
+LAST_SECOND = 253_402_300_799
+"""Of the year 9999: no text has a later time."""
 
 
 class Feed(NamedTuple):
@@ -100,14 +102,20 @@ def _read(text: str, route: Route, partition: str) -> Begin:
     """The cursor of a text. Raises ``ValueError`` for one that is none, or of another feed or reader."""
     try:
         form, name, reader, before, now = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if form != CURSOR_FORM or not isinstance(before, str):
+        if form != CURSOR_FORM or not isinstance(before, str) or not 0 <= float(now) <= LAST_SECOND:
             raise ValueError
         found = Begin(before, float(now))
-    except (TypeError, ValueError):
-        raise ValueError(f"cursor={shown(text)} is damaged: expected the cursor of an earlier page.") from None
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        raise _damaged(text) from None
     if (name, reader) != (route.name, partition):
         raise ValueError(
             f"The cursor is one of feed {name!r} of reader {reader!r}: expected one of feed {route.name!r} of reader "
             f"{partition!r}."
         )
+    if route.into[0].match_values(partition, found.before) is None:
+        raise _damaged(text)
     return found
+
+
+def _damaged(text: str) -> ValueError:
+    return ValueError(f"cursor={shown(text)} is damaged: expected the cursor of an earlier page.")

@@ -22,6 +22,8 @@ STREAM, KINESIS = "stream", "kinesis"
 """The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
 
 RawRecord = Mapping[str, Any]
+Fits = Callable[[Table], object]
+"""Raises ``RecordError`` if a record cannot be of a table."""
 
 
 class Seen(NamedTuple):
@@ -73,9 +75,10 @@ class Origins:
     source kind is refused, because versions of the two do not compare.
 
     ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
-    first table that it sees, and refuses those of a second. ``others`` are tables that hold no sources: their records
-    are taken where a recording holds them. ``identify`` gives the id of the table of this real name, and is asked once
-    for each stream, so again when a table has a new one: a recording and Kinesis tell of tables by name only.
+    first table that it sees one of whose records fits, and refuses those of a second. ``others`` are tables that hold
+    no sources: their records are taken where a recording holds them. ``identify`` gives the id of the table of this
+    real name, and is asked once for each stream, so again when a table has a new one: a recording and Kinesis tell of
+    tables by name only.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Origins:
         if origin is None:
             if is_kinesis(record):
                 return self._kinesis_change(record)
-            origin = self._known[arn] = self._origin(arn)
+            origin = self._known[arn] = self._origin(arn, lambda table: Change(record, Origin(table, "")))
         return Change(record, origin)
 
     def table_of(self, arn: str) -> Table:
@@ -123,13 +126,15 @@ class Origins:
         place = (KINESIS, data["tableName"])
         origin = self._known.get(place)
         if origin is None:
-            table = self._table(data["tableName"], KINESIS)
+            table = self._table(
+                data["tableName"], KINESIS, lambda table: KinesisChange(record, data, Origin(table, ""))
+            )
             origin = self._known[place] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
         return KinesisChange(record, data, origin)
 
-    def _table(self, real: str, source: str) -> Table:
+    def _table(self, real: str, source: str, fits: Fits) -> Table:
         """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
-        table = {**self.others, **self.tables}[self._logical(real)]
+        table = {**self.others, **self.tables}[self._logical(real, fits)]
         if table.name in self.tables:
             self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
         return table
@@ -144,7 +149,7 @@ class Origins:
             )
         self.sources[table.name] = Seen(seen.source, seen.name or known.name, seen.id or known.id)
 
-    def _origin(self, arn: Any) -> Origin:
+    def _origin(self, arn: Any, fits: Fits = lambda _: None) -> Origin:
         if arn is None:
             return self._unlabelled()
         head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")
@@ -154,7 +159,7 @@ class Origins:
                 f"A record has eventSourceARN={shown(arn)}: expected "
                 "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
             )
-        return Origin(self._table(real, STREAM), f"{self.settings.epoch:02d}/{label}/")
+        return Origin(self._table(real, STREAM, fits), f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
@@ -170,11 +175,13 @@ class Origins:
         self._see(table, Seen(STREAM))
         return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
-    def _logical(self, real: str) -> str:
+    def _logical(self, real: str, fits: Fits) -> str:
         for name in (*self.tables, *self.others):
             if name != MAIN.name and self._real_name(name) == real:
                 return name
         if MAIN.name in self.tables and self.adopted in (None, real):
+            if self.adopted is None:  # a record that has other keys is of another table
+                fits(self.tables[MAIN.name])
             self.adopted = real
             return MAIN.name
         raise RecordError(self._unknown(real))

@@ -79,3 +79,12 @@ def test_a_record_that_comes_after_it_wins_and_an_older_one_does_not(app, engine
     third = item("ORDER#1", "METADATA", total=3)
     put(app, engine, change(SECOND, third, 6))
     assert total(engine) == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (False, 0), ([1], [True]), ({"a": 0}, {"a": False})])
+def test_a_number_that_became_a_truth_value_is_made_up_for(app, engine, before, after):
+    old, new = (item("ORDER#1", "METADATA", paid=paid) for paid in (before, after))
+    put(app, engine, change(None, old))
+    put(app, engine, change(old, new, 2), delivered=False)
+    assert reconcile(app, engine).rows == 1
+    assert repr(engine.read_rows([COPY])[COPY]["paid"]) == repr(after)

@@ -1,6 +1,7 @@
 """What a feed does with what is wrong, late, switched off or another's, and what stays of authors who were left."""
 
 import json
+from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -239,6 +240,22 @@ def test_a_cursor_of_another_reader_is_refused(read):
 def test_a_damaged_cursor_is_refused(read, text):
     with pytest.raises(ValueError, match=r"is damaged: expected the cursor of an earlier page."):
         read(cursor=text)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(before, 0) for before in ("", "p4", "2026", 7)]
+    + [("2026-03-01T09:00:00Z#bo#p3", now) for now in (float("nan"), float("inf"), 1e300, -1, 10**400, "x", None)],
+)
+def test_a_cursor_that_somebody_made_is_refused(read, before, now):
+    text = json.dumps([1, "timeline", "FEED#ana", before, now])
+    with pytest.raises(ValueError, match="is damaged"):
+        read(cursor=urlsafe_b64encode(text.encode()).decode())
+
+
+def test_a_cursor_that_is_nested_too_deeply_is_refused(read):
+    with pytest.raises(ValueError, match="is damaged"):
+        read(cursor=urlsafe_b64encode(b"[" * 100_000).decode())
 
 
 @pytest.mark.parametrize("cut", range(1, 30, 7))

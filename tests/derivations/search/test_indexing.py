@@ -313,6 +313,15 @@ def test_a_change_that_leaves_the_document_as_it_was_is_skipped_where_that_is_as
     assert world.index.read("orders", ["ORDER#1|METADATA"])["ORDER#1|METADATA"].version == int(NOW * 1000) + 2
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, True), (False, 0), ([0], [False]), ({"a": True}, {"a": 1})])
+def test_a_number_that_becomes_a_truth_value_is_not_skipped(before, after):
+    world = World(one_item(skip_equal=True))
+    first, second = ({**FIRST, "title": title} for title in (before, after))
+    world.put(change(None, first))
+    assert world.put(change(first, second, 2)).tallies["order"].written == 1
+    assert repr(world.shown()) == repr({"ORDER#1|METADATA": {"title": after}})
+
+
 def test_changes_that_lead_there_and_back_are_not_skipped():
     world = World(one_item(skip_equal=True))
     world.put(change(None, FIRST))

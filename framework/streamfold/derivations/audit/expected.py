@@ -6,6 +6,7 @@ from typing import Any
 from streamfold.derivations.audit.options import recorded_of
 from streamfold.derivations.expected import Expected, History, Values
 from streamfold.keys.table import DERIVED
+from streamfold.records.alike import alike
 from streamfold.records.change import Change
 from streamfold.records.images import Image, without_derived
 from streamfold.records.item_names import item_name
@@ -36,7 +37,7 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
     for name in {*old, *new} - {*change.keys}:
         if recorded.fields is not None and name not in recorded.fields:
             continue
-        changed = (name in old, old.get(name)) != (name in new, new.get(name))
+        changed = (name in old) != (name in new) or not alike(old.get(name), new.get(name))
         images = {"old": old, "new": new} if changed else {"value": new}
         sides = {side: image[name] for side, image in images.items() if name in image}
         part = row["changes"] if changed else kept
@@ -57,7 +58,7 @@ def is_ours(change: Change) -> bool:
         return False
     images = [change.old.raw, change.new.raw]
     one, other = (dict(Image(without_derived(image))) for image in images)
-    return one == other and any(DERIVED in image for image in images)
+    return alike(one, other) and any(DERIVED in image for image in images)
 
 
 def _declared(route: Route, change: Change, ttl: str | None) -> Values:

@@ -26,6 +26,7 @@ from streamfold.errors import (
 )
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.item import BEFORE_ALL
+from streamfold.records.alike import alike
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import LEGACY_REPLICATION_PREFIX, hidden
 from streamfold.records.version import BY_OURSELVES
@@ -77,7 +78,7 @@ def reconciled_copy(
     attributes = {name: value for name, value in image.items() if name not in table.attributes} if image else None
     shown = {name: value for name, value in row.items() if not hidden(name) and name not in table.attributes}
     is_there = bool(row) and row.get(CONTRIBUTORS) != 0
-    if (shown if is_there else None) == attributes:
+    if alike(shown if is_there else None, attributes):
         return None
     version = f"{row[VERSION]}{BY_OURSELVES}1" if VERSION in row else BEFORE_ALL
     return GuardedPut((table.name, *item[1:]), attributes, version)

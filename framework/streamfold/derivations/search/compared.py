@@ -13,6 +13,7 @@ from streamfold.derivations.search.sink import Found, Sink
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, is_fatal
 from streamfold.ledger.state_keys import document_key
+from streamfold.records.alike import alike
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.settings import Settings
@@ -35,7 +36,7 @@ class ShownRoot(NamedTuple):
                 yield MISSING, name
             elif name not in self.expected:
                 yield GHOST, name
-            elif self.found[name] != self.expected[name]:
+            elif not alike(self.found[name], self.expected[name]):
                 yield DIFFERENT, name
 
 

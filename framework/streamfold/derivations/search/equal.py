@@ -1,6 +1,7 @@
 """Changes that leave their documents as they were (``skip_equal``)."""
 
 from streamfold.derivations.search.document import Parts
+from streamfold.derivations.search.encoded import document_text
 from streamfold.derivations.search.gather import Gathered, Root
 from streamfold.derivations.search.make import documents_of
 from streamfold.derivations.search.options import options_of
@@ -28,7 +29,10 @@ def _is_equal(root: Root, change: Change) -> bool:
         return False
 
 
-def _documents(root: Root, image: Image) -> list[dict[str, object]]:
+def _documents(root: Root, image: Image) -> list[bytes]:
+    """The documents as they would be sent: Python takes a ``True`` for a 1, and an index does not."""
     if not image:
         return []
-    return [document.fields for document in documents_of(root.route, Gathered(image, Parts()), root.fields)]
+    return [
+        document_text(document.fields) for document in documents_of(root.route, Gathered(image, Parts()), root.fields)
+    ]

@@ -80,7 +80,7 @@ def _read(path: object, what: str, at: str) -> dict[str, Any]:
         raise DeclarationError(
             f"search at {at} has {what}={path!r}: {file} cannot be read ({error.strerror})."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DeclarationError(f"search at {at} has {what}={path!r}, which is no JSON ({error}).") from None
     if not isinstance(found, dict):
         raise DeclarationError(f"search at {at} has {what}={path!r}: expected an object, found {type(found).__name__}.")
