@@ -106,6 +106,7 @@ def recorded(*files):
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.longest
 def test_recorded_batches_lead_to_the_rows_of_the_embedded_replay_and_to_an_archive_of_what_was_removed(
     function, tables, drain, bucket, tmp_path
 ):

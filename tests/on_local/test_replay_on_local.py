@@ -33,7 +33,7 @@ AT_NIGHT = [pytest.mark.nightly]
 REPLAYED = [
     *(pytest.param([file], id=file.stem) for file in SPECIAL),
     *(pytest.param([file], id=file.stem, marks=AT_NIGHT) for file in EVENTS),
-    pytest.param(EVENTS, id="all"),
+    pytest.param(EVENTS, id="all", marks=pytest.mark.longest),
 ]
 """Each of the large files alone only at night: all of them together have the same records."""
 WITH_SOURCES = [
@@ -601,6 +601,7 @@ def check_killed_replays(local, small, embedded, seed, batch_size):
     check_kills(KILLS, random.Random(seed), begin_seconds, command, check, **local.variables)
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("batch_size", KILLED_BATCHES)
 def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, embedded, batch_size):
     check_killed_replays(local, small, embedded, 0, batch_size)
