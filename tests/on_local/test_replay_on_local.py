@@ -33,9 +33,11 @@ AT_NIGHT = [pytest.mark.nightly]
 REPLAYED = [
     *(pytest.param([file], id=file.stem) for file in SPECIAL),
     *(pytest.param([file], id=file.stem, marks=AT_NIGHT) for file in EVENTS),
-    pytest.param(EVENTS, id="all", marks=pytest.mark.longest),
+    pytest.param(EVENTS, id="all", marks=AT_NIGHT),
 ]
-"""Each of the large files alone only at night: all of them together have the same records."""
+"""The large files only at night: with each change, their beginnings, and all of them by the built function
+(``test_artifact.py``)."""
+BEGINNING = 100
 WITH_SOURCES = [
     pytest.param(file, id=file.stem, marks=AT_NIGHT * (file.stem not in ("sessions", "gaming"))) for file in EVENTS
 ]
@@ -222,6 +224,15 @@ def test_chains_are_followed_to_their_end(replayed, embedded):
     assert f"Created table {TABLE}." in replayed.ran.err
     (total,) = replayed.local.rows(CHAINED)
     assert total in shown(streamfold("show", "--state", embedded.state, "--json", CHAINED))
+
+
+def test_the_beginnings_of_all_files_lead_to_the_rows_of_the_embedded_replay(local, tmp_path):
+    begun = [tmp_path / file.name for file in EVENTS]
+    for file, beginning in zip(EVENTS, begun, strict=True):
+        beginning.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:BEGINNING]), "utf-8")
+    local.create()
+    local.replay(*begun)
+    assert local.rows() == embedded_rows(*begun, state=tmp_path / "embedded.db")
 
 
 def test_chains_lead_from_table_to_table_and_back(local, tmp_path, small):
