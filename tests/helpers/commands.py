@@ -56,11 +56,11 @@ def streamfold(*arguments, folder=ROOT, stdin=None, **variables):
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def embedded_rows(*files, folder=ROOT, state, more=(), show=()):
-    """The rows that a replay of files on the embedded engine leads to."""
-    ran = streamfold("replay", *files, "--state", state, "--fresh", *more, folder=folder)
+def embedded_rows(*files, folder=ROOT, state, more=(), show=(), run=streamfold):
+    """The rows that a replay of files on the embedded engine leads to; ``run`` runs a command."""
+    ran = run("replay", *files, "--state", state, "--fresh", *more, folder=folder)
     assert ran.code == 0, ran.err
-    return shown(streamfold("show", "--state", state, "--json", *more, *show, folder=folder))
+    return shown(run("show", "--state", state, "--json", *more, *show, folder=folder))
 
 
 def shown(ran):

@@ -1,6 +1,8 @@
 """What the tests against a real engine share: its address, and a database of their own in it."""
 
 import os
+import urllib.request
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -37,32 +39,48 @@ def dynamodb_endpoint():
 
 @pytest.fixture(scope="session")
 def dynamodb_control(dynamodb_endpoint):
-    """Where shards are made to roll over and records to age: POST /rollover, POST /dilate?hours=N&key=ACCESS_KEY."""
+    """Where shards roll over, records age and databases end: POST /rollover, /dilate and /forget, ?key=ACCESS_KEY."""
     control = os.environ.get("DYNAMODB_CONTROL")
     if not control:
         no_engine("DynamoDB Local runs without its control port: start it with tests/tools/engine.py")
     return control
 
 
-@pytest.fixture
-def access_key():
-    """A new key, letters and digits only. To DynamoDB Local each one is an empty database of its own."""
-    return f"test{uuid4().hex[:16]}"
+@contextmanager
+def new_access_key(control):
+    """A new key, letters and digits only. To DynamoDB Local each one is an empty database of its own.
+
+    The database ends with it: the threads of hundreds that nobody needs take as much time as all tests.
+    """
+    key = f"test{uuid4().hex[:16]}"
+    yield key
+    with urllib.request.urlopen(urllib.request.Request(f"{control}/forget?key={key}", method="POST"), timeout=60):
+        pass
 
 
 @pytest.fixture
-def dynamodb(dynamodb_endpoint, access_key):
-    """A client of an empty database that no other test sees."""
-    client = boto3.client(
+def access_key(dynamodb_control):
+    with new_access_key(dynamodb_control) as key:
+        yield key
+
+
+def client_of(endpoint, access_key):
+    """A client of the database of an access key."""
+    return boto3.client(
         "dynamodb",
-        endpoint_url=dynamodb_endpoint,
+        endpoint_url=endpoint,
         region_name=REGION,
         aws_access_key_id=access_key,
         aws_secret_access_key="secret",
         config=Config(account_id_endpoint_mode="disabled", retries={"total_max_attempts": 3}),
     )
-    yield client
-    client.close()
+
+
+@pytest.fixture
+def dynamodb(dynamodb_endpoint, access_key):
+    """A client of an empty database that no other test sees."""
+    with closing(client_of(dynamodb_endpoint, access_key)) as client:
+        yield client
 
 
 @pytest.fixture

@@ -106,10 +106,29 @@ def recorded(*files):
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
-def test_recorded_batches_lead_to_the_rows_of_the_embedded_replay(function, tables, drain, tmp_path):
-    function.deliver(recorded(*EVENTS))
+@pytest.mark.longest
+def test_recorded_batches_lead_to_the_rows_of_the_embedded_replay_and_to_an_archive_of_what_was_removed(
+    function, tables, drain, bucket, tmp_path
+):
+    records = recorded(*EVENTS)
+    function.deliver(records)
+    check_archive(bucket[0], records)
     drain()
     assert rows(tables) == embedded_rows(*EVENTS, state=tmp_path / "embedded.db")
+
+
+def check_archive(objects, records):
+    """Every order and session that was removed lies in the archive, and nothing else does."""
+    removed = [record["dynamodb"] for record in records if record["eventName"] == "REMOVE"]
+    expected = {body["SequenceNumber"].lstrip("0") for body in removed if is_archived(body["Keys"])}
+    kept = [json.loads(line) for content in objects.values() for line in gzip.decompress(content).splitlines()]
+    assert {line["version"].rpartition("/")[2].lstrip("0") for line in kept} == expected
+    assert {path.split("/")[1] for path in objects} == {NAMES["ArchiveBucket"]}
+
+
+def is_archived(keys):
+    names = {name: value["S"] for name, value in keys.items()}
+    return ORDER.match(names) is not None or SESSION.match(names) is not None
 
 
 def test_items_that_are_written_to_the_table_lead_to_the_rows_of_the_embedded_replay(
@@ -126,22 +145,6 @@ def test_items_that_are_written_to_the_table_lead_to_the_rows_of_the_embedded_re
     drain()
 
     assert rows(tables, without=("SESSION#",)) == embedded_rows(out, state=tmp_path / "embedded.db")
-
-
-def test_every_removed_order_and_session_lies_in_the_archive(function, tables, bucket):
-    records = recorded(*EVENTS)
-    function.deliver(records)
-    removed = [record["dynamodb"] for record in records if record["eventName"] == "REMOVE"]
-    expected = {body["SequenceNumber"] for body in removed if is_archived(body["Keys"])}
-    objects, _ = bucket
-    kept = [json.loads(line) for content in objects.values() for line in gzip.decompress(content).splitlines()]
-    assert {line["version"].rpartition("/")[2].lstrip("0") for line in kept} == {n.lstrip("0") for n in expected}
-    assert {path.split("/")[1] for path in objects} == {NAMES["ArchiveBucket"]}
-
-
-def is_archived(keys):
-    names = {name: value["S"] for name, value in keys.items()}
-    return ORDER.match(names) is not None or SESSION.match(names) is not None
 
 
 def test_batch_that_comes_again_changes_nothing(function, tables, drain):

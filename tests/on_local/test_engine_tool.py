@@ -32,7 +32,7 @@ def test_each_test_has_an_empty_database(dynamodb, run):
 
 def test_shards_roll_over_on_demand(dynamodb, dynamodb_endpoint, dynamodb_control, access_key):
     stream = dynamodb.create_table(**TABLE)["TableDescription"]["LatestStreamArn"]
-    assert post(f"{dynamodb_control}/rollover").startswith("ok")
+    assert post(f"{dynamodb_control}/rollover?key={access_key}") == "ok 1\n"
 
     streams = boto3.client(
         "dynamodbstreams",
@@ -43,5 +43,10 @@ def test_shards_roll_over_on_demand(dynamodb, dynamodb_endpoint, dynamodb_contro
     )
     shards = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]
     streams.close()
-    # A test beside this one may roll over once more.
-    assert [shard.get("ParentShardId") for shard in shards][:2] == [None, shards[0]["ShardId"]]
+    assert [shard.get("ParentShardId") for shard in shards] == [None, shards[0]["ShardId"]]
+
+
+def test_a_database_ends_when_it_is_forgotten(dynamodb, dynamodb_control, access_key):
+    dynamodb.create_table(**TABLE)
+    assert post(f"{dynamodb_control}/forget?key={access_key}") == "ok 1\n"
+    assert dynamodb.list_tables()["TableNames"] == []

@@ -67,7 +67,7 @@ def engines(dynamodb_endpoint, access_key):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("histories", [6, pytest.param(150, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("histories", [3, pytest.param(150, marks=pytest.mark.nightly)])
 def test_readers_are_shown_what_the_items_say_on_dynamodb(engines, shape, histories):
     apps = applications(**SHAPES[shape])
     with small():

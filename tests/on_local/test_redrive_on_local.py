@@ -8,8 +8,9 @@ import pytest
 from streamfold.failures.documents import StreamRange
 from streamfold.failures.stream_range import fetch
 from streamfold.replay.stream import StreamReader
-from tests.helpers.commands import embedded_rows, shown, streamfold
+from tests.helpers.commands import embedded_rows, shown
 from tests.helpers.failures import parked_document, queue_message, s3_object
+from tests.helpers.here import streamfold
 from tests.helpers.template import create_table, load_template
 
 TABLE = "shop"
@@ -82,7 +83,7 @@ class Shop:
     def replayed(self, records):
         """The rows that the records lead to, from a replay on the embedded engine."""
         self.write("records.jsonl", "\n".join(map(json.dumps, records)))
-        return embedded_rows("records.jsonl", folder=self.folder, state=self.folder / "replay.db")
+        return embedded_rows("records.jsonl", folder=self.folder, state=self.folder / "replay.db", run=streamfold)
 
 
 @pytest.fixture

@@ -6,6 +6,10 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import boto3
 import pytest
@@ -13,11 +17,15 @@ import pytest
 from handlers import app
 from streamfold.replay.stream import StreamReader
 from streamfold.testing import KinesisTwin
-from tests.helpers.commands import EVENTS, ROOT, SPECIAL, command_line, embedded_rows, environment, shown, streamfold
+from tests.helpers import commands
+from tests.helpers.commands import EVENTS, ROOT, SPECIAL, Ran, command_line, environment, shown
+from tests.helpers.here import streamfold
 from tests.helpers.kills import KILLS_CI, KILLS_NIGHTLY, check_kills, timed
 from tests.helpers.template import create_table, load_template
+from tests.on_local.conftest import client_of, new_access_key
 from tests.workload import sessions
 
+embedded_rows = partial(commands.embedded_rows, run=streamfold)
 TABLE, STATE = "shop", "shop-state"
 SHOP, SESSIONS = ROOT / "events" / "shop.jsonl", ROOT / "events" / "sessions.jsonl"
 TEMPLATE = load_template()
@@ -25,9 +33,11 @@ AT_NIGHT = [pytest.mark.nightly]
 REPLAYED = [
     *(pytest.param([file], id=file.stem) for file in SPECIAL),
     *(pytest.param([file], id=file.stem, marks=AT_NIGHT) for file in EVENTS),
-    pytest.param(EVENTS, id="all"),
+    pytest.param(EVENTS, id="all", marks=AT_NIGHT),
 ]
-"""Each of the large files alone only at night: all of them together have the same records."""
+"""The large files only at night: with each change, their beginnings, and all of them by the built function
+(``test_artifact.py``)."""
+BEGINNING = 100
 WITH_SOURCES = [
     pytest.param(file, id=file.stem, marks=AT_NIGHT * (file.stem not in ("sessions", "gaming"))) for file in EVENTS
 ]
@@ -157,16 +167,41 @@ def local(dynamodb_endpoint, access_key, dynamodb, dynamodbstreams):
     return Local(dynamodb_endpoint, access_key, dynamodb, dynamodbstreams)
 
 
-@pytest.fixture
-def small(tmp_path):
-    return write_small(tmp_path)
-
-
-def write_small(folder):
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
     """The first 300 records of the shop: enough of everything, and quick."""
-    path = folder / "small.jsonl"
+    path = tmp_path_factory.mktemp("replay") / "small.jsonl"
     path.write_text("".join(SHOP.read_text("utf-8").splitlines(keepends=True)[:300]), "utf-8")
     return path
+
+
+class Embedded(NamedTuple):
+    """A state of the embedded engine, and its rows."""
+
+    state: Path
+    rows: set
+
+
+@pytest.fixture(scope="module")
+def embedded(small):
+    """What the small file leads to on the embedded engine, for tests that only read it."""
+    state = small.with_suffix(".db")
+    return Embedded(state, embedded_rows(small, state=state))
+
+
+class Replayed(NamedTuple):
+    """A database that the small file was replayed into, and what the command printed."""
+
+    local: Local
+    ran: Ran
+
+
+@pytest.fixture(scope="module")
+def replayed(dynamodb_endpoint, dynamodb_control, small):
+    """What the small file leads to on DynamoDB, for tests that only read it."""
+    with new_access_key(dynamodb_control) as key, closing(client_of(dynamodb_endpoint, key)) as client:
+        local = Local(dynamodb_endpoint, key, client, None)
+        yield Replayed(local, local.replay(small, "--create-tables"))
 
 
 # --- the same rows as on the embedded engine --------------------------------------------------------------------------
@@ -180,16 +215,24 @@ def test_replay_leads_to_the_rows_of_the_embedded_replay(local, tmp_path, files)
 
 
 @pytest.mark.parametrize("batch_records", [1, 7, 100])
-def test_batch_size_makes_no_difference(local, tmp_path, small, batch_records):
+def test_batch_size_makes_no_difference(local, small, embedded, batch_records):
     local.replay(small, "--create-tables", "--batch-size", batch_records)
-    assert local.rows() == embedded_rows(small, state=tmp_path / "embedded.db")
+    assert local.rows() == embedded.rows
 
 
-def test_chains_are_followed_to_their_end(local, tmp_path, small):
-    ran = local.replay(small, "--create-tables")
-    assert f"Created table {TABLE}." in ran.err
-    (total,) = local.rows("TOTALS#ALL")
-    assert total in embedded_rows(small, state=tmp_path / "embedded.db", show=("TOTALS#ALL",))
+def test_chains_are_followed_to_their_end(replayed, embedded):
+    assert f"Created table {TABLE}." in replayed.ran.err
+    (total,) = replayed.local.rows(CHAINED)
+    assert total in shown(streamfold("show", "--state", embedded.state, "--json", CHAINED))
+
+
+def test_the_beginnings_of_all_files_lead_to_the_rows_of_the_embedded_replay(local, tmp_path):
+    begun = [tmp_path / file.name for file in EVENTS]
+    for file, beginning in zip(EVENTS, begun, strict=True):
+        beginning.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:BEGINNING]), "utf-8")
+    local.create()
+    local.replay(*begun)
+    assert local.rows() == embedded_rows(*begun, state=tmp_path / "embedded.db")
 
 
 def test_chains_lead_from_table_to_table_and_back(local, tmp_path, small):
@@ -221,12 +264,12 @@ def test_second_replay_changes_nothing(local, small):
     assert len(local.stream_records()) == records
 
 
-def test_records_in_any_redelivery_lead_to_the_same_rows(local, tmp_path, small):
+def test_records_in_any_redelivery_lead_to_the_same_rows(local, tmp_path, small, embedded):
     lines = small.read_text("utf-8").splitlines(keepends=True)
     again = tmp_path / "again.jsonl.gz"
     again.write_bytes(gzip.compress("".join(lines[:200] + lines[120:] + lines[50:90] + lines).encode()))
     local.replay(again, "--create-tables", "--batch-size", 50)
-    assert local.rows() == embedded_rows(small, state=tmp_path / "embedded.db")
+    assert local.rows() == embedded.rows
 
 
 # --- a table without a stream -----------------------------------------------------------------------------------------
@@ -236,21 +279,21 @@ def not_chained(rows):
     return {row for row in rows if ("PK", ("S", CHAINED)) not in row}
 
 
-def test_chains_are_named_as_not_run_where_the_table_has_no_stream(local, tmp_path, small):
+def test_chains_are_named_as_not_run_where_the_table_has_no_stream(local, small, embedded):
     local.create(stream=False)
     ran = local.replay(small, code=1)
     assert f"Chains were not run: {', '.join(sorted(app.chained))}." in ran.err
-    assert local.rows() == not_chained(embedded_rows(small, state=tmp_path / "embedded.db"))
+    assert local.rows() == not_chained(embedded.rows)
 
 
-def test_chains_are_named_as_not_run_where_the_stream_was_switched_off(local, tmp_path, small):
+def test_chains_are_named_as_not_run_where_the_stream_was_switched_off(local, small):
     local.create()
     local.client.update_table(TableName=TABLE, StreamSpecification={"StreamEnabled": False})
     ran = local.replay(small, code=1)
     assert f"Chains were not run: {', '.join(sorted(app.chained))}." in ran.err
 
 
-def test_rows_made_before_the_stream_was_there_are_chained_only_on_empty_tables(local, tmp_path, small):
+def test_rows_made_before_the_stream_was_there_are_chained_only_on_empty_tables(local, small):
     local.create(stream=False)
     assert "replay onto empty tables" in local.replay(small, code=1).err
     stream = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
@@ -295,11 +338,10 @@ def test_summary_is_about_the_records_of_the_files_and_not_those_of_the_chains(l
     assert json.loads(ran.out)["known"] == 0
 
 
-def test_command_that_is_named_to_show_the_rows_works(local, small):
-    ran = local.replay(small, "--create-tables")
-    (named,) = [line for line in ran.out.splitlines() if line.startswith("Next: streamfold ")]
+def test_command_that_is_named_to_show_the_rows_works(replayed, embedded):
+    (named,) = [line for line in replayed.ran.out.splitlines() if line.startswith("Next: streamfold ")]
     command = named.removeprefix("Next: streamfold ").split("    ")[0].split()
-    assert shown(local.run(*command, "--json")) == local.rows()
+    assert shown(replayed.local.run(*command, "--json")) == embedded.rows
 
 
 def test_skipped_records_are_counted_without_an_option_that_dynamodb_does_not_have(local):
@@ -312,9 +354,8 @@ def test_skipped_records_are_counted_without_an_option_that_dynamodb_does_not_ha
 # --- source items -----------------------------------------------------------------------------------------------------
 
 
-def test_source_items_are_written_only_when_asked_for(local, small):
-    local.replay(small, "--create-tables")
-    assert local.rows("--source") == set()
+def test_source_items_are_written_only_when_asked_for(replayed):
+    assert replayed.local.rows("--source") == set()
 
 
 @pytest.mark.parametrize("file", WITH_SOURCES)
@@ -373,25 +414,25 @@ def test_existing_tables_are_kept(local, small):
     assert "Created" not in local.replay(small, "--create-tables").err
 
 
-def test_state_table_and_table_may_have_any_names(local, tmp_path, small):
+def test_state_table_and_table_may_have_any_names(local, small, embedded):
     names = {"STREAMFOLD_STATE_TABLE": "ledger", "STREAMFOLD_TABLE_MAIN": TABLE}
     ran = streamfold("replay", small, *local.on, "--create-tables", **local.variables, **names)
     assert ran.code == 0
     assert local.tables() == ["ledger", TABLE]
     ran = streamfold("show", *local.on, "--json", **local.variables, **names)
-    assert shown(ran) == embedded_rows(small, state=tmp_path / "embedded.db")
+    assert shown(ran) == embedded.rows
 
 
 # --- files that do not tell the table ---------------------------------------------------------------------------------
 
 
-def test_table_is_told_by_the_first_good_record_behind_bad_lines(local, tmp_path, small):
+def test_table_is_told_by_the_first_good_record_behind_bad_lines(local, tmp_path, small, embedded):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('no\n"no"\n' + small.read_text("utf-8"), "utf-8")
     ran = local.replay(bad, "--create-tables", "--keep-going", code=1)
     assert f"Bad line: {bad}:1" in ran.err
     assert local.tables() == [TABLE, STATE]
-    assert local.rows() == embedded_rows(small, state=tmp_path / "embedded.db")
+    assert local.rows() == embedded.rows
 
 
 @pytest.mark.parametrize("text", ["", '{"eventName": "INS'], ids=["empty", "truncated"])
@@ -412,30 +453,25 @@ def test_file_without_a_good_record_creates_no_table(local, tmp_path, text):
     [("ORDER#000001",), ("SALES#2026-03-01", "SKU#P"), ("--limit", "3"), ("ORDER#000001", "--limit", "1"), ("NOBODY",)],
     ids=" ".join,
 )
-def test_show_prints_the_same_rows_in_the_same_order(local, tmp_path, small, arguments):
-    local.replay(small, "--create-tables")
-    state = tmp_path / "embedded.db"
-    embedded_rows(small, state=state)
-    ran = local.show("--json", *arguments)
-    embedded = streamfold("show", "--state", state, "--json", *arguments)
-    assert shown(ran) == shown(embedded)
-    assert keys_of(ran) == keys_of(embedded)
+def test_show_prints_the_same_rows_in_the_same_order(replayed, embedded, arguments):
+    ran = replayed.local.show("--json", *arguments)
+    expected = streamfold("show", "--state", embedded.state, "--json", *arguments)
+    assert shown(ran) == shown(expected)
+    assert keys_of(ran) == keys_of(expected)
 
 
 def keys_of(ran):
     return [[json.loads(line)[name] for name in ("PK", "SK")] for line in ran.out.splitlines()]
 
 
-def test_show_on_a_terminal_prints_a_table_of_rows(local, small):
-    local.replay(small, "--create-tables")
-    ran = local.show("ORDER#000001")
+def test_show_on_a_terminal_prints_a_table_of_rows(replayed):
+    ran = replayed.local.show("ORDER#000001")
     assert ran.code == 0
     assert ran.out.split()[:4] == ["PK", "SK", "attributes", "ORDER#000001"]
 
 
-def test_show_of_state_items_names_ledger_and_manifest(local, small):
-    local.replay(small, "--create-tables")
-    items = [json.loads(line) for line in local.show("--state-items", "--json").out.splitlines()]
+def test_show_of_state_items_names_ledger_and_manifest(replayed):
+    items = [json.loads(line) for line in replayed.local.show("--state-items", "--json").out.splitlines()]
     assert any("handlers" in item for item in items)
     assert any("order_total.v" in item for item in items)
 
@@ -562,29 +598,28 @@ KILLS = KILLS_CI // len(KILLED_BATCHES)
 """Kills of one test."""
 
 
-def check_killed_replays(local, small, seed, batch_size):
-    clean_rows = embedded_rows(small, state=small.with_suffix(".db"))
-
+def check_killed_replays(local, small, embedded, seed, batch_size):
     def command(number):
         local.drop()
         local.create()
         return command_line("replay", small, *local.on, "--batch-size", batch_size)
 
     def check(number):
-        assert local.rows() == clean_rows
+        assert local.rows() == embedded.rows
 
     local.create()
     begin_seconds = timed(command_line("show", *local.on, "--table", f"main={TABLE}"), **local.variables)
     check_kills(KILLS, random.Random(seed), begin_seconds, command, check, **local.variables)
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("batch_size", KILLED_BATCHES)
-def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, batch_size):
-    check_killed_replays(local, small, 0, batch_size)
+def test_replay_that_is_killed_at_any_moment_and_run_again_leads_to_the_same_rows(local, small, embedded, batch_size):
+    check_killed_replays(local, small, embedded, 0, batch_size)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("batch_size", KILLED_BATCHES)
 @pytest.mark.parametrize("seed", range(1, 1 + KILLS_NIGHTLY // KILLS_CI))
-def test_replay_that_is_killed_many_times_leads_to_the_same_rows(local, small, seed, batch_size):
-    check_killed_replays(local, small, seed, batch_size)
+def test_replay_that_is_killed_many_times_leads_to_the_same_rows(local, small, embedded, seed, batch_size):
+    check_killed_replays(local, small, embedded, seed, batch_size)

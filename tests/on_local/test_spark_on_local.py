@@ -20,7 +20,7 @@ from tests.helpers.tables import make_table
 from tests.on_local.conftest import no_engine
 
 pytestmark = pytest.mark.spark
-ITEMS, FILLED, FILES, GROUPS, HOT = 50_000, 10_000, 4, 500, 2
+ITEMS, FILLED, FILES, GROUPS, HOT = 50_000, 4_000, 4, 500, 2
 SHOP = """
 import os, signal, sys
 from pathlib import Path

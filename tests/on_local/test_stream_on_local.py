@@ -30,12 +30,13 @@ def reader(dynamodb, dynamodbstreams, table):
 
 
 @pytest.fixture
-def roll_over(dynamodb_control):
+def roll_over(dynamodb_control, access_key):
     """Closes every open shard and opens its child."""
 
     def post():
-        with urllib.request.urlopen(urllib.request.Request(f"{dynamodb_control}/rollover", method="POST"), timeout=10):
-            pass
+        request = urllib.request.Request(f"{dynamodb_control}/rollover?key={access_key}", method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.read() == b"ok 1\n"
 
     return post
 

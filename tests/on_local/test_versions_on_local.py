@@ -18,7 +18,10 @@ def store(dynamodb):
     return partial(LocalStore, client=dynamodb)
 
 
-@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large"])
+@pytest.mark.parametrize(
+    "name",
+    ["parents", "plain_to_shared", "top", "unmarked", "long_keys", pytest.param("large", marks=pytest.mark.longest)],
+)
 def test_versions_of_the_code_lead_to_the_rows_of_the_newest(store, name):
     check(name, range(1), store=store)
 

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.helpers.commands import ROOT, command_line, embedded_rows, environment, shown, streamfold
+from tests.helpers.commands import ROOT, command_line, embedded_rows, environment, shown
+from tests.helpers.here import streamfold
 from tests.helpers.template import create_table, load_template
 
 SMALL = ROOT / "events" / "special" / "order_modified_twice_in_batch.json"
@@ -110,7 +111,7 @@ def test_yes_shows_where_it_writes_and_goes_on(aws, tmp_path):
     assert ran.code == 0
     assert ran.err.splitlines() == [WHERE]
     rows = shown(streamfold("show", "--engine", "dynamodb", "--table", "main=shop", "--json", **aws))
-    assert rows == embedded_rows(SMALL, state=tmp_path / "embedded.db")
+    assert rows == embedded_rows(SMALL, state=tmp_path / "embedded.db", run=streamfold)
 
 
 def test_person_who_says_no_ends_it_before_anything_is_written(aws, dynamodb):

@@ -1,4 +1,4 @@
-"""The shipped handlers, and one of everything, under every fault: 1,600 histories in CI, 150,000 at night."""
+"""The shipped handlers, and one of everything, under every fault: 800 histories in CI, 150,000 at night."""
 
 from pathlib import Path
 
@@ -45,8 +45,8 @@ def test_handlers_hold_under_every_fault():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("seed", range(2, 4))
-def test_handlers_hold_under_every_fault_in_over_a_thousand_histories(seed):
-    check_histories(60, seed)
+def test_handlers_hold_under_every_fault_in_hundreds_of_histories(seed):
+    check_histories(30, seed)
 
 
 @pytest.mark.nightly

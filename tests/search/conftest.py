@@ -12,6 +12,7 @@ from streamfold.settings import Settings
 from tests.on_local.conftest import (  # noqa: F401 - fixtures
     access_key,
     dynamodb,
+    dynamodb_control,
     dynamodb_endpoint,
     dynamodbstreams,
     no_engine,

@@ -84,9 +84,13 @@ class Server:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
+    @property
+    def is_gone(self):
+        return self.process is None or self.process.poll() is not None
+
     def _end(self, number):
         """Whether the server is gone after a signal to the processes that ``start`` started."""
-        if self.process is None or self.process.poll() is not None:
+        if self.is_gone:
             return True
         os.killpg(self.process.pid, number)  # it leads a process group of its own
         try:

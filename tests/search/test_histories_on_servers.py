@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from tests.helpers.search_histories import KINDS, History
-from tests.search.conftest import SERVERS, Place
-from tests.search.servers import Server
+from tests.search.conftest import Place
 
 AT_ONCE = 25
 STEPS_DEAD = 40
@@ -45,23 +44,17 @@ def _run(running, server, random):
 
 
 @pytest.fixture
-def own_server(request, servers):
-    """A server of this test alone, which it may kill."""
-    servers(request.param)  # skips where there is none
-    server = Server(request.param).start()
+def mortal(server):
+    """A server that a test may kill: for the tests behind it, it is there again."""
     yield server
-    server.remove()
+    if server.is_gone:
+        server.start()
 
 
-each_server = pytest.mark.parametrize("own_server", SERVERS, indirect=True)
-
-
-@each_server
-def test_fifty_histories_are_right_although_the_server_is_killed(own_server, open_sink):
-    check_killed(own_server, open_sink, 50)
+def test_histories_are_right_although_the_server_is_killed(mortal, open_sink):
+    check_killed(mortal, open_sink, AT_ONCE)
 
 
 @pytest.mark.nightly
-@each_server
-def test_five_hundred_histories_are_right_although_the_server_is_killed(own_server, open_sink):
-    check_killed(own_server, open_sink, 500, first=1000)
+def test_five_hundred_histories_are_right_although_the_server_is_killed(mortal, open_sink):
+    check_killed(mortal, open_sink, 500, first=1000)

@@ -1,8 +1,11 @@
-// DynamoDB Local on 127.0.0.1, with two things that its command line lacks: shard rollover and the passing of hours.
+// DynamoDB Local on 127.0.0.1, with what its command line lacks: shard rollover, the passing of hours, and an end of
+// databases that nobody needs any more. It keeps one, with four threads and more that poll it, for each access key.
 //   java -Djava.library.path=$LIB -cp "$LIB/*" DynamoDbTestServer.java PORT CONTROL_PORT
-//   POST http://127.0.0.1:CONTROL_PORT/rollover           closes every open shard and opens its child
-//   POST http://127.0.0.1:CONTROL_PORT/dilate?hours=25&key=test1   makes the stream records of the databases of this
-//                                                         access key that many hours older (24: trimmed)
+// Each request is about the databases whose access key begins so, and is answered with their number:
+//   POST http://127.0.0.1:CONTROL_PORT/rollover?key=test1         closes every open shard and opens its child
+//   POST http://127.0.0.1:CONTROL_PORT/dilate?hours=25&key=test1  makes their stream records that many hours older
+//                                                                 (24: trimmed)
+//   POST http://127.0.0.1:CONTROL_PORT/forget?key=test1           ends them
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
@@ -33,7 +36,7 @@ public class DynamoDbTestServer {
         DynamoDBProxyServer proxy = new DynamoDBProxyServer(port, new LocalDynamoDBServerHandler(handler, null));
         bindToLoopback(proxy);
         proxy.start();
-        startControl(controlPort, databases(handler));
+        startControl(controlPort, new Databases(handler));
         System.out.println("ready");
         proxy.join();
     }
@@ -45,10 +48,32 @@ public class DynamoDbTestServer {
         }
     }
 
-    /** One database for each access key and region. */
-    @SuppressWarnings("unchecked")
-    private static Map<String, AmazonDynamoDBLocal> databases(LocalDynamoDBRequestHandler handler) throws Exception {
-        return (Map<String, AmazonDynamoDBLocal>) privateField(handler, "dbRequestHandlers");
+    /** One for each access key and region. */
+    private static class Databases {
+        private final LocalDynamoDBRequestHandler handler;
+        private final Map<String, AmazonDynamoDBLocal> byName;
+
+        @SuppressWarnings("unchecked")
+        Databases(LocalDynamoDBRequestHandler handler) throws Exception {
+            this.handler = handler;
+            byName = (Map<String, AmazonDynamoDBLocal>) privateField(handler, "dbRequestHandlers");
+        }
+
+        private List<String> names(String key) {
+            return byName.keySet().stream().filter(name -> name.startsWith(key)).toList();
+        }
+
+        List<AmazonDynamoDBLocal> of(String key) {
+            synchronized (handler) { // it makes databases under the same lock
+                return names(key).stream().map(byName::get).toList();
+            }
+        }
+
+        List<AmazonDynamoDBLocal> removed(String key) {
+            synchronized (handler) {
+                return names(key).stream().map(byName::remove).toList();
+            }
+        }
     }
 
     private static Object privateField(Object owner, String name) throws Exception {
@@ -57,20 +82,35 @@ public class DynamoDbTestServer {
         return field.get(owner);
     }
 
-    private static void startControl(int port, Map<String, AmazonDynamoDBLocal> databases) throws IOException {
+    private static void startControl(int port, Databases databases) throws IOException {
         HttpServer control = HttpServer.create(new InetSocketAddress(LOOPBACK, port), 0);
         control.createContext("/rollover", exchange -> answer(exchange, () -> {
-            databases.values().forEach(AmazonDynamoDBLocal::triggerShardRollovers);
-            return databases.size();
+            List<AmazonDynamoDBLocal> found = databases.of(argument(exchange, "key"));
+            found.forEach(AmazonDynamoDBLocal::triggerShardRollovers);
+            return found.size();
         }));
         control.createContext("/dilate", exchange -> answer(exchange, () -> {
-            String[] parts = exchange.getRequestURI().getQuery().substring("hours=".length()).split("&key=");
-            long milliseconds = TimeUnit.HOURS.toMillis(Long.parseLong(parts[0]));
-            List<String> names = databases.keySet().stream().filter(name -> name.startsWith(parts[1])).toList();
-            names.forEach(name -> databases.get(name).dilateEventTimes(milliseconds));
-            return names.size();
+            long milliseconds = TimeUnit.HOURS.toMillis(Long.parseLong(argument(exchange, "hours")));
+            List<AmazonDynamoDBLocal> found = databases.of(argument(exchange, "key"));
+            found.forEach(database -> database.dilateEventTimes(milliseconds));
+            return found.size();
+        }));
+        control.createContext("/forget", exchange -> answer(exchange, () -> {
+            List<AmazonDynamoDBLocal> removed = databases.removed(argument(exchange, "key"));
+            removed.forEach(AmazonDynamoDBLocal::shutdownNow);
+            return removed.size();
         }));
         control.start();
+    }
+
+    /** The value of NAME=VALUE in the query. */
+    private static String argument(HttpExchange exchange, String name) {
+        for (String pair : exchange.getRequestURI().getQuery().split("&")) {
+            if (pair.startsWith(name + "=")) {
+                return pair.substring(name.length() + 1);
+            }
+        }
+        throw new IllegalArgumentException("no " + name + "= in the query");
     }
 
     private interface Action {
