@@ -237,7 +237,7 @@ def test_a_conflict_that_cannot_be_parked_is_reported():
     users = Users(on_conflict="park")
     users.deliver(users.put("0"))
     (failure,) = users.deliver(users.put("1"))
-    assert "there is no parking place" in str(failure.error)
+    assert "No parking place is set" in str(failure.error)
 
 
 class Died(BaseException):
