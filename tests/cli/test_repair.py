@@ -7,6 +7,8 @@ from sqlite3 import connect
 
 import pytest
 
+from streamfold import Failure
+from streamfold.batch.report import Report
 from tests.cli.conftest import SHOP
 from tests.cli.test_filling import export
 from tests.helpers.records import item
@@ -167,6 +169,18 @@ def test_a_handler_behind_the_rows_that_fails_is_told(folder, records):
 
     assert ran.code == 1
     assert ran.err.startswith("Failed: chains: ")
+
+
+def test_of_many_handlers_behind_the_rows_that_fail_the_first_are_told(folder, records, monkeypatch):
+    folder.app(CHAIN)
+    folder.run("replay", folder.records(*records), *STATE)
+    failures = [Failure(str(number), "ALL / ORDERS", "everything", KeyError("no")) for number in range(25)]
+    monkeypatch.setattr("streamfold.cli.opened.run_chains", lambda *_: Report(failures=failures))
+
+    ran = folder.run("repair", "--key", "ORDER#3", "ITEM#a", *STATE)
+
+    assert (ran.code, ran.err.count("Failed: chains: ")) == (1, 20)
+    assert "... and 5 more." in ran.err.splitlines()
 
 
 def test_keys_that_no_handler_reads_are_counted(changed):

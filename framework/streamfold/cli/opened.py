@@ -12,7 +12,7 @@ from streamfold.batch.knowledge import knowledge
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
-from streamfold.cli.fan_outs import follow_fan_outs
+from streamfold.cli.fan_outs import FAILED_SHOWN, follow_fan_outs
 from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
@@ -107,8 +107,10 @@ def followed_chains(opened: OpenedState) -> Sequence[Failure]:
     else:
         opened.local.retry(opened.run.settings.group)
         failures = run_chains(opened.app, opened.local, opened.run).failures
-    for failure in failures:
+    for failure in failures[:FAILED_SHOWN]:
         _say(f"Failed: chains: {failure}")
+    if (hidden := len(failures) - FAILED_SHOWN) > 0:
+        _say(f"... and {hidden:,} more.")
     return failures
 
 
