@@ -1,4 +1,4 @@
-"""How often a function looks for cycles: hardly while it starts, then after some ten thousand new containers."""
+"""How often a function looks for cycles: hardly while it starts, then after some hundred thousand new containers."""
 
 import gc
 
@@ -11,8 +11,9 @@ from streamfold.settings import Settings
 
 @pytest.fixture(autouse=True)
 def thresholds():
-    """The process keeps its own."""
+    """The process keeps its own; what other tests' functions froze is thawed."""
     kept = gc.get_threshold()
+    gc.unfreeze()
     yield
     gc.set_threshold(*kept)
     gc.unfreeze()
