@@ -29,7 +29,8 @@ LOCK_VENV := .venv-lock
 QUICK_VENV := .venv-quick$(if $(PYTHON),-$(notdir $(PYTHON)))
 RUNTIME := .aws-sam/runtime
 IN_VENV := $(VENV)/bin/python
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+# Byte code is made of what is imported, when it is: most of what the tools bring never is.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input --no-compile
 FROM_LOCK := $(PIP_INSTALL) --no-deps --require-hashes --requirement
 PYTEST := -m pytest -n 2 --dist worksteal
 WITH_ENGINE := $(IN_VENV) tests/tools/engine.py with dynamodb --
@@ -90,7 +91,7 @@ events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 
 	@$(WITH_ENGINE) $(IN_VENV) -m tests.workload.record
 
 spark: $(VENV)/.spark ## run the tests on Spark (needs a JDK 17 and Maven; PySpark takes a minute and 345 MB)
-	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest -m "spark and not nightly" $(PYTEST_FLAGS)
+	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest tests/on_local -m "spark and not nightly" $(PYTEST_FLAGS)
 
 template: $(SAM_VENV)/.sam ## check the template as CloudFormation will see it, and what docs/sources.md makes of it
 	@mkdir -p .aws-sam
@@ -139,7 +140,7 @@ clean: ## take away all that was made here, the environments included
 build-Projector build-Spreader build-Verifier: DEPLOYED_LOCK := lambda.txt
 build-Searcher: DEPLOYED_LOCK := lambda-search.txt
 build-Projector build-Spreader build-Verifier build-Searcher: $(VENV)/.made
-	@$(IN_VENV) $(FROM_LOCK) .requirements/$(DEPLOYED_LOCK) --target "$(ARTIFACTS_DIR)" --upgrade --no-compile \
+	@$(IN_VENV) $(FROM_LOCK) .requirements/$(DEPLOYED_LOCK) --target "$(ARTIFACTS_DIR)" --upgrade \
 		--only-binary=:all: --platform any
 	@rm -rf "$(ARTIFACTS_DIR)/bin" "$(ARTIFACTS_DIR)/streamfold" "$(ARTIFACTS_DIR)/handlers"
 	@tar --create $(NOT_DEPLOYED:%=--exclude=%) --directory=framework streamfold | tar --extract --directory="$(ARTIFACTS_DIR)"

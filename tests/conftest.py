@@ -1,5 +1,6 @@
 """What every test starts from: no settings, credentials or region of the machine that it runs on."""
 
+import gc
 import logging
 import os
 import sys
@@ -24,6 +25,23 @@ pytest.register_assert_rewrite(
     "tests.helpers.pairs_contract",
     "tests.helpers.commit_contract",
 )
+
+
+CONTAINERS_NEW = 50_000
+"""New containers after which Python looks for cycles, in place of 700."""
+SERVED = {"engine": ("tests/on_local", "tests/search"), "opensearch": ("tests/search",), "spark": ("tests/on_local",)}
+"""By marker: the folders that ``.ci/run`` and ``make spark`` collect its tests from, to leave thousands alone."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What tests import and collect is looked through for cycles once, not with each test: a seventh of their time."""
+    for item in session.items:
+        for marker, folders in SERVED.items():
+            if item.get_closest_marker(marker) and not item.nodeid.startswith(folders):
+                raise pytest.UsageError(f"{item.nodeid} is marked {marker}: expected in {' or '.join(folders)}.")
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(CONTAINERS_NEW)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

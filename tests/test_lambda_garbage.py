@@ -16,7 +16,7 @@ def thresholds():
     gc.unfreeze()
     yield
     gc.set_threshold(*kept)
-    gc.unfreeze()
+    gc.freeze()
 
 
 def test_a_start_is_hardly_looked_through():

@@ -24,7 +24,7 @@ from tests.helpers.records import change, item
 
 SHAPES = {"pushed": {}, "pulled above 2": {"pull_above": 2}, "pulled above 3": {"pull_above": 3}}
 HISTORIES = 40
-HISTORIES_CI = {"pushed": 3_400, "pulled above 2": 760, "pulled above 3": 760}
+HISTORIES_CI = {"pushed": 3_900, "pulled above 2": 560, "pulled above 3": 560}
 """Less of what takes three times as long; every night has as many of each."""
 HISTORIES_NIGHTLY = 17_000
 MUTANT_HISTORIES = 2_000
