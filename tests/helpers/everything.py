@@ -59,7 +59,7 @@ def daily_sales(item):
 
 @router.view(ORDER_ITEM, into=[TAG, CUSTOMER])
 def tags_and_customers(item, sku):
-    for tag in item["tags"]:
+    for tag in sorted(item["tags"]):
         yield Row(TAG, tag=tag, items=Count(), units=Sum(item["quantity"]))
     if sku != "free":
         yield Row(CUSTOMER, customer=item["customer"], spent=Sum(item["price"]), price=Average(item["price"]))
@@ -85,7 +85,7 @@ def prices(item, sku):
             expires=Max(item["quantity"]),
             units=Sum(item["quantity"]),
         )
-    for tag in set(item["tags"]):
+    for tag in sorted(set(item["tags"])):
         yield Row(
             LEADERS,
             customer=item["customer"],
@@ -115,7 +115,7 @@ def order_card(order):
 
 @router.index(ORDER, into=BY_STATUS)
 def orders_by_status(order):
-    for status in {order["status"], *order["labels"]}:
+    for status in sorted({order["status"], *order["labels"]}):
         yield Row(status=status, customer=order["customer"])
 
 
@@ -175,7 +175,7 @@ claims = Router()
 
 @claims.index(ORDER, into=[Key("FIRST#{label}", "ORDER")], unique=True, by="weight", smallest=True)
 def first_of_label(order, order_id):
-    for label in {order["status"], *order["labels"]}:
+    for label in sorted({order["status"], *order["labels"]}):
         yield Row(label=label, order=order_id, customer=order["customer"])
 
 

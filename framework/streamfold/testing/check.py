@@ -136,10 +136,10 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     ``items`` says for each source key what its items look like: an example (attributes, and fields of the key by name
     if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is
     a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
-    drawn. ``faults`` are the names of those to inject, all if not
-    given. With ``source="kinesis"`` the records are those of Kinesis, of which some arrive late and some twice.
-    The same seed gives the same run. ``processes`` is how many other processes, each with a hash seed of its own, call
-    the handlers too, where the application can be imported by a name.
+    drawn. ``faults`` are the names of those to inject, all if not given. With ``source="kinesis"`` the records are
+    those of Kinesis, of which some arrive late and some twice. The same seed gives the same run; in another process
+    too, unless a handler goes through a set. ``processes`` is how many other processes, each with a hash seed of its
+    own, call the handlers too, where the application can be imported by a name.
 
     Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
