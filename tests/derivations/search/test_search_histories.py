@@ -15,7 +15,7 @@ def test_documents_are_those_of_the_items_however_runs_overlap(name):
 @pytest.mark.ci
 @each_kind
 def test_documents_are_those_of_the_items_in_thousands_of_histories(name):
-    check(name, 800, 100)
+    check(name, 1_600, 100)
 
 
 @pytest.mark.nightly
