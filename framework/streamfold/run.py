@@ -99,9 +99,19 @@ class Flight:
         del places
         self._begun.append((tag, call))
 
+    def give_way(self) -> None:
+        """Lets what was begun get on its way, before this thread goes on with work of its own."""
+
     def join(self) -> Joined:
         """What came of a call; waits until there is one that has ended."""
         return made(*self._begun.popleft())
+
+    def answer(self) -> Any:
+        """The answer of a call; raises its error."""
+        joined = self.join()
+        if joined.error is not None:
+            raise joined.error
+        return joined.answer
 
 
 def made(tag: Any, call: LaneCall) -> Joined:

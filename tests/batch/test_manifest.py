@@ -3,19 +3,21 @@
 import json
 import re
 from itertools import permutations
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.batch.knowledge import knowledge
-from streamfold.batch.manifest import Manifest, check_manifest, read_manifest
+from streamfold.batch.knowledge import Knowledge, knowledge
+from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, read_manifest
+from streamfold.batch.order import by_item
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
-from streamfold.run import TRIES_MAX, Run
+from streamfold.run import TRIES_MAX, Flight, Lanes, Run
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source
@@ -470,3 +472,47 @@ def test_an_application_is_checked_against_each_state_that_it_is_run_over():
     for engine in (first, second, first):
         check_application(application, engine, Run(Settings()))
     assert set(read_manifest("shop", second).handlers) == {"total"}
+
+
+# How it is read.
+
+
+class Told(Lanes):
+    """Lanes whose flights say what is done."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def flight(self):
+        told = self.told
+
+        class Flown(Flight):
+            def begin(self, tag, call, places):
+                super().begin(tag, call, places)
+                told.append("begun")
+
+            def join(self):
+                told.append("joined")
+                return super().join()
+
+        return Flown()
+
+
+def test_the_manifest_is_read_while_the_changes_are_routed():
+    application, told = app(), []
+    engine = MemoryEngine(application.tables.values())
+
+    def routed(*arguments):
+        told.append("routed")
+        return by_item(*arguments)
+
+    with patch("streamfold.batch.planning.by_item", routed):
+        process_event(application, [Source().put("A#1", "X")], engine, Run(Settings(), lanes=Told(told)))
+    assert told[:3] == ["begun", "routed", "joined"]
+
+
+def test_a_manifest_that_is_written_meanwhile_is_read_again():
+    application, state, known = app(), State(busy=1), Knowledge()
+    begun = begin_reading(application, state, Run(Settings()), known)
+    assert check_manifest(application, state, Run(Settings(), pause=lambda _: None), known, begun=begun) is known
+    assert (state.swaps, known.revision) == (2, 1)

@@ -93,6 +93,21 @@ def test_a_key_that_misses_a_template_by_one_field_is_told_unless_another_takes_
     assert misses == dispatch(keys).near_misses(*values)
 
 
+@pytest.mark.parametrize(
+    ("keys", "alone"),
+    [
+        ([ORDER, ORDER_ITEM], True),
+        ([ORDER_ITEM, Key("ORDER#{order_id}", "ITEM#{sku}#{size}")], False),
+        ([ORDER_ITEM, EVERYTHING], False),
+        ([ORDER_ITEM, Key("ORDER#{order_id}", "{what}")], False),
+        ([ORDER], False),
+    ],
+    ids=["other segments", "the same segments", "a catch-all", "an open sort key", "not among them"],
+)
+def test_a_key_is_alone_where_no_other_may_fit_its_items(keys, alone):
+    assert dispatch(keys).is_alone(ORDER_ITEM) is alone
+
+
 def test_the_entries_of_a_table_are_its_source_keys_with_their_routes():
     other = Key("X#{x}", "Y", Table("other"))
     first, second = route(ORDER, ORDER_ITEM), route(ORDER, other)

@@ -7,7 +7,7 @@ next batch. Where that shall go on (``STREAMFOLD_OLDER_CODE``), the handlers tha
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from streamfold.records.envelope import Seen
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import TRIES_MAX, Run
+from streamfold.writes.guarded import StateKey
 
 APPLICATIONS_KEPT = 4
 SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
@@ -28,6 +29,8 @@ SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
 last filled from all items."""
 FILLING = "filling"
 """The run over all items that was begun last for a handler; code without the handler takes the mark away."""
+ReadState = Callable[[], dict[StateKey, dict[str, Any]]]
+"""Waits for state items."""
 MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
 
 
@@ -60,6 +63,15 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
     return Manifest.of(engine.read_state([key], consistent=True).get(key, {}))
 
 
+def begin_reading(app: Application, engine: Engine, run: Run, found: Knowledge) -> ReadState:
+    """Begins to read what ``check_manifest`` needs, beside other work; returns what waits for the answer."""
+    keys = _keys(app, found)
+    flight = run.lanes.flight()
+    flight.begin(None, partial(engine.read_state, keys, consistent=True), keys)
+    flight.give_way()
+    return flight.answer
+
+
 def check_manifest(
     app: Application,
     engine: Engine,
@@ -68,17 +80,18 @@ def check_manifest(
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
+    begun: ReadState | None = None,
 ) -> Knowledge:
     """Compares the application with the state, unless that is of the revision known, and adds what is new to it.
 
-    ``sources`` are the tables as far as records were seen. Raises ``ManifestError`` when a handler of the manifest is
-    gone or has another kind, group, source or target, and when a table is another or comes through another source and
-    the epoch is not higher; ``Contended`` when others write the manifest at every try.
+    ``sources`` are the tables as far as records were seen. ``begun`` is the first read, if it was begun already. Raises
+    ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and when a
+    table is another or comes through another source and the epoch is not higher; ``Contended`` when others write the
+    manifest at every try.
     """
-    key = manifest_key(app.name)
-    keys = [key] if found.revision is not None else [key, *forms_keys(app)]
-    for _ in run.tries():
-        read = engine.read_state(keys, consistent=True)
+    key, read_again = manifest_key(app.name), partial(engine.read_state, _keys(app, found), consistent=True)
+    for number in run.tries():
+        read = read_again() if number or begun is None else begun()
         before = Manifest.of(read.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
@@ -98,6 +111,12 @@ def check_manifest(
     raise Contended(
         f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records come again."
     )
+
+
+def _keys(app: Application, found: Knowledge) -> list[StateKey]:
+    """The manifest; and the forms of attributes as long as nothing is known."""
+    key = manifest_key(app.name)
+    return [key] if found.revision is not None else [key, *forms_keys(app)]
 
 
 def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:

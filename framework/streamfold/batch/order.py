@@ -38,9 +38,10 @@ class ItemWork:
 class Sorted:
     """Those who listen to the items of one key."""
 
-    __slots__ = ("heard", "ledger", "off", "others")
+    __slots__ = ("alone", "heard", "ledger", "off", "others")
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool) -> None:
+        self.alone = alone  # no other key can have meant such an item
         self.ledger: list[tuple[str, Route]] = []  # routes that contribute, with their groups
         self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
         self.heard: list[tuple[Route, str]] = []  # routes whose handlers are not called
@@ -58,8 +59,10 @@ class Routing:
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
         work, found = ItemWork(item), self.application.found(item)
+        alone = len(found) == 1
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
+            alone = alone and for_key.alone
             for group, route in for_key.ledger:
                 work.ledger.setdefault(group, []).append((route, fields))
             if for_key.others or for_key.heard:
@@ -73,11 +76,13 @@ class Routing:
             # Derived rows come back through the stream. Only kinds that can read them get them.
             work.others = [each for each in work.others if each[0].kind.reads_derived]
             work.off = [route for route in work.off if route.kind.reads_derived]
-        _warn_of_near_misses(self.application, item, found, self.run)
+        if not alone:
+            _warn_of_near_misses(self.application, item, found, self.run)
         return work
 
     def _sort(self, entry: DispatchEntry) -> Sorted:
-        found = self._sorted[id(entry)] = Sorted()
+        known = self.application.known(entry.key.table.name)
+        found = self._sorted[id(entry)] = Sorted(alone=known.is_alone(entry.key))
         settings, only = self.run.settings, self.run.handlers
         for route, role, called in entry.listeners:
             if not settings.serves(route.group):

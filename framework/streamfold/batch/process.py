@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
-from streamfold.batch.manifest import check_manifest
+from streamfold.batch.manifest import begin_reading, check_manifest
 from streamfold.batch.planning import Batch
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
@@ -69,15 +69,17 @@ def process_changes(
 
     sources: the tables that records came from, which are checked against the manifest.
     """
-    try:
-        known = check_application(app, engine, run, sources)
-    except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
-        return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
-    run.pace.began()
+    _check_handlers(app, run.settings)
+    known, timed = knowledge(run, app, engine), Timed(engine, run)
     with localcontext(EXACT):
-        timed = Timed(engine, run)
+        begun = begin_reading(app, timed, run, known)
         triage = Triage(app.name, timed, run)
-        batch = Batch(app, changes, engine, run, known, triage)
+        batch = Batch(app, changes, engine, run, known, triage)  # which routes the changes meanwhile
+        try:
+            check_manifest(app, timed, run, known, sources, begun=begun)
+        except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
+            return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
+        run.pace.began()
         plan = batch.plan()
         if not keep_forms(app, timed, known, run):
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile

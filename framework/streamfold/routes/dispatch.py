@@ -36,8 +36,7 @@ class Dispatch:
         self.delimiter = delimiter
         self.entries: dict[Segments, list[DispatchEntry]] = {}
         for entry in entries:
-            sort = None if entry.key.sort is None else self._template_segment(entry.key.sort)
-            self.entries.setdefault((self._template_segment(entry.key.partition), sort), []).append(entry)
+            self.entries.setdefault(self._segments(entry.key), []).append(entry)
         self._open_partition = any(segments[0] is None for segments in self.entries)
         self._open_sort = any(segments[1] is None for segments in self.entries)
 
@@ -72,6 +71,14 @@ class Dispatch:
         matched = [key for key in candidates if key.match_values(partition, sort) is not None]
         misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
+
+    def is_alone(self, key: Key) -> bool:
+        """Whether no other key has the first segments of this one: an item that it matches misses no other."""
+        fit = [entry.key for entry in self.entries.get(self._segments(key), NONE)]
+        return fit == [key] and not (self._open_partition or self._open_sort)
+
+    def _segments(self, key: Key) -> Segments:
+        return self._template_segment(key.partition), None if key.sort is None else self._template_segment(key.sort)
 
     def _template_segment(self, part: KeyPart) -> str | None:
         text = part.pieces[0]
