@@ -1,4 +1,4 @@
-"""What docs/changing-code.md says of a deployment without a pause: each row of its table is played, and shown to be so."""
+"""What docs/changing-code.md says of a deployment without a pause: each row of its table is played and shown."""
 
 import re
 from dataclasses import replace
