@@ -74,7 +74,19 @@ def test_unknown_command_is_an_error_that_names_it(folder):
     ran = folder.run("replays")
 
     assert ran.code == 2
-    assert "No such command 'replays'" in ran.err
+    assert "No such command 'replays'. Did you mean 'replay'" in ran.err
+
+
+def test_of_a_command_that_is_far_from_all_only_the_help_is_named(folder):
+    assert "No such command 'frobnicate'.\n" in folder.run("frobnicate").err
+
+
+def test_a_command_that_somebody_expects_is_told_where_it_is_instead(folder):
+    told = folder.run("check")
+
+    assert told.code == 2
+    assert "No such command 'check'." in told.err
+    assert all(each in told.err for each in ("streamfold routes", "streamfold verify", "streamfold.testing.check"))
 
 
 def test_no_command_shows_the_help(folder):

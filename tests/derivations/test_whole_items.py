@@ -91,13 +91,17 @@ def test_a_copy_needs_new_images(router):
 def test_derived_rows_are_not_copied(router):
     router.view(ORDER_ITEM, into=TOTAL)(order_total)
     router.copy(TOTAL, to=COPIES)
-    assert "Only a view, an index or a search may read derived rows." in refusal(lambda: App("shop", routers=[router]))
+    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in refusal(
+        lambda: App("shop", routers=[router])
+    )
 
 
 def test_copies_are_not_copied_on(router):
     router.copy(ORDER, to=Table("near"))
     router.copy(Key("ORDER#{order_id}", "METADATA", table=Table("near")), to=Table("far"), name="on")
-    assert "Only a view, an index or a search may read derived rows." in refusal(lambda: App("shop", routers=[router]))
+    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in refusal(
+        lambda: App("shop", routers=[router])
+    )
 
 
 def test_a_target_in_another_region_is_refused(router):
@@ -181,7 +185,7 @@ def test_children_that_are_derived_rows_are_refused(router):
 def test_parents_that_are_derived_rows_are_refused(router):
     router.view(ORDER_ITEM, into=TOTAL)(order_total)
     message = cascading(router, TOTAL, children=[Key("ORDER#{order_id}", "NOTE#{n}")])
-    assert "Only a view, an index or a search may read derived rows." in message
+    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in message
 
 
 # Archives

@@ -2,9 +2,9 @@
 
 Whatever happens, an index ends with what one of the versions makes of the items that are there: nothing older, and no
 document of an item that is gone. The ids of documents that follow from more than their item's key are known to the
-state alone. So where it is restored, such documents may stay that it does not know any more (docs/search.md): their
-histories have no restores. A state is restored only while nothing is under way, as docs/search.md asks: a run that
-began before could hold a higher number than one that read later.
+state alone. So where it is restored, such documents may stay that it does not know any more: their histories have no
+restores. A state is restored only while nothing is under way, as docs/search-operations.md asks: a run that began
+before could hold a higher number than one that read later.
 """
 
 from collections.abc import Callable, Mapping, Sequence

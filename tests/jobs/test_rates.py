@@ -114,12 +114,12 @@ def test_change_to_the_same_rate_changes_nothing(clock):
 
 def test_throttling_halves_and_time_lets_grow(clock):
     held = pace(clock, read=100, write=100)
-    held.throttled(read=False)
-    held.throttled(read=False)  # of another thread, at the same moment
-    assert held.rates == (100, 50)
+    held.throttled()
+    held.throttled()  # of another thread, at the same moment
+    assert held.rates == (50, 50)
     clock.now += 2
-    held.throttled(read=False)
-    assert held.rates[1] == pytest.approx(50 * 1.1**2 / 2)
+    held.throttled()
+    assert held.rates == pytest.approx((50 * 1.1**2 / 2, 50 * 1.1**2 / 2))
     clock.now += 3600
     held.spend()
     assert held.rates == (100, 100)
@@ -129,9 +129,9 @@ def test_throttling_without_a_limit_finds_one(clock):
     free = pace(clock)
     for _ in range(100):
         clock.now += 1
-        free.spend(write=400)
-    free.throttled(read=False)
-    assert free.rates == (float("inf"), pytest.approx(200, rel=0.2))
+        free.spend(400, 400)
+    free.throttled()
+    assert free.rates == pytest.approx((200, 200), rel=0.2)
     before = clock.waited
     free.spend(write=1000)
     assert 2 < clock.waited - before < 6

@@ -335,7 +335,7 @@ def test_a_step_that_just_fits_is_not_paged():
 def stored_after(stored, found):
     """The ledger item after a transition, with a contribution that is kept elsewhere filled in."""
     (part,) = found.guard.parts
-    text = next((write.contribution for write in found.effects if isinstance(write, PutState)), part.contribution)
+    text = next((write.text for write in found.effects if isinstance(write, PutState)), part.contribution)
     return LedgerItem(stored.revision + 1, 1, {part.handler: StoredPart(part.version, text)})
 
 

@@ -125,6 +125,7 @@ RUN = (
     "docs/numbers.md",
     "docs/operations.md",
     "docs/patterns.md",
+    "docs/search-operations.md",
     "docs/search.md",
     "docs/sources.md",
     "docs/tenants.md",

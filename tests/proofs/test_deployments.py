@@ -1,4 +1,4 @@
-"""What docs/guarantees.md says of a deployment without a pause: each row of its table is played, and shown to be so."""
+"""What docs/changing-code.md says of a deployment without a pause: each row of its table is played and shown."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.versions.delivery import ALL, SHARDS
 from tests.versions.history import History
 from tests.versions.judge import judge
 
-GUARANTEES = (Path(__file__).parents[2] / "docs/guarantees.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/changing-code.md").read_text("utf-8")
 HEADING = "## What a deployment may change without a pause"
 ROW = re.compile(r"^\| ([^|]+) \| \*\*([^|*]+)\*\*[^|]* \| \*\*([^|*]+)\*\*[^|]* \|$", re.MULTILINE)
 BOTH_RUN, OLD_STOPS, NEW_REFUSED, RECORDS_REFUSED = (
@@ -226,12 +226,12 @@ SCENARIOS = {name: lambda shape=shape: deployed(shape()) for name, shape in CHAN
 
 def told():
     """The rows of the page's table: what is changed, what happens while both run, and after."""
-    section = GUARANTEES.partition(HEADING)[2].partition("\n## ")[0]
+    section = PAGE.partition(HEADING)[2].partition("\n## ")[0]
     return {what: (both, after) for what, both, after in ROW.findall(section)}
 
 
 def test_every_row_of_the_page_has_a_scenario_and_every_scenario_a_row():
-    rows = [line for line in GUARANTEES.partition(HEADING)[2].partition("\n## ")[0].splitlines() if line[:1] == "|"]
+    rows = [line for line in PAGE.partition(HEADING)[2].partition("\n## ")[0].splitlines() if line[:1] == "|"]
 
     assert len(rows) == len(told()) + 2
     assert sorted(told()) == sorted(SCENARIOS)

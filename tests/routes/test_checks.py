@@ -367,7 +367,7 @@ def test_a_view_may_read_rows_that_an_on_handler_puts():
 def test_audit_and_on_over_derived_rows_are_refused_with_both_places(declare):
     message = refused(view(ORDER_ITEM, into=TOTAL), declare)
     assert f"reads {TOTAL!r}, which are rows derived by 'rows' ({ROWS})" in message
-    assert message.endswith("Only a view, an index or a search may read derived rows.")
+    assert message.endswith("Only views, indexes, attributes, searches and feeds may read derived rows.")
 
 
 def test_an_on_handler_over_its_own_rows_is_refused():

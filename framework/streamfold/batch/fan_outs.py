@@ -69,9 +69,9 @@ def open_fan_outs(app: Application, engine: Engine, run: Run) -> Iterator[OpenFa
         yield OpenFanOut(job, fan_outs.lanes(job), _route(app, job, run))
 
 
-def ring_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> int:
-    """Rings for the lanes of open fan-outs that are not done; returns for how many. See ``watch_open``."""
-    return watch_open(app, engine, run, still_seconds=still_seconds).rung
+def ring_open(app: Application, engine: Engine, run: Run) -> int:
+    """Rings for the lanes of open fan-outs that are not done; returns for how many."""
+    return watch_open(app, engine, run).rung
 
 
 def watch_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> Open:

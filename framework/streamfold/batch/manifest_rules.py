@@ -15,7 +15,7 @@ FRESH = "For a local state, replay --fresh starts anew."
 
 
 def check_handlers(
-    before: ByName, now: ByName, retired: Collection[str], kinds: Mapping[str, Kind], *, older: bool = False
+    before: ByName, now: ByName, retired: Collection[str], kinds: Mapping[str, Kind], *, older: bool
 ) -> None:
     """Raises ``ManifestError`` where handlers do not fit the state; ``older`` code may lack handlers and sources."""
     for name, entry in before.items():

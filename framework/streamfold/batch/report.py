@@ -10,6 +10,8 @@ from streamfold.commit.outcome import Failed, Held, add_counts, add_tallies
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Counts, Tallies
 
+Response = dict[str, list[dict[str, str]]]
+"""What Lambda is told of a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted separately; the rest are counted together."""
@@ -33,6 +35,12 @@ class Report:
     def count(self, word: str, handler: str) -> None:
         """Adds one to a count that a kind declares in ``says``."""
         add_counts(self.counts, {word: Counter([handler])})
+
+
+def response_of(failures: Iterable[Failure]) -> Response:
+    """The partial batch response that names what failed, each record or message once."""
+    identifiers = dict.fromkeys(failure.sequence for failure in failures if failure.sequence)
+    return {"batchItemFailures": [{"itemIdentifier": identifier} for identifier in identifiers]}
 
 
 def merge(report: Report, other: Report) -> None:

@@ -35,6 +35,13 @@ COMMANDS: Mapping[str, str] = {
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.settings",
 }
+INSTEAD: Mapping[str, str] = {
+    "check": "streamfold routes checks the declarations, streamfold verify compares a state with its items, and in a "
+    "test streamfold.testing.check(app, ...) proves an application: docs/testing.md.",
+    "deploy": "sam deploy does it, as the README says.",
+    "test": "pytest runs tests of handlers: docs/testing.md.",
+}
+"""What does what somebody may expect of a command that there is none of."""
 REPORTED = 1
 USAGE = 2
 
@@ -52,6 +59,22 @@ class Commands(click.Group):
         module = __import__(place, fromlist=[attribute or "command"])
         command: click.Command = getattr(module, attribute or "command")
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not (arguments[0] in COMMANDS or arguments[0].startswith("-") or context.resilient_parsing):
+            context.fail(_unknown(arguments[0]))
+        return super().resolve_command(context, arguments)
+
+
+def _unknown(name: str) -> str:
+    """What is told of a command that there is none of."""
+    from difflib import get_close_matches  # only needed where a name is wrong
+
+    near = " or ".join(map(repr, get_close_matches(name, COMMANDS)))
+    instead = INSTEAD.get(name) or (f"Did you mean {near}?" if near else "")
+    return f"No such command {name!r}. {instead}".rstrip()
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from streamfold.app import App
-from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, run_fan_outs, watch_open
+from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_fan_outs
 from streamfold.batch.report import Report
 from streamfold.cli.engines import as_json
 from streamfold.commit.failure import Failure
@@ -99,7 +99,7 @@ def ring_again(app: App, engine: Engine, run: Run, identity: str) -> Sequence[Fa
         run.ring(identity, [lane.number for lane in found.left])
         lanes = len(found.left)
     else:
-        lanes = watch_open(app, engine, run).rung
+        lanes = ring_open(app, engine, run)
     queued = run.settings.jobs is not None and not isinstance(engine, OwnStream)
     report = follow_fan_outs(app, engine, run)
     rows = sum(tally.written for tally in report.tallies.values())

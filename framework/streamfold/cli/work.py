@@ -30,7 +30,7 @@ from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
+from streamfold.lifecycle.job_parts import end_job, job_parts, job_to_carry
 from streamfold.lifecycle.page_report import ItemFailed
 from streamfold.lifecycle.run_hooks import FillingProgress, KeepFailed, RunHooks, Tell
 from streamfold.lifecycle.state_machine import definition
@@ -140,7 +140,7 @@ class _Worker:
         self.run = run
         self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
         check_application(app, engine, self.run, write=False)
-        job = known_job(Jobs(app.name, engine, self.run.clock), identity)
+        job = job_to_carry(Jobs(app.name, engine, self.run.clock), identity)
         self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
 
     def do(self, numbers: Sequence[int], keep: KeepFailed) -> int:

@@ -98,7 +98,7 @@ def state_after(write: StateWrite, before: StateItem | None, expires_at: int) ->
         case Claim():
             return {"ttl": expires_at} if before is None else _found(write.key, before)
         case PutState():
-            return {"s": write.contribution}
+            return {"s": write.text}
         case SwapState():
             if not revision_holds(write.revision, before):
                 return ABSENT if before is None else _found(write.key, before)

@@ -93,7 +93,7 @@ class Requests:
                 attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
                 return {"Put": self._of_item(write.key, attributes) | use.condition(has_revision(use, write.revision))}
             case PutState():
-                return {"Put": self._of_item(write.key, {"s": write.contribution})}
+                return {"Put": self._of_item(write.key, {"s": write.text})}
             case DeleteState():
                 same = [] if write.expected is None else [f"{use.name('s')} = {use.value(write.expected)}"]
                 return {"Delete": self._of_key(write.key) | use.condition(*same)}

@@ -25,9 +25,8 @@ ITEM_LETTERS = 120
 class KeptItems(Generic[KeptKey]):
     """What is known of the items of one table of the file."""
 
-    def __init__(self, letters_max: int = KEPT_LETTERS_MAX) -> None:
+    def __init__(self) -> None:
         self.changed: dict[KeptKey, KeptItem] = {}  # not written yet
-        self._half_letters = letters_max // 2
         self._young: dict[KeptKey, tuple[KeptItem, int]] = {}
         self._old: dict[KeptKey, tuple[KeptItem, int]] = {}
         self._young_letters = 0
@@ -49,7 +48,7 @@ class KeptItems(Generic[KeptKey]):
         """Keeps an item that was read or written, with the length of its text."""
         self._young[key] = item, letters
         self._young_letters += letters + ITEM_LETTERS
-        if self._young_letters > self._half_letters:
+        if self._young_letters > KEPT_LETTERS_MAX // 2:
             self._old, self._young, self._young_letters = self._young, {}, 0
 
     def drop(self, key: KeptKey) -> None:

@@ -88,9 +88,8 @@ class StateFile:
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
         try:
-            yield from chain(
-                self.execute(query, values)
-            )  # a bare cursor is closed with the generator, perhaps too late
+            # A bare cursor is closed with the generator, perhaps too late.
+            yield from chain(self.execute(query, values))
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
 

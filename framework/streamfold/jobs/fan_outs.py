@@ -25,8 +25,6 @@ ROWS, REMOVED = "rows", "removed"
 """The words under which a page counts the rows that it wrote, and the items that it removed."""
 LISTED = 1000
 """Open fan-outs that are read at a time."""
-
-
 RECORD_LETTERS_MAX = 100_000
 """Longer records are not kept with a job: an item takes 400 KB."""
 

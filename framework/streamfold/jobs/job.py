@@ -102,6 +102,13 @@ class Jobs:
         """A job; None if there is none of this id."""
         return read_job(self.engine, self._key(identity))
 
+    def known(self, identity: str) -> Job:
+        """A job. Raises ``SettingsError`` if there is none of this id."""
+        job = self.read(identity)
+        if job is None:
+            raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
+        return job
+
     def all(self) -> list[Job]:
         """The jobs that are kept, the newest first."""
         wanted = Entries(jobs_partition(self.application), JOBS_MAX, descending=True)
@@ -114,7 +121,7 @@ class Jobs:
         every try.
         """
         for _ in self.deadline.tries():
-            found = self._known(identity)
+            found = self.known(identity)
             if found.ended:
                 raise SettingsError(f"Job {identity} has ended: nothing of it can be changed.")
             if (stored := self._store(_checked(replace(found, **changes)))) is not None:
@@ -155,7 +162,7 @@ class Jobs:
     def end(self, identity: str) -> Job:
         """Ends a job, done or not, and sums up what its segments did. It is kept for ``KEPT_DAYS``."""
         for _ in self.deadline.tries():
-            job = self._known(identity)
+            job = self.known(identity)
             if job.ended:
                 return job
             begun = self.segments(job).values()
@@ -165,12 +172,6 @@ class Jobs:
             if (stored := self._store(ended)) is not None:
                 return stored
         raise Contended(f"Job {identity} was changed by others at every try.")
-
-    def _known(self, identity: str) -> Job:
-        job = self.read(identity)
-        if job is None:
-            raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
-        return job
 
     def _store(self, job: Job) -> Job | None:
         """Writes a job over the revision that was read; None if another is there, that is none of an earlier try."""

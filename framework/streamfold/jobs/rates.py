@@ -124,13 +124,12 @@ class Pace:
                 if units is not None and (units or UNLIMITED) != bucket.rate:
                     bucket.wanted(units)
 
-    def throttled(self, *, read: bool = True, write: bool = True) -> None:
+    def throttled(self) -> None:
         """Halves the rates, because a table was throttled. They grow again with time."""
         with self._lock:
             now = self.clock()
-            for bucket, was in ((self._read, read), (self._write, write)):
-                if was:
-                    bucket.halve(now)
+            self._read.halve(now)
+            self._write.halve(now)
 
     def _seconds_short(self) -> float:
         with self._lock:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
 from streamfold.batch.process import process_changes, read_changes
+from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from streamfold.jobs.doorbell import Doorbell
     from streamfold.run import Learned, Rung
 
-Response = dict[str, list[dict[str, str]]]
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
 TOO_LITTLE_TIME = (
@@ -90,8 +90,7 @@ class Function:
         self.ring(run)
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed), self.pace)
-        identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
-        return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+        return response_of(report.failures)
 
     def run_of(self, context: Any) -> Run:
         """The run of one invocation."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamfold.batch.fan_outs import Open, watch_open, work_on
-from streamfold.batch.report import Report, merge
+from streamfold.batch.report import Report, Response, merge, response_of
 from streamfold.commit.failure import Failure
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.jobs.doorbell import read_message
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import Function, Response, function_of
+from streamfold.lambda_entry import Function, function_of
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import log_failures, measuring
 from streamfold.limits import CALL_SECONDS_MAX
@@ -58,10 +58,8 @@ class QueueFunction(Function):
         engine = self.engine_of(run)
         if event == RING:
             self._watched(engine, run)
-            return {"batchItemFailures": []}
-        report = self._worked(messages_of(event), engine, run)
-        identifiers = dict.fromkeys(failure.sequence for failure in report.failures if failure.sequence)
-        return {"batchItemFailures": [{"itemIdentifier": identity} for identity in identifiers]}
+            return response_of([])
+        return response_of(self._worked(messages_of(event), engine, run).failures)
 
     def _watched(self, engine: Engine, run: Run) -> None:
         """Rings for lanes that stand still, and measures how old the oldest fan-out is."""

@@ -46,6 +46,18 @@ def part_key(key: StateKey, handler: str) -> StateKey:
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
 
 
+def is_ledger_key(key: StateKey, application: str) -> bool:
+    """Whether a key is of a ledger item of an application."""
+    return key.pk.startswith(f"ledger#{application}#")
+
+
+def ledger_of_part(key: StateKey, application: str, handler: str) -> StateKey | None:
+    """The ledger item that a key of ``part_key`` was made of; None for another key."""
+    if not (key.pk.startswith(f"part#{application}#") and key.sk.endswith(f"#{handler}")):
+        return None
+    return StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.removesuffix(f"#{handler}"))
+
+
 def event_key(what: str, application: str, handler: str, item: ItemKey, version: str) -> StateKey:
     """The key of what is kept of a handler and a change: ``claim``, ``attempt``, ``cascade``, ``external``."""
     return _state_key(f"{what}#{application}#{handler}", item, f"#{version}")

@@ -31,11 +31,12 @@ def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part:
 def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[NamedEntry]:
     """The entries that a ledger item names, but for those of contributions that are kept apart."""
     source = source_of(key)
-    for name, stored in ledger.parts.items() if source is not None else ():
-        if not stored.text or stored.text.startswith(REFERENCE):
-            continue
-        for row, part in stored_rows(stored.text).items():
-            for entry in entry_keys(app.name, name, source.item, row, part) if source is not None else ():
+    if source is None:
+        return
+    for name, stored in ledger.parts.items():
+        rows = {} if stored.text.startswith(REFERENCE) else stored_rows(stored.text)
+        for row, part in rows.items():
+            for entry in entry_keys(app.name, name, source.item, row, part):
                 yield NamedEntry(row, entry)
 
 

@@ -17,10 +17,11 @@ from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.ledger.contribution import RowPart, stored_rows
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_parts
 from streamfold.ledger.item import REFERENCE
-from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_part, source_of
 from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger
 from streamfold.lifecycle.rows import left_in, left_of
+from streamfold.lifecycle.state_items import state_key
 from streamfold.records.alike import alike, is_zero
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -171,13 +172,13 @@ def _named(row: RowKey) -> str:
 
 def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
     """The contributions in a state item, each with its ledger item; a large one has an item of its own."""
-    pk, sk = stored["pk"]["S"], stored["sk"]["S"]
+    key = state_key(stored)
     for route in routes:
-        if pk.startswith(f"ledger#{application}#") and (text := stored.get(f"{route.name}.s")) is not None:
-            if not text["S"].startswith(REFERENCE):
-                yield route, StateKey(pk, sk), text["S"]
-        elif pk.startswith(f"part#{application}#") and sk.endswith(f"#{route.name}"):
-            ledger = StateKey(pk.replace("part#", "ledger#", 1), sk.removesuffix(f"#{route.name}"))
+        if is_ledger_key(key, application):
+            text = stored.get(f"{route.name}.s", {}).get("S", REFERENCE)
+            if not text.startswith(REFERENCE):
+                yield route, key, text
+        elif (ledger := ledger_of_part(key, application, route.name)) is not None:
             yield route, ledger, stored["s"]["S"]
 
 
@@ -192,9 +193,7 @@ def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Cont
 def _compare(by: Explaining, found: RowExplained) -> None:
     """Adds up what is contributed, and notes the attributes of the row that are otherwise."""
     stored = found.stored or {}
-    for each in found.contributors:
-        for name, amount in each.part.amounts.items():
-            found.sums[name] = EXACT.add(found.sums.get(name, 0), amount)
+    found.sums = sums_of(found.contributors)
     found.differing = {
         name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
     }
@@ -203,6 +202,15 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
         _compare_whole(by, found, found.contributors[0])
+
+
+def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
+    """What is contributed, added up by attribute."""
+    sums: dict[str, Number] = {}
+    for each in held:
+        for name, amount in each.part.amounts.items():
+            sums[name] = EXACT.add(sums.get(name, 0), amount)
+    return sums
 
 
 def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from streamfold.engines import ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import Table
-from streamfold.parking import Clients, make_client
+from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
 
 FILES = "manifest-files.json"
@@ -142,7 +142,7 @@ class Export:
             raise SettingsError(f"{name} of export {self.place} cannot be read: it is no UTF-8 text.") from None
 
 
-def open_export(place: str, table: Table, real_name: str | None = None, clients: Clients = make_client) -> Export:
+def open_export(place: str, table: Table, real_name: str | None = None) -> Export:
     """Opens an export by its ``manifest-files.json``, in a folder or in S3.
 
     Raises ``SettingsError`` for another file, and where nothing can be read.
@@ -150,7 +150,7 @@ def open_export(place: str, table: Table, real_name: str | None = None, clients:
     folder, _, name = place.rpartition("/")
     if name != FILES:
         raise SettingsError(f"--export {place!r}: expected the {FILES} of an export, in a folder or s3://BUCKET/...")
-    read = _from_bucket(folder, clients) if place.startswith(S3) else _from_folder(Path(folder or "."))
+    read = _from_bucket(folder) if place.startswith(S3) else _from_folder(Path(folder or "."))
     return Export(place, table, read, real_name)
 
 
@@ -164,11 +164,11 @@ def _from_folder(folder: Path) -> Read:
     return read
 
 
-def _from_bucket(folder: str, clients: Clients) -> Read:
+def _from_bucket(folder: str) -> Read:
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, prefix = folder.removeprefix(S3).partition("/")
-    client = clients("s3")
+    client = make_client("s3")
 
     def read(name: str) -> bytes:
         try:

@@ -153,8 +153,6 @@ class Filling:
         for _ in self.pages.run.tries(TRIES_MAX):
             try:
                 found = self.pages.reconcile(again)
-            except NotStarted:
-                raise
             except EngineUnavailable as error:
                 last = self._unavailable(error)
                 continue

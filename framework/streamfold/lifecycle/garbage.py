@@ -10,6 +10,7 @@ from typing import Any
 
 from streamfold.engines import Engine, StoredItem
 from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.state_keys import is_ledger_key
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.state_items import found_in_state, state_key
 from streamfold.records.encoded import item_bytes
@@ -119,7 +120,7 @@ class StateGarbage:
 
     def _endless(self, stored: StoredItem) -> StateKey | None:
         key = state_key(stored)
-        if not key.pk.startswith(f"ledger#{self.app.name}#"):
+        if not is_ledger_key(key, self.app.name):
             return None
         texts: dict[str, Any] = {name: next(iter(value.values())) for name, value in stored.items()}
         return key if holds_nothing(texts) else None

@@ -1,6 +1,5 @@
 """The parts of a run as any process opens them: from its job, which holds all that the run was asked for."""
 
-from collections.abc import Collection
 from typing import Any
 
 from streamfold.batch.manifest import note_filled
@@ -26,11 +25,9 @@ def job_options(page_items: int, export: str | None, runner: str | None = None) 
     return {PAGE: page_items, **({EXPORT: export} if export else {}), **({RUNNER: runner} if runner else {})}
 
 
-def known_job(jobs: Jobs, identity: str) -> Job:
-    """A job that may be carried. Raises ``SettingsError`` for one that is unknown, of another kind, or has ended."""
-    job = jobs.read(identity)
-    if job is None:
-        raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
+def job_to_carry(jobs: Jobs, identity: str) -> Job:
+    """A job to be carried. Raises ``SettingsError`` for one that is unknown, of another kind, or has ended."""
+    job = jobs.known(identity)
     if job.what not in (BACKFILL, REBUILD):
         raise SettingsError(f"Job {identity} is a {job.what}: expected one of backfill or rebuild.")
     if runner := job.options.get(RUNNER):
@@ -69,12 +66,12 @@ def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: 
     return parts
 
 
-def end_job(app: Application, engine: Engine, run: Run, identity: str, failed: Collection[object] = ()) -> Job:
+def end_job(app: Application, engine: Engine, run: Run, identity: str) -> Job:
     """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
 
     Those stay partial that older code may have left out since the job began.
     """
     ended = Jobs(app.name, engine, run.clock).end(identity)
-    if ended.done and not failed and not ended.counts.get(FAILED):
+    if ended.done and not ended.counts.get(FAILED):
         note_filled(app, engine, run, ended.handlers, identity)
     return ended

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from streamfold.engines import Engine, Segment
 from streamfold.keys.table import STATE, Table
-from streamfold.ledger.state_keys import source_of
+from streamfold.ledger.state_keys import is_ledger_key, source_of
 from streamfold.lifecycle.checks import source_tables
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
@@ -75,7 +75,7 @@ class ItemKeys:
     def is_untold(self, key: ItemKey) -> bool:
         """Whether a ledger item's key does not tell the item, because the item's key is too long to be kept."""
         state = StateKey(str(key[1]), str(key[2]))
-        return source_of(state) is None and state.pk.startswith(f"ledger#{self.app.name}#")
+        return source_of(state) is None and is_ledger_key(state, self.app.name)
 
     def gone(self, items: Iterable[ItemKey]) -> Iterator[ItemKey]:
         """The items whose source is not there, each once a page."""

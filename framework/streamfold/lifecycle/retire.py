@@ -18,7 +18,7 @@ from streamfold.engines import Engine, StoredItem
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.item import LedgerItem, elsewhere
-from streamfold.ledger.state_keys import part_key, source_of
+from streamfold.ledger.state_keys import is_ledger_key, ledger_of_part, part_key, source_of
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.state_items import found_in_state, state_key
@@ -110,13 +110,11 @@ class Retirement(TakenOut):
 
     def _part(self, stored: StoredItem) -> PartFound | None:
         key, name = state_key(stored), self.handler
-        if key.pk.startswith(f"ledger#{self.app.name}#") and name + ".v" in stored:
+        if is_ledger_key(key, self.app.name) and name + ".v" in stored:
             stores = bool(stored.get(name + ".s", {}).get("S")) or name + ".u" in stored
             return PartFound(key, stores, apart=False)
-        if key.pk.startswith(f"part#{self.app.name}#") and key.sk.endswith(f"#{name}"):
-            ledger = StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.removesuffix(f"#{name}"))
-            return PartFound(ledger, stores=True, apart=True)
-        return None
+        ledger = ledger_of_part(key, self.app.name, name)
+        return None if ledger is None else PartFound(ledger, stores=True, apart=True)
 
     def _take_back(self, page: Sequence[PartFound]) -> dict[StateKey, str]:
         """Leads what the items contribute to nothing; returns why it could not be done, by ledger item."""

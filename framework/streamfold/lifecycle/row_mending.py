@@ -28,6 +28,7 @@ from streamfold.lifecycle.explained_rows import (
     row_routes,
     row_target,
     strange_names,
+    sums_of,
 )
 from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey, image_of
@@ -148,7 +149,7 @@ class RowMending:
 
     def _add(self, row: RowKey, stored: StoredRow, held: Collection[Contributor]) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
-        sums, moved = _sums(held), self._moved(row, held)
+        sums, moved = sums_of(held), self._moved(row, held)
         if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers go as they are added: a first contribution may come at the same time
@@ -199,14 +200,6 @@ class RowMending:
     def _send(self, wanted: list[GuardedWrite]) -> None:
         if self.engine.transact(wanted, self.run.expires_at) is not None:
             raise EngineError(BUSY)
-
-
-def _sums(held: Iterable[Contributor]) -> dict[str, Number]:
-    sums: dict[str, Number] = {}
-    for each in held:
-        for name, amount in each.part.amounts.items():
-            sums[name] = EXACT.add(sums.get(name, 0), amount)
-    return sums
 
 
 def _is_number(value: Any) -> bool:

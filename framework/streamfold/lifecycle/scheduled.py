@@ -10,7 +10,7 @@ from streamfold.batch.process import check_application
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.lifecycle.checks import reconcilable
-from streamfold.lifecycle.keys import SEGMENTS, ItemKeys, pages
+from streamfold.lifecycle.keys import ItemKeys, pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import READS_MAX, Verified, Verifier
 from streamfold.routes.application import Application
@@ -63,7 +63,7 @@ def verify_sample(app: Application, engine: Engine, run: Run, asked: AskedSample
     undecided = False
     if routes:
         try:
-            _look(verifier, ItemKeys(app, engine, routes, SEGMENTS), asked, random)
+            _look(verifier, ItemKeys(app, engine, routes), asked, random)
             verifier.settle()
         except NotStarted:
             undecided = True

@@ -1,4 +1,4 @@
-"""A search index is built beside the live one, while readers and writers go on (docs/search.md).
+"""A search index is built beside the live one, while readers and writers go on (docs/search-operations.md).
 
 The mark of the alias goes through its phases (``derivations.search.marks``). What is scanned comes after the mark was
 written. So a batch that did not read the mark is of changes that the scan reads, and every later change is sent to both

@@ -1,10 +1,10 @@
 """Whether an index shows what the function makes of the items. Nothing that moves is called different."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from streamfold.derivations.search.compared import Comparing, ShownRoot, root_of
 from streamfold.derivations.search.declared import SearchIndex
@@ -16,6 +16,8 @@ from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key
+from streamfold.lifecycle.checks import source_tables
+from streamfold.lifecycle.keys import pages, scanned
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.lifecycle.search_pages import roots_of
@@ -30,7 +32,6 @@ PAGE_ROOTS = 250
 SLICES = 256
 """Segments whose first keys are a sample: each is a random slice of a table, by the hash of its keys."""
 SLICE_KEYS = 50
-Each = TypeVar("Each")
 
 
 class WrongDocument(NamedTuple):
@@ -84,18 +85,17 @@ class IndexVerifier:
     def verify(self, sample: int | None, random: Random) -> VerifiedIndex:
         """Compares a sample of the items, or all, and as many documents of the index."""
         self.sink.check(self.name)
-        tables = list({source.table.name: source.table for source in self.index.route.sources}.values())
-        keys = (key for table in tables for key in self._keys(table, sample, random))
-        for page in _pages(keys):
+        keys = (key for table in source_tables([self.index.route]) for key in self._keys(table, sample, random))
+        for page in pages(keys, PAGE_ROOTS):
             self._page(roots_of(self.app, self.index, self.run, page), {})
-        for found in _pages(islice((each.id for each in self.sink.documents(self.name)), sample)):
+        for found in pages(islice((each.id for each in self.sink.documents(self.name)), sample), PAGE_ROOTS):
             self._documents(found)
         return self.found
 
     def _keys(self, table: Table, sample: int | None, random: Random) -> Iterator[ItemKey]:
         """Keys of a table: all, or those that begin random slices of it, until there are enough."""
         if sample is None:
-            yield from _all_keys(self.engine, table)
+            yield from scanned(self.engine, table)
             return
         left: list[tuple[int, str | None]] = [(number, None) for number in random.sample(range(SLICES), SLICES)]
         while left and sample > 0:
@@ -154,7 +154,7 @@ def repair(
     if keeps_ids(index.route):
         for item, ids in items.items():
             _note(app, engine, run, index, item, ids)
-    return Pages(app, engine, replace(run), [index.route.name]).reconcile(items)
+    return Pages(app, engine, run, [index.route.name]).reconcile(items)
 
 
 def _note(app: Application, engine: Engine, run: Run, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
@@ -167,19 +167,3 @@ def _note(app: Application, engine: Engine, run: Run, index: SearchIndex, item: 
             if engine.transact([write], run.expires_at) is None:
                 return
     raise EngineUnavailable("The counter of a document is busy: the same command goes on.")
-
-
-def _all_keys(engine: Engine, table: Table) -> Iterator[ItemKey]:
-    after = None
-    while True:
-        page = engine.scan(table, Segment(), after, PAGE_ROOTS)
-        yield from page.keys
-        after = page.after
-        if after is None:
-            return
-
-
-def _pages(found: Iterable[Each]) -> Iterator[list[Each]]:
-    left = iter(found)
-    while page := list(islice(left, PAGE_ROOTS)):
-        yield page

@@ -13,7 +13,7 @@ from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.exports import S3
 from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.job_parts import end_job, job_parts, known_job
+from streamfold.lifecycle.job_parts import end_job, job_parts, job_to_carry
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -49,7 +49,7 @@ def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
     if number is None:
         return _ended(app, engine, run, identity)
     jobs = Jobs(app.name, engine, run.clock)
-    parts = job_parts(app, engine, run, known_job(jobs, identity), sharing=int(event.get(SHARING, 1)))
+    parts = job_parts(app, engine, run, job_to_carry(jobs, identity), sharing=int(event.get(SHARING, 1)))
     _check_file(parts, number, event.get(FILE))
     before = jobs.segment(parts.job, number)
     try:
@@ -76,7 +76,7 @@ def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAns
     """Ends a job; again, if this was called before and the answer was lost."""
     jobs = Jobs(app.name, engine, run.clock)
     job = jobs.read(identity)
-    left = job_parts(app, engine, run, known_job(jobs, identity)).left() if job is None or not job.ended else []
+    left = job_parts(app, engine, run, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
     if left:
         raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
     return {JOB: identity, DONE: True, "counts": dict(end_job(app, engine, run, identity).counts)}

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from streamfold.batch.chains import run_chains
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes, read_changes
-from streamfold.batch.report import Report
+from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.failure import Failure
 from streamfold.derivations import KINDS
 from streamfold.engines import Engine, OwnStream
@@ -83,7 +83,7 @@ def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ra
     return Ran(report, run_chains(app, engine, run))
 
 
-def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
+def handle(app: Application, event: Any) -> Response:
     """Processes one invocation on the local state that the setting names, and returns the partial batch response.
 
     Failures are logged with their reasons. A failed record of the state's own stream is retried with the next event.
@@ -104,8 +104,7 @@ def handle(app: Application, event: Any) -> dict[str, list[dict[str, str]]]:
         log.error("Record failed and comes again: %s", failure)
     for text in _noted(ran.report):
         log.warning(text)
-    identifiers = dict.fromkeys(failure.sequence for failure in ran.report.failures if failure.sequence)
-    return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in identifiers]}
+    return response_of(ran.report.failures)
 
 
 def _open(app: Application, settings: Settings) -> EmbeddedEngine:

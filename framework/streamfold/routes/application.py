@@ -1,6 +1,6 @@
 """The declarations of an application, checked as a whole. Processes, tests and threads may share the value."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -94,11 +94,11 @@ class Application:
         """The names of the handlers that read derived rows."""
         return frozenset(reader.name for _, _, reader in chained(self.routes))
 
-    def _dispatch(self, entries: Any) -> dict[str, Dispatch]:
+    def _dispatch(self, entries: Callable[[str], list[DispatchEntry]]) -> dict[str, Dispatch]:
         return {name: Dispatch(entries(name), table.delimiter) for name, table in self.tables.items()}
 
     @staticmethod
-    def _entries(keys: Iterable[Key]) -> Any:
+    def _entries(keys: Iterable[Key]) -> Callable[[str], list[DispatchEntry]]:
         all_keys = list(dict.fromkeys(keys))
         return lambda name: [DispatchEntry(key) for key in all_keys if key.table.name == name]
 

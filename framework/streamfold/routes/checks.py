@@ -189,7 +189,7 @@ def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None
                 raise DeclarationError(
                     f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "
                     f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on "
-                    "batching. Only a view, an index or a search may read derived rows."
+                    "batching. Only views, indexes, attributes, searches and feeds may read derived rows."
                 )
 
 

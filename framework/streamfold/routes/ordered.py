@@ -155,8 +155,8 @@ class Collect(Ordered):
     """The values of a row's sources as a set, or with ``into=list`` as a sorted list with one value for each source.
 
     Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept, and the row tells that there are
-    more, ``streamfold.read.has_more``. A change among those kept costs
-    a query of them, a page of 100 for each 100 values of a set; one beyond them costs none.
+    more, ``streamfold.read.has_more``. A change among those kept costs a query of them, a page of 100 for each 100
+    values of a set; one beyond them costs none.
     """
 
     __slots__ = ()

@@ -26,8 +26,6 @@ ACCEPTED: dict[type, tuple[str, ...]] = {
     bytes: ("bytes",),
 }
 CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
-
-
 BYTES = 2
 """Bytes of an operation of Python's code, its argument included (``dis``)."""
 RETURN_VALUE = dis.opmap["RETURN_VALUE"]

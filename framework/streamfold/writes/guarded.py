@@ -182,7 +182,7 @@ class PutState(NamedTuple):
     """Writes an item with a text: a contribution too large for its ledger item, guarded by that one; or a note."""
 
     key: StateKey
-    contribution: str
+    text: str
 
 
 class DeleteState(NamedTuple):

@@ -39,7 +39,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
             letters += len(part.contribution) + len(part.expected) * expected
         return ACTION_BYTES + letters * 2
     if isinstance(write, PutState):
-        return len(write.contribution) * 2
+        return len(write.text) * 2
     if isinstance(write, PutMirror):
         return ACTION_BYTES + len(write.text) * 2
     if isinstance(write, CounterWrite):
@@ -65,7 +65,7 @@ def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
-        return {"s": write.contribution}
+        return {"s": write.text}
     if isinstance(write, PutMirror):
         return {"s": write.text}
     if isinstance(write, CounterWrite):

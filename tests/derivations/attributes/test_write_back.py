@@ -474,3 +474,21 @@ def test_what_happens_to_an_item_is_what_its_writer_does(batch_records):
     key = ("main", "CHANGES#1", "COUNT")
     assert engine.read_rows([key])[key]["n"] == 1
     assert external == []
+
+
+def test_attributes_may_follow_from_derived_rows():
+    router = Router()
+
+    @router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "LINES"))
+    def lines(item):
+        return Row(lines=Count())
+
+    @router.attributes(Key("ORDER#{order_id}", "LINES"), of=ORDER)
+    def lines_of_order(row):
+        return Row(lines=Sum(row.get("lines", 0)))
+
+    twin = Twin(App("shop", routers=[router]))
+    order(twin)
+    twin.put(ORDER_ITEM, order_id="1", sku="a")
+    twin.put(ORDER_ITEM, order_id="1", sku="b")
+    assert [each["lines"] for each in twin.rows(ORDER)] == [2]
