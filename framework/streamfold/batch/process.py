@@ -127,11 +127,10 @@ def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
 def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
     """Does the postponed work at the end of a replay."""
     postponed, run.postponed = run.postponed or [], []
-    triage = Triage(app.name, engine, run)
+    timed = Timed(engine, run)
+    triage = Triage(app.name, timed, run)
     with localcontext(EXACT):
-        outcome = finish(
-            postponed, (), Finishing(app, Timed(engine, run), engine, run, triage, Unfinished()), last=True
-        )
+        outcome = finish(postponed, (), Finishing(app, timed, engine, run, triage, Unfinished()), last=True)
     report = Report()
     _add(report, outcome, triage)
     return report

@@ -39,9 +39,9 @@ class Tallies:
 
     __slots__ = ("removed", "unchanged", "written")
 
-    def __init__(self, written: int = 0, removed: int = 0, unchanged: int = 0) -> None:
-        self.written, self.removed = written, removed
-        self.unchanged = unchanged  # items whose rows stayed as they were
+    def __init__(self) -> None:
+        self.written = self.removed = 0
+        self.unchanged = 0  # items whose rows stayed as they were
 
 
 class Outcome:

@@ -17,7 +17,7 @@ LARGEST_SHOWN = 3
 
 def is_stale(write: GuardedWrite, reason: Reason) -> bool:
     """Whether a guarded put was refused only because the row, its own, is as new."""
-    return isinstance(write, GuardedPut) and not _is_added_to(reason) and _own(write, reason)
+    return isinstance(write, GuardedPut) and not _has_no_version(reason) and _own(write, reason)
 
 
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
@@ -35,7 +35,7 @@ def _own(write: GuardedPut, reason: Reason) -> bool:
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
-def _is_added_to(reason: Reason) -> bool:
+def _has_no_version(reason: Reason) -> bool:
     """Whether handlers add to the row that refused: it counts contributors and has no version."""
     return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
 
@@ -44,7 +44,7 @@ def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerErr
     """The error of a write that the row will never take."""
     if isinstance(write, AddRow):
         wants, was = "adds to", "put or deleted"
-    elif isinstance(write, GuardedPut) and _is_added_to(reason):
+    elif isinstance(write, GuardedPut) and _has_no_version(reason):
         wants, was = "puts or deletes", "added to"
     else:
         return not_the_owner(write, reason)

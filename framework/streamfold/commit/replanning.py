@@ -89,9 +89,9 @@ class Replanner:
 
     def _taken(self, unit: Unit, error: HandlerError) -> None:
         """Tries a unit again behind the others while these get through: one of them may give the row up."""
-        lane, got_through = (unit.item, unit.routes[0].name), len(self.progress.outcome.fresh)
-        if isinstance(error, RowTaken) and unit.steps and self.tried.get(lane) != got_through:
-            self.tried[lane] = got_through
+        work, got_through = (unit.item, unit.routes[0].name), len(self.progress.outcome.fresh)
+        if isinstance(error, RowTaken) and unit.steps and self.tried.get(work) != got_through:
+            self.tried[work] = got_through
             self.behind.append(unit)
         else:
             self.progress.fail([unit], error)
