@@ -8,6 +8,7 @@ import pytest
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import EmbeddedEngine
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.search_rebuild import Rebuild
 from streamfold.writes.guarded import DeleteState, StateKey
 from tests.helpers.records import item, record
@@ -157,6 +158,17 @@ def test_an_aborted_rebuild_leaves_nothing_behind(shop):
     assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
     assert not [key for key in shop.partitions() if key.startswith(("dirty#", "search#products-"))]
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
+
+
+def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Filling, "run_part", stops)
+    assert shop.run(*REBUILD).code == 130
+    assert "search rebuild product: open" in shop.run("jobs", *STATE).out
+    assert shop.run(*REBUILD, "--abort").code == 0
+    assert "search rebuild product: ended" in shop.run("jobs", *STATE).out
 
 
 def test_a_search_that_replaces_another_takes_its_alias_over(shop):
