@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from streamfold.derivations.search.aliases import LocalAliases
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import EmbeddedEngine
@@ -158,6 +159,27 @@ def test_an_aborted_rebuild_leaves_nothing_behind(shop):
     assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
     assert not [key for key in shop.partitions() if key.startswith(("dirty#", "search#products-"))]
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
+
+
+def test_a_rebuild_that_stops_as_it_begins_leaves_no_index_behind(shop, monkeypatch):
+    made, create, delete = set(), LocalAliases.create, LocalAliases.delete
+
+    def stops(self, index, name):
+        create(self, index, name)
+        made.add(name)
+        if name == "products-000002":
+            raise KeyboardInterrupt
+
+    def deletes(self, name):
+        delete(self, name)
+        made.discard(name)
+
+    monkeypatch.setattr(LocalAliases, "create", stops)
+    monkeypatch.setattr(LocalAliases, "delete", deletes)
+    assert shop.run(*REBUILD).code == 130
+    assert made == {"products-000002"}
+    assert shop.run(*REBUILD).code == 0
+    assert made == {"products-000003"}
 
 
 def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
