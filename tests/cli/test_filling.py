@@ -9,8 +9,11 @@ from sqlite3 import connect
 
 import pytest
 
+from streamfold.engines import EmbeddedEngine
+from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.filling import Filling
 from streamfold.records.values import encode
+from streamfold.run import Run
 from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
 
@@ -116,6 +119,49 @@ def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder, monkeypatch
     assert "goes on where it was" in folder.run("backfill", *options).err
     failed = [json.loads(line)["key"]["SK"]["S"] for line in (folder.path / "failed.jsonl").read_text().splitlines()]
     assert failed == ["ITEM#1", "ITEM#4"]
+
+
+@pytest.fixture
+def stopped(folder, monkeypatch):
+    """A state with a run that was stopped after its first page."""
+    lines(folder, [1, 2, 3, 4])
+    folder.app(MORE)
+    page, calls = Filling._reconciled, []
+
+    def dies(self, keys):
+        calls.append(keys)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return page(self, keys)
+
+    monkeypatch.setattr(Filling, "_reconciled", dies)
+    assert folder.run("backfill", "all_lines", *STATE, "--page", 2, "--write-units", 700).code == 130
+    return folder
+
+
+def test_a_run_that_goes_on_says_that_code_may_have_changed_since(stopped):
+    ran = stopped.run("backfill", "all_lines", *STATE)
+    assert ran.code == 0
+    assert "derived by the code of then. If that has changed, begin anew: streamfold jobs --end " in ran.err
+
+
+@pytest.mark.parametrize(("given", "rate"), [((), 700), (("--write-units", 900), 900)])
+def test_a_run_goes_on_at_the_rates_that_are_given_now(stopped, given, rate):
+    assert stopped.run("backfill", "all_lines", *STATE, *given).code == 0
+    assert json.loads(stopped.run("jobs", *STATE, "--json").out)["write_units"] == rate
+
+
+def test_a_run_says_why_it_waits_where_it_prints_json_too(stopped, monkeypatch):
+    def resumed(*_):
+        with closing(EmbeddedEngine([], str(stopped.path / "state.db"))) as engine:
+            Jobs("shop", engine).change(identity, paused=False)
+
+    identity = stopped.run("jobs", *STATE).out.split()[0]
+    stopped.run("jobs", *STATE, "--pause", identity)
+    monkeypatch.setattr(Run, "wait", resumed)
+    ran = stopped.run("backfill", "all_lines", *STATE, "--json")
+    assert (ran.code, f"Waiting: job {identity} is paused." in ran.err) == (0, True)
+    assert json.loads(ran.out)["job"] == identity
 
 
 def test_a_handler_that_is_switched_off_is_left_out_and_refused_by_name(old, monkeypatch):

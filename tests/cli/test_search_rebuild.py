@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from streamfold.derivations.search.aliases import LocalAliases
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import EmbeddedEngine
+from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.search_rebuild import Rebuild
 from streamfold.writes.guarded import DeleteState, StateKey
 from tests.helpers.records import item, record
@@ -157,6 +159,38 @@ def test_an_aborted_rebuild_leaves_nothing_behind(shop):
     assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
     assert not [key for key in shop.partitions() if key.startswith(("dirty#", "search#products-"))]
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
+
+
+def test_a_rebuild_that_stops_as_it_begins_leaves_no_index_behind(shop, monkeypatch):
+    made, create, delete = set(), LocalAliases.create, LocalAliases.delete
+
+    def stops(self, index, name):
+        create(self, index, name)
+        made.add(name)
+        if name == "products-000002":
+            raise KeyboardInterrupt
+
+    def deletes(self, name):
+        delete(self, name)
+        made.discard(name)
+
+    monkeypatch.setattr(LocalAliases, "create", stops)
+    monkeypatch.setattr(LocalAliases, "delete", deletes)
+    assert shop.run(*REBUILD).code == 130
+    assert made == {"products-000002"}
+    assert shop.run(*REBUILD).code == 0
+    assert made == {"products-000003"}
+
+
+def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Filling, "run_part", stops)
+    assert shop.run(*REBUILD).code == 130
+    assert "search rebuild product: open" in shop.run("jobs", *STATE).out
+    assert shop.run(*REBUILD, "--abort").code == 0
+    assert "search rebuild product: ended" in shop.run("jobs", *STATE).out
 
 
 def test_a_search_that_replaces_another_takes_its_alias_over(shop):

@@ -205,6 +205,23 @@ def test_a_paused_job_waits_and_one_that_was_ended_stops(app, engine):
         stopped.run()
 
 
+def test_a_run_writes_no_page_after_another_has_ended_its_job(app, engine):
+    items(engine, 30)
+    times, jobs = iter(range(10**6)), Jobs(app.name, engine)
+    begun = filling(app, engine, run=run_of(clock=lambda: NOW + 10 * next(times)))
+    other, read = filling(app, engine, job=begun.job), begun.jobs.segment
+
+    def overtaken(job, number):
+        found, begun.jobs.segment = read(job, number), read
+        other.run()
+        return found
+
+    begun.jobs.segment = overtaken
+    assert begun.run_part(0).done
+    assert begun.progress.read == 0
+    assert jobs.read(begun.job.id).done
+
+
 def test_a_run_is_held_to_the_rate_of_its_job(app, engine):
     items(engine, 20)
     now, waits = [NOW], []

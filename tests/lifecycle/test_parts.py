@@ -216,6 +216,9 @@ def test_a_function_without_time_for_a_page_fails(app, engine):
     [
         ({}, "The event is no part of a run"),
         ({"job": "x", "part": "y"}, "The event is no part of a run"),
+        ({"job": "x", "part": float("inf")}, "The event is no part of a run"),
+        ({"job": "x", "part": 0, "sharing": 0}, "The event is no part of a run"),
+        ({"job": "x", "part": 0, "sharing": "four"}, "The event is no part of a run"),
         ({"job": "nobody", "part": 1}, "Job nobody is not known"),
         ({"part": 99}, "has parts 0 to 5"),
         ({"part": 1, "file": {"dataFileS3Key": "a/data/b.json.gz"}}, "expected its own"),

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
-from streamfold.testing import HandlerFails
+from streamfold import Add, App, Count, Delete, First, Key, Latest, Max, Min, Put, Router, Row, Sum, Table
+from streamfold.testing import HandlerFails, Write, check
 from streamfold.testing.oracle import expected_rows, stored_rows
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
 from tests.helpers.records import VERSION_PREFIX, change, item
@@ -102,6 +102,50 @@ def test_audit_has_what_its_declaration_asks_for():
     assert second["fields"] == {"L": [{"S": "group"}]}
     assert second["actor"] == {"N": "9"}
     assert second["expires"] == {"N": str(1_772_355_600 + 24 * 60 * 60)}
+
+
+@pytest.mark.parametrize("size", [40_000, 390_000])
+def test_an_audit_of_values_that_are_too_large_for_a_row_is_proved(size):
+    large, other = {"group": "a" * size, "amount": 2, "by": "b" * 2000}, {"group": "c" * size, "amount": 3, "by": "d"}
+    app = app_with(lambda router: router.audit(EXPENSE, actor="by"))
+    first, second, third = expected_rows(app, history(large, {**large, "amount": 3}, other)).values()
+    assert first["changes"]["M"]["group"]["M"]["large"]["M"]["new"]["M"]["bytes"] == {"N": str(size)}
+    assert first["left_out"] == {"L": [{"S": "actor"}]}
+    assert set(second["unchanged"]["M"]["group"]["M"]) == {"large"}
+    assert third["actor"] == {"S": "d"}
+    writes = [Write(EXPENSE, {"expense_id": "1"}, image) for image in (large, other)]
+    assert check(app, writes=writes, histories=5).histories
+
+
+@pytest.mark.parametrize("aggregate", [Max, Min, lambda time: Latest(time, by=1), lambda time: First(time, by=1)])
+def test_a_shared_row_expires_later_than_its_sources(aggregate):
+    table = Table("main", ttl="expires")
+    router = Router()
+
+    @router.view(Key("EXPENSE#{expense_id}", "METADATA", table=table), into=Key("ALL", "TOTAL", table=table))
+    def total(expense):
+        yield Row(total=Sum(expense["amount"]), expires=aggregate(1_900_000_000), seen=Max(1_900_000_000))
+
+    (row,) = expected_rows(App("shop", routers=[router]), history(SMALL)).values()
+    assert row["expires"] == {"N": str(1_900_000_000 + 7 * 24 * 60 * 60)}
+    assert row["seen"] == {"N": "1900000000"}
+
+
+def test_an_application_whose_shared_rows_expire_is_proved():
+    table = Table("main", ttl="expires")
+    expense = Key("EXPENSE#{expense_id}", "METADATA", table=table)
+    router = Router()
+
+    @router.view(expense, into=Key("GROUP#{group}", "TOTAL", table=table))
+    def total(item):
+        yield Row(group=item["group"], total=Sum(item["amount"]), expires=Max(item["expires"]))
+
+    @router.view(expense, into=Key("EXPENSE#{expense_id}", "COPY", table=table))
+    def copied(item):
+        yield Row(amount=item["amount"], expires=Max(item["expires"]))
+
+    example = {"group": "a", "amount": 1, "expires": 1_900_000_000}
+    assert check(App("shop", routers=[router]), {expense: example}, histories=20).histories
 
 
 def test_on_takes_every_change_once_in_order():

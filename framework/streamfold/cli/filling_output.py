@@ -59,11 +59,19 @@ def filling_bar(expected: Estimate, *, shown: bool) -> Iterator[Callable[[Fillin
             report = progress.report
             text = f"{progress.read:,} read, {report.written:,} written, {len(report.failed):,} failed"
             bar.update(task, completed=min(progress.read, expected.items), description=progress.waits or text)
-            if shown and not visible and progress.waits and not told:
+            if not visible and progress.waits and not told:
                 _say(f"Waiting: {progress.waits}.")
             told = progress.waits
 
         yield tell
+
+
+def tell_gone_on(job: Job) -> None:
+    """Says that a run goes on which may have been begun by other code."""
+    _say(
+        f"Job {job.id} goes on where it was; what it did before was derived by the code of then. If that has changed, "
+        f"begin anew: streamfold jobs --end {job.id}, and the same command again."
+    )
 
 
 def print_filled(

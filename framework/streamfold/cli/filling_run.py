@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
-from streamfold.cli.filling_output import filling_bar, print_estimate, print_filled, print_unkept
+from streamfold.cli.filling_output import filling_bar, print_estimate, print_filled, print_unkept, tell_gone_on
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, opened_state
 from streamfold.cli.repaired import check_failed_file, failed_keys
@@ -154,8 +152,8 @@ def _job(jobs: Jobs, planned: FillingPlan, keys: KeySource | None, options: Fill
         if asked == (options.what, tuple(names), number, options.export) and not (
             known.ended or RUNNER in known.options
         ):
-            click.echo(f"Job {known.id} goes on where it was.", err=True)
-            return known, True
+            tell_gone_on(known)
+            return jobs.gone_on(known, options.read_units, options.write_units), True
     job = new_job(
         jobs,
         options.what,

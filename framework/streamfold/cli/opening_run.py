@@ -84,9 +84,10 @@ def _job(jobs: Jobs, routes: list[Route], options: FillingOptions) -> tuple[Job,
     """The job to go on with: one that was stopped (True), or a new one."""
     names, tables = tuple(route.name for route in routes), source_tables(routes)
     segments = (options.segments or SEGMENTS[options.store.engine]) * len(tables)
+    rates = {"read_units": options.read_units, "write_units": options.write_units}
     for known in jobs.all():
         if (known.what, known.handlers, known.segments) == (WHAT, names, segments) and not known.ended:
-            return known, True
-    rates = {"read_units": options.read_units, "write_units": options.write_units}
+            click.echo(f"Job {known.id} goes on where it was.", err=True)
+            return jobs.gone_on(known, **rates), True
     table = ",".join(each.name for each in tables)
     return jobs.create(WHAT, names, table, segments, by=getpass.getuser(), **rates), False

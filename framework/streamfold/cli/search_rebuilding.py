@@ -65,7 +65,7 @@ class RebuildSteps:
             case "drop":
                 return self._end(self.rebuild.drop(offline=self.options.offline))
             case "abort":
-                return self._end(self.rebuild.abort())
+                return self._aborted()
             case "take-over":
                 return self._taken_over()
         return self._built()
@@ -89,9 +89,11 @@ class RebuildSteps:
     def _job(self, mark: IndexMark) -> Job:
         """The job of the scan: the one that was begun for this index, or a new one."""
         jobs, route = self._jobs(), self.place.index.route
-        known = [job for job in jobs.all() if job.what == WHAT and job.options.get("index") == mark.building]
-        if known and (known[0].done or not known[0].ended):
+        known = self._known(mark.building)
+        if known and known[0].done:
             return known[0]
+        if known and not known[0].ended:
+            return jobs.gone_on(known[0], self.options.read_units)
         tables = dict.fromkeys(source.table.name for source in route.sources)
         return jobs.create(
             WHAT,
@@ -102,6 +104,17 @@ class RebuildSteps:
             read_units=self.options.read_units,
             options={"index": mark.building},
         )
+
+    def _aborted(self) -> int:
+        """Ends the rebuild, and its scan: who still carries it stops."""
+        building = self.rebuild.mark.building
+        for job in self._known(building) if building else ():
+            self._jobs().end(job.id)
+        return self._end(self.rebuild.abort())
+
+    def _known(self, building: str) -> list[Job]:
+        """The jobs of an index that is built, the newest first."""
+        return [job for job in self._jobs().all() if job.what == WHAT and job.options.get("index") == building]
 
     def _jobs(self) -> Jobs:
         return Jobs(self.place.app.name, self.place.engine, self.place.run.clock)

@@ -128,6 +128,11 @@ class Jobs:
                 return stored
         raise Contended(f"Job {identity} was changed by others at every try.")
 
+    def gone_on(self, job: Job, read_units: int = 0, write_units: int = 0) -> Job:
+        """A job that was stopped and goes on, at the rates that are given now; 0: at its own."""
+        given = {"read_units": read_units or job.read_units, "write_units": write_units or job.write_units}
+        return job if given == {name: getattr(job, name) for name in given} else self.change(job.id, **given)
+
     def segment(self, job: Job, number: int) -> JobSegment:
         """How far a segment is."""
         (found,) = read_segments(self.engine, self.application, job, [number])

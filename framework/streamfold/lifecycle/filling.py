@@ -63,10 +63,7 @@ class KeySource(Protocol):
 
 
 class Filling:
-    """Carries out one job, at its rates as far as ``metered`` tells what was consumed.
-
-    Its segments are ``RunParts``.
-    """
+    """Carries out one job, at its rates as far as ``metered`` tells what was used. Its segments are ``RunParts``."""
 
     def __init__(
         self,
@@ -122,6 +119,8 @@ class Filling:
         source = self.export if self.export and table is not STATE else self.engine
         while not segment.done and until.enough_time():
             self._look()
+            if self.job.done:  # by others; a page that is written now may be of a handler that is retired since
+                return self.jobs.segment(self.job, number)
             page = source.scan(table, part, segment.after, self.page_items)
             report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
             self.hooks.keep(report.failed)
@@ -217,11 +216,12 @@ class Filling:
         """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
         self.looked = self.pages.run.clock()
         found = self.jobs.read(self.job.id)
-        if found is None or found.ended:
+        if found is None or (found.ended and not found.done):
             raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
         self.job = found
         self.pace.change(*self._rates(found))
-        return f"job {found.id} is paused" if found.paused else self.hooks.lag()
+        waits = f"job {found.id} is paused" if found.paused else self.hooks.lag()
+        return "" if found.done else waits
 
 
 def new_job(

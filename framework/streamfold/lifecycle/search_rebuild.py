@@ -42,10 +42,10 @@ class Rebuild:
         mark = self._tidied(self._in_phase(""))
         live = only_behind(self.aliases, self.index.alias)
         number = max(mark.last, self.aliases.last(self.index.alias)) + 1
-        mark = self._write(mark._replace(last=number))
         name = NUMBERED.format(self.index.alias, number)
+        mark = self._write(mark._replace(last=number, old=name))  # who finds it so removes it, and begins anew
         self.aliases.create(self.index, name)
-        return self._write(mark._replace(live=live, building=name, phase=BUILDING))
+        return self._write(mark._replace(live=live, building=name, old="", phase=BUILDING))
 
     def pages(self, started: int, *, hides: bool = False) -> CopiedPages:
         """The pages of the scan."""

@@ -44,12 +44,12 @@ def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
     Answers with ``done``, whether the part is. Raises ``SettingsError`` for another event, a job that cannot be
     carried, and a manifest of another export; ``NotStarted`` if there was not even time for a page.
     """
-    identity, number = _asked(event)
+    identity, number, sharing = _asked(event)
     check_application(app, engine, run, write=False)
     if number is None:
         return _ended(app, engine, run, identity)
     jobs = Jobs(app.name, engine, run.clock)
-    parts = job_parts(app, engine, run, job_to_carry(jobs, identity), sharing=int(event.get(SHARING, 1)))
+    parts = job_parts(app, engine, run, job_to_carry(jobs, identity), sharing=sharing)
     _check_file(parts, number, event.get(FILE))
     before = jobs.segment(parts.job, number)
     try:
@@ -61,15 +61,20 @@ def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
     return {JOB: identity, PART: number, DONE: cursor.done}
 
 
-def _asked(event: Any) -> tuple[str, int | None]:
-    """The job and the part of an event; no part, where the job is to end."""
+def _asked(event: Any) -> tuple[str, int | None, int]:
+    """The job and the part of an event, and how many share its rates; no part, where the job is to end."""
+    sharing = 0
     try:
         identity, number = event[JOB], None if event.get(END) else int(event[PART])
-    except (AttributeError, KeyError, TypeError, ValueError):
+        sharing = int(event.get(SHARING, 1))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         identity = number = None
-    if not isinstance(identity, str) or (number is not None and number < 0):
-        raise SettingsError('The event is no part of a run: expected {"job": ID, "part": N}, or "end": true.')
-    return identity, number
+    if not isinstance(identity, str) or (number is not None and number < 0) or sharing < 1:
+        raise SettingsError(
+            'The event is no part of a run: expected {"job": ID, "part": N}, with "sharing" of 1 or more, or "end": '
+            "true."
+        )
+    return identity, number, sharing
 
 
 def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAnswer:

@@ -120,6 +120,20 @@ def test_days_are_read_from_the_first_to_the_last(app, place):
     assert [kept.item["PK"] for kept in found] == ["SESSION#2", "SESSION#3"]
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        datetime(2026, 3, 3),  # noqa: DTZ001 - a day of UTC, as a date is
+        datetime(2026, 3, 3, 23, 59, tzinfo=UTC),
+        datetime.fromisoformat("2026-03-04T01:00+02:00"),
+    ],
+)
+def test_a_time_stands_for_its_whole_day(app, place, time):
+    play(app, place, *(removal(number, day=number) for number in range(1, 6)))
+    found = read_archive(place, "archive", first=time, last=time)
+    assert [kept.item["PK"] for kept in found] == ["SESSION#2"]
+
+
 def test_each_handler_has_a_folder_of_its_own(place):
     play(application(name="sessions"), place, removal(1))
     assert len(list(read_archive(place, "sessions"))) == 1

@@ -129,10 +129,18 @@ def read_archive(
     for a content that is damaged, ``EngineUnavailable`` where the place cannot be read.
     """
     opened = open_place(place) if isinstance(place, str) else place
+    least, most = _day_of(first), _day_of(last)
     for folder in opened.folders(f"{handler}/"):
         day = folder.removeprefix(DATE)
-        if folder.startswith(DATE) and (first is None or str(first) <= day) and (last is None or day <= str(last)):
+        if folder.startswith(DATE) and (least is None or least <= day) and (most is None or day <= most):
             yield from _day(opened, f"{handler}/{folder}/")
+
+
+def _day_of(bound: date | None) -> str | None:
+    """A day as the places name it; a time, which is a date too, stands for its whole day."""
+    if isinstance(bound, datetime):
+        bound = (bound if bound.tzinfo is None else bound.astimezone(UTC)).date()
+    return None if bound is None else str(bound)
 
 
 def _day(place: ArchivePlace, folder: str) -> Iterator[ArchivedItem]:

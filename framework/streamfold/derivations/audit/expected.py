@@ -1,9 +1,19 @@
-"""What an audit has to lead to: a row for every change of small values, without digests, which need a key."""
+"""What an audit has to lead to: a row for every change, without digests of images, which need a key."""
 
 from datetime import timedelta
 from typing import Any
 
 from streamfold.derivations.audit.options import recorded_of
+from streamfold.derivations.audit.rows import (
+    ACTOR_BYTES_MAX,
+    AUDIT_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    expiry,
+    fits,
+    fitting,
+    row_bytes,
+    row_head,
+)
 from streamfold.derivations.expected import Expected, History, Values
 from streamfold.keys.table import DERIVED
 from streamfold.records.alike import alike
@@ -48,8 +58,23 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
         row["expired"] = True
     target = next(key for key in route.into if len(route.into) == 1 or key.table.name == change.item[0])
     row |= _declared(route, change, target.table.ttl)
+    if not _fits(row):
+        row = _cut(route, change) | {"item": row["item"]} | expiry(recorded, change, target.table)
     own = {name: value for name, value in row.items() if name not in target.table.attributes}
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
+
+
+def _fits(row: Values) -> bool:
+    """Whether a row may hold all that it is to tell."""
+    entries = [*row["changes"].values(), *row.get("unchanged", {}).values()]
+    small = all(fits(value, VALUE_BYTES_MAX) for entry in entries for value in entry.values())
+    return small and fits(row.get("actor"), ACTOR_BYTES_MAX) and row_bytes(row) <= AUDIT_BYTES_MAX
+
+
+def _cut(route: Route, change: Change) -> Values:
+    """The row of a change that does not fit. Which values are digests then, only the code that writes it says."""
+    own, recorded = change.without_derived(), recorded_of(route)
+    return fitting(recorded, own, row_head(recorded, own))
 
 
 def is_ours(change: Change) -> bool:

@@ -54,6 +54,7 @@ class View(Expiring):
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
+        from streamfold.derivations.view.expected import with_grace
         from streamfold.derivations.view.shards import SHARD, shard_of
 
         shards = spread_over(route)
@@ -61,7 +62,7 @@ class View(Expiring):
         def more(fields: Fields) -> Fields:
             return {SHARD: shard_of(fields, shards)} if shards else {}
 
-        return Expected(shares=shares_of(route, history, more))
+        return Expected(shares=[with_grace(route, share) for share in shares_of(route, history, more)])
 
 
 VIEW = View()
