@@ -8,7 +8,9 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.attempts import most_shared_first
 from streamfold.commit.lanes import Several, in_lanes, slices
+from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
@@ -17,6 +19,7 @@ from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Scripted
 from streamfold.testing.in_flight import ChosenLanes
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused
+from tests.commit.test_plan import ONE, claim, ledger, put, shared
 from tests.helpers.model import model, stored
 from tests.helpers.source import Source
 
@@ -168,6 +171,21 @@ def test_a_batch_after_one_that_failed_is_taken_for_one_that_comes_again():
     pace.began()  # of which the end is not told: the invocation died
     pace.began()
     assert [*told, pace.careful] == [True, False, True, True]
+
+
+def chunk_of(*units):
+    (chunk,) = pack(units, 100)
+    return chunk
+
+
+@pytest.mark.usefixtures("exact")
+def test_what_holds_up_most_others_goes_first_but_for_changes_in_order():
+    apart, one, both, other = (
+        chunk_of(ledger(number, (ONE, {}, shared(**dict.fromkeys(rows, 1)))))
+        for number, rows in enumerate(["x", "a", "ab", "b"])
+    )
+    first, second = chunk_of(claim(1, 1, put(1, 1))), chunk_of(claim(1, 2, put(1, 2)))
+    assert most_shared_first([apart, first, one, second, both, other]) == [both, one, other, apart, first, second]
 
 
 # How large transactions are.

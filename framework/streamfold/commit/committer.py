@@ -27,7 +27,7 @@ from itertools import groupby
 from typing import Any
 
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
-from streamfold.commit.attempts import Attempt, Attempts
+from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
 from streamfold.commit.lanes import join_all
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
@@ -79,7 +79,8 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        self.attempts.add(plan.chunks)
+        beside = self.run.lanes.count > 1
+        self.attempts.add(most_shared_first(plan.chunks) if beside else plan.chunks)
         self._send_all()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
