@@ -272,7 +272,7 @@ def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are
     by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
     found = RowMending(by, run_of()).mend([TOTAL_0, other])
     assert ([left.row for left in found.left], found.mended) == ([TOTAL_0], [other])
-    assert "no number of 38 digits leads it to its sum. Remove the row by hand first." in found.left[0].why
+    assert "No number of 38 digits leads its attribute 'total' to its sum" in found.left[0].why
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -208,8 +208,7 @@ def _lacking(name: str, total: Number, stored: Number) -> Number:
         return EXACT.subtract(total, stored)
     except DecimalException:
         raise EngineError(
-            f"Its attribute {name!r} is {stored}: no number of {DIGITS_MAX} digits leads it to its sum. Remove the row "
-            "by hand first."
+            f"No number of {DIGITS_MAX} digits leads its attribute {name!r} to its sum: remove the row by hand first."
         ) from None
 
 
