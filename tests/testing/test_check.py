@@ -132,6 +132,12 @@ def test_handler_that_makes_a_time_of_an_item_reads_no_clock():
     assert check(App("planted", routers=[router]), {ORDER_ITEM: ITEM}, histories=5).histories == 5
 
 
+def test_function_that_was_made_outside_of_any_module_is_proved():
+    names = {"Row": Row, "Count": Count}
+    exec("def made(item):\n    return Row(lines=Count())", names)
+    assert check(app_with(names["made"]), {ORDER_ITEM: ITEM}, histories=3).histories == 3
+
+
 def test_handler_that_draws_at_random_is_named_as_such():
     def lottery(item):
         yield Row(total=Sum(random.randrange(10**9)))
