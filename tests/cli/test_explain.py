@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from decimal import Decimal
 
 import pytest
 
@@ -172,6 +173,20 @@ def test_the_item_of_a_row_that_is_owned_follows_from_its_key_and_its_attributes
 
     assert ran.code == 1
     assert ran.out.endswith("more is 1, expected nothing; name is a chair, expected a lamp.\n")
+
+
+def test_a_row_is_explained_however_many_digits_a_part_of_its_items_adds_up_to(folder, source):
+    large = Decimal(12345678901234567890123456789012345678)
+    prices = {"a": large, "c": large.copy_negate(), "b": Decimal("0.5")}
+    folder.app(SHOP)
+    folder.run(
+        "replay", folder.records(*(source.put("ORDER#1", f"ITEM#{sku}", price=prices[sku]) for sku in prices)), *STATE
+    )
+
+    ran = folder.run("explain", "ORDER#1", "TOTAL", *STATE)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "sum  3 contributions  lines=3  total=0.5" in ran.out
 
 
 def test_an_item_is_explained_for_every_handler(state):

@@ -230,7 +230,7 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
     dry = social.run("retire", "timeline", "--rows", "keep", "--dry-run", *STATE)
     assert dry.out.startswith(f"Dry run: {kept} state items. Rows would stay as they are.")
     ran = social.run("retire", "timeline", "--rows", "keep", *STATE)
-    assert ran.out.startswith(f"Handler timeline: {kept} state items; 0 rows changed, {kept} removed from the state")
+    assert ran.out.startswith(f"Handler timeline: {kept} state items; 0 writes of rows, {kept} removed from the state")
     assert (kept, mirrors(social), social.rows(*STATE)) == (READERS + 3, [], rows)
 
 

@@ -97,7 +97,7 @@ def test_repair_takes_the_keys_of_items_that_failed(folder, command):
     assert folder.run(command, "all_lines", *STATE, "--failed", "failed.jsonl").code == 1
     folder.app(MORE.replace("== 13", "== 14"))
     ran = folder.run("repair", "--keys", "failed.jsonl", "--handler", "all_lines", *STATE)
-    assert (ran.code, ran.out) == (0, "1 item: 1 part written, 0 equal, 0 failed; 1 row changed.\n")
+    assert (ran.code, ran.out) == (0, "1 item: 1 part written, 0 equal, 0 failed; 1 write of rows.\n")
     assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "14"}
 
 

@@ -14,6 +14,19 @@ from tests.cli.test_filling import export
 from tests.helpers.records import item
 
 STATE = ("--state", "state.db")
+SEARCH = """
+from streamfold import App, Document, Key, Router
+
+router = Router()
+
+
+@router.search(Key("ORDER#{order_id}", "METADATA"), to="orders", fields={"n": "long"})
+def orders(item):
+    return Document(n=1)
+
+
+app = App("shop", routers=[router])
+"""
 DOUBLED = SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])')
 RAISING = SHOP.replace("    yield", '    if item["price"] == 2:\n        raise LookupError("no price 2")\n    yield')
 MORE = """
@@ -64,14 +77,14 @@ def test_an_item_with_this_key_is_led_to_what_the_handler_makes_of_it_now(change
     ran = changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE)
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "1 item: 1 part written, 0 equal, 0 failed; 1 row changed.\n"
+    assert ran.out == "1 item: 1 part written, 0 equal, 0 failed; 1 write of rows.\n"
     assert changed.totals() == {"ORDER#1": 1, "ORDER#2": 4, "ORDER#3": 3}
 
 
 def test_a_second_repair_changes_nothing(changed):
     changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE)
     found = report(changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE, "--json"))
-    assert (found["rows"], changed.totals()["ORDER#2"]) == (0, 4)
+    assert (found["row_writes"], changed.totals()["ORDER#2"]) == (0, 4)
 
 
 def test_items_of_a_file_in_both_forms_are_repaired(changed):
@@ -86,7 +99,8 @@ def test_items_of_a_file_in_both_forms_are_repaired(changed):
         "items": 2,
         "written": 2,
         "equal": 0,
-        "rows": 2,
+        "uncompared": 0,
+        "row_writes": 2,
         "failed": [],
         "chains_failed": 0,
     }
@@ -122,6 +136,19 @@ def test_a_dry_run_tells_what_differs_and_writes_nothing(changed):
     assert changed.totals()["ORDER#2"] == 2
 
 
+def test_a_dry_run_calls_nothing_different_that_it_cannot_compare(folder, source):
+    folder.app(SEARCH)
+    folder.run("replay", folder.records(source.put("ORDER#1")), *STATE)
+    dry = ("repair", "--key", "ORDER#1", "METADATA", *STATE, "--dry-run")
+
+    ran = folder.run(*dry)
+
+    compared = "Dry run of 1 item: 0 different, 0 equal, 0 failed"
+    assert ran.out == f"{compared}; 1 part not comparable, derived again. Nothing was written.\n"
+    found = report(folder.run(*dry, "--json"))
+    assert (found["written"], found["uncompared"]) == (1, 1)
+
+
 def test_an_item_that_fails_is_told_and_kept_in_a_file_which_the_next_repair_takes(changed):
     changed.app(RAISING)
     file = changed.write("keys.txt", "".join(f"ORDER#{number}\tITEM#a\n" for number in (1, 2, 3)))
@@ -130,7 +157,7 @@ def test_an_item_that_fails_is_told_and_kept_in_a_file_which_the_next_repair_tak
 
     assert ran.code == 1
     assert ran.err == "Failed: item ORDER#2 / ITEM#a, handler 'order_total': LookupError: no price 2\n"
-    assert ran.out == "3 items: 2 parts written, 0 equal, 1 failed; 0 rows changed.\n"
+    assert ran.out == "3 items: 2 parts written, 0 equal, 1 failed; 0 writes of rows.\n"
     (line,) = (changed.path / "failed.jsonl").read_text().splitlines()
     assert json.loads(line) == {"table": "main", "key": {"PK": {"S": "ORDER#2"}, "SK": {"S": "ITEM#a"}}}
     changed.app(DOUBLED)

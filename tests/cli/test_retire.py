@@ -39,7 +39,7 @@ def test_what_a_handler_contributed_is_taken_back_and_its_parts_go(state):
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "Handler everything: 3 parts, 3 with a contribution; 4 rows changed, 3 removed from the state, 0 kept.",
+        "Handler everything: 3 parts, 3 with a contribution; 4 writes of rows, 3 removed from the state, 0 kept.",
         'Next: take the handler out of the code, App(..., retired=["everything"]).',
     ]
     assert [key for key in state.rows(*STATE) if "ORDER" not in key] == ["CHANGES / TOTAL"]
@@ -99,7 +99,7 @@ def test_json_has_the_counts(state):
         "dry_run": False,
         "parts": 3,
         "stored": 3,
-        "rows_changed": 4,
+        "row_writes": 4,
         "dropped": 3,
         "kept": [],
         "chains_failed": 0,

@@ -8,23 +8,9 @@ import pytest
 
 from streamfold.run import Run
 from tests.cli.conftest import SHOP
-from tests.cli.test_repair import RAISING, TWO
+from tests.cli.test_repair import RAISING, SEARCH, TWO
 
 STATE = ("--state", "state.db")
-SEARCH = """
-from streamfold import App, Document, Key, Router
-
-router = Router()
-
-
-@router.search(Key("ORDER#{order_id}", "METADATA"), to="orders", fields={"n": "long"})
-def orders(item):
-    return Document(n=1)
-
-
-app = App("shop", routers=[router])
-"""
-
 INDEXED = """
 from streamfold import App, Key, Router, Row
 
@@ -131,7 +117,7 @@ def test_json_has_the_counts_and_repair_takes_it(state):
         "repaired": None,
     }
     repaired = state.run("repair", "--from-verify", state.write("report.json", ran.out), *STATE)
-    assert (repaired.code, repaired.out) == (0, "3 items: 3 parts written, 0 equal, 0 failed; 3 rows changed.\n")
+    assert (repaired.code, repaired.out) == (0, "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.\n")
     assert state.run("verify", *STATE).code == 0
 
 
@@ -143,7 +129,7 @@ def test_what_differs_is_repaired_at_once_when_asked_for(state):
     assert ran.code == 1
     assert ran.out.splitlines()[-2:] == [
         "3 items: 0 parts equal, 3 different, 0 moving, 0 failed.",
-        "3 items: 3 parts written, 0 equal, 0 failed; 3 rows changed.",
+        "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.",
     ]
     assert state.totals() == {"ORDER#1": 2, "ORDER#2": 4, "ORDER#3": 6}
     assert report(state.run("verify", *STATE, "--repair", "--json"))["repaired"] is None

@@ -265,6 +265,16 @@ def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
     assert "'total' is no number any more" in left.why
 
 
+def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are_mended(app, engine):
+    other = ("main", "TOTAL#g1", "TOTAL")
+    engine.rows[TOTAL_0] |= {"total": {"N": "0.12345678901234567890123456789012345678"}}
+    engine.rows[other] |= {"total": {"N": "7"}}
+    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    found = RowMending(by, run_of()).mend([TOTAL_0, other])
+    assert ([left.row for left in found.left], found.mended) == ([TOTAL_0], [other])
+    assert "No number of 38 digits leads its attribute 'total' to its sum" in found.left[0].why
+
+
 @pytest.mark.parametrize("live", [True, False])
 def test_a_handler_that_reads_rows_is_compared_without_the_one_that_makes_them(app, engine, live):
     groups = [route for route in app.routes if route.name == "groups"]

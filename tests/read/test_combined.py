@@ -1,5 +1,7 @@
 """What the shards of a row make together: exactly what one row would show."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
+from streamfold.errors import HandlerError
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.read import rows
 from streamfold.read.combined import one, together
@@ -161,3 +164,10 @@ def test_a_list_is_as_long_as_the_shortest_that_was_asked_for():
 def test_what_the_shards_do_not_tell_is_refused(shards, message):
     with pytest.raises(TypeError, match=message):
         one(shards, "a")
+
+
+def test_shards_are_added_up_however_many_digits_a_part_of_them_needs():
+    large = Decimal(12345678901234567890123456789012345678)
+    assert one([{"a": large}, {"a": Decimal("0.5")}, {"a": large.copy_negate()}], "a") == Decimal("0.5")
+    with pytest.raises(HandlerError, match="DynamoDB holds 38 digits"):
+        one([{"a": large}, {"a": Decimal("0.5")}], "a")

@@ -7,11 +7,13 @@ import runpy
 import time
 from collections import deque
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import strategies as st
 
 from streamfold import Add, App, Count, Key, Router, Row, Sum, Table
+from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.testing import (
     Diverged,
@@ -23,8 +25,10 @@ from streamfold.testing import (
     check,
     check_scenario,
 )
+from streamfold.testing.invariants import Invariants
 from tests.helpers import everything
 from tests.helpers.records import item, record
+from tests.helpers.source import Source
 
 ORDER_ITEM, ORDER_TOTAL = everything.ORDER_ITEM, everything.ORDER_TOTAL
 ITEM = {"price": 3, "quantity": 2}
@@ -52,6 +56,14 @@ def test_right_application_passes_and_the_report_counts_what_was_tried(app):
     assert proof.faults.total() > 0
     assert str(proof).startswith("50 histories of ")
     assert "0 diverged (seed 0" in str(proof)
+
+
+def test_sums_of_more_than_28_digits_are_what_the_ledger_says(app):
+    large, engine = Decimal("12345678901234567890123456789012345.678"), MemoryEngine(app)
+    invariants, source = Invariants(app, engine), Source()
+    for sku in "ab":
+        app.process([source.put("ORDER#1", f"ITEM#{sku}", price=large, quantity=2)], engine=engine)
+        invariants.check()
 
 
 def test_same_seed_tries_the_same(app):
@@ -118,6 +130,12 @@ def test_handler_that_makes_a_time_of_an_item_reads_no_clock():
     router = Router()
     router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "CARD#{sku}"))(dated)
     assert check(App("planted", routers=[router]), {ORDER_ITEM: ITEM}, histories=5).histories == 5
+
+
+def test_function_that_was_made_outside_of_any_module_is_proved():
+    names = {"Row": Row, "Count": Count}
+    exec("def made(item):\n    return Row(lines=Count())", names)
+    assert check(app_with(names["made"]), {ORDER_ITEM: ITEM}, histories=3).histories == 3
 
 
 def test_handler_that_draws_at_random_is_named_as_such():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from streamfold import App, Document, Key, Router, Row, Sum, Table
+from streamfold import App, Document, Key, Put, Router, Row, Sum, Table
 from streamfold.errors import SettingsError
 from streamfold.testing import HandlerFails, Twin, TwinError
 from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
@@ -111,6 +111,22 @@ def test_children_of_a_removed_item_go_with_it_and_come_again():
     assert [item["PK"] for item in twin.tables["main"].items()] == ["ORDER#2"]
     twin.put(ORDER_ITEM, order_id="1", sku="a", **ITEM)
     assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 6
+
+
+def test_children_go_from_the_table_though_another_handler_fails():
+    router = Router()
+    router.cascade(ORDER, children=[ORDER_ITEM])
+
+    @router.on(ORDER, events=["REMOVE"], into=Key("REMOVED", "{order_id}"))
+    def removed(change):
+        return Put(total=change.old["total"])
+
+    twin = Twin(App("shop", routers=[router]))
+    twin.put(ORDER, order_id="1")
+    twin.put(ORDER_ITEM, order_id="1", sku="a")
+    with pytest.raises(HandlerFails, match=r"'removed' .* has no attribute 'total'"):
+        twin.delete(ORDER, order_id="1")
+    assert twin.tables["main"].items() == []
 
 
 def test_a_conflict_that_would_be_parked_is_shown_by_the_row():

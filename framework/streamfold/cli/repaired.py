@@ -148,9 +148,12 @@ def _print_counts(found: RepairedItems) -> None:
     if found.dry_run:
         for each in report.differing[:SHOWN_MAX]:
             click.echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
-        click.echo(f"Dry run of {items}: {report.written:,} different, {counts}. Nothing was written.")
+        others = f"; {counted(report.uncompared, 'part')} not comparable, derived again" if report.uncompared else ""
+        different = report.written - report.uncompared
+        click.echo(f"Dry run of {items}: {different:,} different, {counts}{others}. Nothing was written.")
         return
-    click.echo(f"{items}: {counted(report.written, 'part')} written, {counts}; {counted(report.rows, 'row')} changed.")
+    written, rows = counted(report.written, "part"), counted(report.rows, "write")
+    click.echo(f"{items}: {written} written, {counts}; {rows} of rows.")
 
 
 def counts_of(app: App, found: RepairedItems) -> dict[str, Any]:
@@ -160,7 +163,8 @@ def counts_of(app: App, found: RepairedItems) -> dict[str, Any]:
         "items": report.items,
         "written": report.written,
         "equal": report.equal,
-        "rows": report.rows,
+        "uncompared": report.uncompared,
+        "row_writes": report.rows,
         "failed": [failed_object(app, failed) for failed in report.failed],
         "chains_failed": found.chains,
     }

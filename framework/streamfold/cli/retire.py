@@ -110,7 +110,7 @@ def _print(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> None:
         click.echo(f"Dry run: {found}. {would}. Nothing was written.")
         return
     click.echo(
-        f"Handler {retirement.handler}: {found}; {counted(report.rows, 'row')} changed, {report.dropped:,} removed "
+        f"Handler {retirement.handler}: {found}; {counted(report.rows, 'write')} of rows, {report.dropped:,} removed "
         f"from the state, {len(report.kept):,} kept."
     )
     if not report.kept:
@@ -125,7 +125,7 @@ def _print_json(retirement: Retirement | KeptRetirement, chains: int, *, dry_run
         "dry_run": dry_run,
         "parts": report.parts,
         "stored": report.stored,
-        "rows_changed": report.rows,
+        "row_writes": report.rows,
         "dropped": report.dropped,
         "kept": [{"state_key": list(kept.key), "why": kept.why} for kept in report.kept],
         "chains_failed": chains,

@@ -25,7 +25,7 @@ from streamfold.lifecycle.state_items import state_key
 from streamfold.records.alike import alike, is_zero
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
-from streamfold.records.numbers import EXACT, Number
+from streamfold.records.numbers import EXACT, WIDE, Number
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import RowKey, StateKey
@@ -205,11 +205,11 @@ def _compare(by: Explaining, found: RowExplained) -> None:
 
 
 def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
-    """What is contributed, added up by attribute."""
+    """What is contributed, added up by attribute. On the way a sum may need more digits than the row ever had."""
     sums: dict[str, Number] = {}
     for each in held:
         for name, amount in each.part.amounts.items():
-            sums[name] = EXACT.add(sums.get(name, 0), amount)
+            sums[name] = WIDE.add(sums.get(name, 0), amount)
     return sums
 
 

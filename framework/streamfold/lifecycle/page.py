@@ -181,6 +181,7 @@ class Pages:
             by_kind.setdefault(work.route.kind, []).append(work)
         for own in by_kind.values():
             report.written += len(own)
+            report.uncompared += len(own)
             if self.dry_run:
                 continue
             scanned = [

@@ -55,7 +55,8 @@ class PageReport:
     items: int = 0  # that a handler was asked for
     written: int = 0  # parts of items that were led to their source, or would be in a dry run
     equal: int = 0  # parts that agree with their source
-    rows: int = 0  # rows written or removed
+    uncompared: int = 0  # of those written, parts of kinds without a ledger: nothing tells whether they agree
+    rows: int = 0  # writes and removals of rows
     write_units: int = 0  # of the transactions of a dry run
     failed: list[ItemFailed] = field(default_factory=list)
     differing: list[Difference] = field(default_factory=list)  # in a dry run
@@ -65,6 +66,7 @@ class PageReport:
         self.items += other.items
         self.written += other.written
         self.equal += other.equal
+        self.uncompared += other.uncompared
         self.rows += other.rows
         self.write_units += other.write_units
         self.failed += other.failed

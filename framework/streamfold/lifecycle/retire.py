@@ -55,7 +55,7 @@ class RetireReport:
 
     parts: int = 0  # found
     stored: int = 0  # of these, parts that contribute something
-    rows: int = 0  # rows that were changed or removed
+    rows: int = 0  # writes and removals of rows
     dropped: int = 0
     kept: list[PartKept] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ the live stream, so nothing has to stop. A row that is put whole is put again be
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from decimal import Decimal, localcontext
+from decimal import Decimal, DecimalException, localcontext
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from streamfold.lifecycle.explained_rows import (
 from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
-from streamfold.records.numbers import EXACT, Number
+from streamfold.records.numbers import DIGITS_MAX, EXACT, Number
 from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
@@ -154,7 +154,7 @@ class RowMending:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers go as they are added: a first contribution may come at the same time
             sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
-        amounts = {name: EXACT.subtract(total, stored.get(name, 0)) for name, total in sums.items()}
+        amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in sums.items()}
         count = len(held) - int(stored.get(CONTRIBUTORS, 0))
         addition = AddRow(
             row,
@@ -200,6 +200,16 @@ class RowMending:
     def _send(self, wanted: list[GuardedWrite]) -> None:
         if self.engine.transact(wanted, self.run.expires_at) is not None:
             raise EngineError(BUSY)
+
+
+def _lacking(name: str, total: Number, stored: Number) -> Number:
+    """What is to be added. Raises ``EngineError`` for what no number tells."""
+    try:
+        return EXACT.subtract(total, stored)
+    except DecimalException:
+        raise EngineError(
+            f"No number of {DIGITS_MAX} digits leads its attribute {name!r} to its sum: remove the row by hand first."
+        ) from None
 
 
 def _is_number(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES
 from streamfold.ledger.entries import PLAIN_ENTRY, in_order
 from streamfold.records.images import hidden
-from streamfold.records.numbers import EXACT
+from streamfold.records.numbers import WIDE, number_text
 from streamfold.routes.ordered import order_text
 from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering
 
@@ -121,5 +121,5 @@ def _total(name: str, values: Sequence[Any]) -> Decimal:
         raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
     total = Decimal(0)
     for value in values:
-        total = EXACT.add(total, value)
-    return total
+        total = WIDE.add(total, value)  # of some of the shards it may need more digits than of all
+    return Decimal(number_text(total))

@@ -86,7 +86,8 @@ def sharded(
     ``combine`` says by attribute what else to do with the shards' values, ``{"name": list}``.
 
     Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that the shards do
-    not tell and that ``combine`` does not name: ``Distinct`` cannot be added up.
+    not tell and that ``combine`` does not name: ``Distinct`` cannot be added up; and ``HandlerError`` for a sum of more
+    than 38 digits.
     """
     found = _shards(table, key, shards, fields)
     return together(found, key.table.attributes, combine or {}) or None

@@ -33,7 +33,7 @@ class Clocks:
     @contextmanager
     def later(self, function: Callable[..., Any]) -> Iterator[None]:
         """Shifts every clock that the handler's package can see."""
-        package = function.__module__.partition(".")[0]
+        package = (function.__module__ or "").partition(".")[0]
         known = package, len(sys.modules)  # a handler may import a module when it is called
         if known not in self._found:
             self._found[known] = _clocks_near(package)

@@ -18,7 +18,7 @@ from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.records.encoded import digest
-from streamfold.records.numbers import decode_number
+from streamfold.records.numbers import WIDE, decode_number
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.writes.guarded import RowKey, StateKey
 
@@ -112,7 +112,7 @@ class Invariants:
         expected = self.expected[row]
         expected[CONTRIBUTORS] += factor
         for name, amount in amounts.items():
-            expected[name] += factor * Decimal(amount)
+            expected[name] = WIDE.add(expected[name], WIDE.multiply(factor, Decimal(amount)))
 
     def _check_row(self, key: RowKey) -> None:
         row = self.engine.rows.get(key)

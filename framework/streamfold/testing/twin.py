@@ -116,11 +116,12 @@ class Twin:
             return
         if self._keeps_sources:
             self.engine.put_sources(newest_sources([self._origins.change(record)]))
-        for failure in self.app.process([record], engine=self.engine, settings=Settings()):
+        failures = self.app.process([record], engine=self.engine, settings=Settings())
+        if self._keeps_sources:
+            self._take_over()  # what other handlers did, also where one fails
+        for failure in failures:
             if not tells_of_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
-        if self._keeps_sources:
-            self._take_over()
 
     def _take_over(self) -> None:
         """Brings to the tables what handlers did to the items in the store; its records were processed there."""
