@@ -91,6 +91,12 @@ def test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share():
     assert (len(chunks), written(chunks) - least(chunks)) == (5, 4 + 3)  # a hot row and a group at each boundary
 
 
+def test_a_row_that_three_hot_rows_share_is_written_by_two_chunks():
+    rows = [{f"Hot{n % 3}", *(["Shared"] if n % 150 < 30 else [])} for n in range(450)]
+    chunks = pack(inserted(rows), ACTIONS_MAX)
+    assert sum(("main", "GROUP#Shared", "TOTAL") in {write.key for write in chunk.writes} for chunk in chunks) == 2
+
+
 def test_units_that_write_no_row_fill_up_the_chunks_of_the_others():
     units = [ledger(number, (ONE, shared(a=1), shared(a=1))) for number in range(20)]
     units += [ledger(number, (ONE, {}, shared(**{f"Group{number}": 1, "Hot": 1}))) for number in range(20, 40)]

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from streamfold.ledger.contribution import NO_ROWS
@@ -193,13 +194,19 @@ def _alone(unit: Unit) -> Chunk:
 
 
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
-    """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes."""
+    """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes.
+
+    Every other group of a most shared row stands backwards: rows that two groups share meet where both meet.
+    """
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[WrittenKey] = Counter(
         [effect.key for unit in ledger for effect in unit.effects if type(effect) is AddRow]
     )
     shared = {key: (-count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
-    yield from sorted(ledger, key=lambda unit: _anchor(unit, shared))
+    anchored = sorted([(_anchor(unit, shared), number) for number, unit in enumerate(ledger)])
+    for turn, (_, group) in enumerate(groupby(anchored, lambda each: each[0][1][:1])):
+        some = [ledger[number] for _, number in group]
+        yield from reversed(some) if turn % 2 else some
     yield from (unit for unit in units if not unit.steps)
 
 
