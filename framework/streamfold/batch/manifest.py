@@ -29,9 +29,9 @@ SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
 last filled from all items."""
 FILLING = "filling"
 """The run over all items that was begun last for a handler; code without the handler takes the mark away."""
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
 ReadState = Callable[[], dict[StateKey, dict[str, Any]]]
 """Waits for state items."""
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
 
 
 class Manifest(NamedTuple):
@@ -65,7 +65,8 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
 
 def begin_reading(app: Application, engine: Engine, run: Run, found: Knowledge) -> ReadState:
     """Begins to read what ``check_manifest`` needs, beside other work; returns what waits for the answer."""
-    keys = _keys(app, found)
+    key = manifest_key(app.name)
+    keys = [key] if found.revision is not None else [key, *forms_keys(app)]  # forms are read while nothing is known
     flight = run.lanes.flight()
     flight.begin(None, partial(engine.read_state, keys, consistent=True), keys)
     flight.give_way()
@@ -89,9 +90,9 @@ def check_manifest(
     table is another or comes through another source and the epoch is not higher; ``Contended`` when others write the
     manifest at every try.
     """
-    key, read_again = manifest_key(app.name), partial(engine.read_state, _keys(app, found), consistent=True)
-    for number in run.tries():
-        read = read_again() if number or begun is None else begun()
+    key = manifest_key(app.name)
+    for _ in run.tries():
+        read, begun = (begun or begin_reading(app, engine, run, found))(), None
         before = Manifest.of(read.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
@@ -111,12 +112,6 @@ def check_manifest(
     raise Contended(
         f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records come again."
     )
-
-
-def _keys(app: Application, found: Knowledge) -> list[StateKey]:
-    """The manifest; and the forms of attributes as long as nothing is known."""
-    key = manifest_key(app.name)
-    return [key] if found.revision is not None else [key, *forms_keys(app)]
 
 
 def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:

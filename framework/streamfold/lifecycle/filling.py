@@ -220,8 +220,9 @@ class Filling:
             raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
         self.job = found
         self.pace.change(*self._rates(found))
-        waits = f"job {found.id} is paused" if found.paused else self.hooks.lag()
-        return "" if found.done else waits
+        if found.done:
+            return ""
+        return f"job {found.id} is paused" if found.paused else self.hooks.lag()
 
 
 def new_job(
