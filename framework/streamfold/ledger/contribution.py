@@ -339,13 +339,4 @@ def _minus(after: Number, before: Number) -> Number:
 
 
 def _target_of(route: Route, key: RowKey) -> Target | None:
-    if len(route.targets) == 1:
-        return route.targets[0]
-    return next(
-        (
-            target
-            for target in route.targets
-            if target.key.table.name == key[0] and target.key.match_values(*key[1:]) is not None
-        ),
-        None,
-    )
+    return route.targets[0] if len(route.targets) == 1 else route.target_of(key)

@@ -111,10 +111,7 @@ def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
 
 def row_target(route: Route, row: RowKey) -> Target | None:
     """The target of a row; none of a handler whose rows are attributes of the application's own items."""
-    if route.kind.touches(route):
-        return None
-    tables = (target for target in route.targets if target.key.table.name == row[0])
-    return next((target for target in tables if target.key.match_values(row[1], row[2]) is not None), None)
+    return None if route.kind.touches(route) else route.target_of(row)
 
 
 def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from streamfold.keys.key import Key
-from streamfold.records.change import Change
+from streamfold.records.change import Change, ItemKey
 from streamfold.routes.policy import RETRY, Policy
 
 Fields = Mapping[str, Any]
@@ -187,6 +187,11 @@ class Route:
         if key is None:
             return self.targets[0] if len(self.targets) == 1 else None
         return next((target for target in self.targets if target.key is key or target.key == key), None)
+
+    def target_of(self, row: ItemKey) -> Target | None:
+        """The declared target that a row is of."""
+        tables = (target for target in self.targets if target.key.table.name == row[0])
+        return next((target for target in tables if target.key.match_values(*row[1:]) is not None), None)
 
 
 @lru_cache(ROUTES_KEPT_MAX)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def with_grace(route: "Route", share: "Share") -> "Share":
     """A share of a row. If several sources share the row, it expires later than they say."""
-    name = _expires_by(route, share)
+    target = route.target_of(share.key)
+    name = None if target is None or target.whole else target.key.table.ttl
     given = share.values.get(name) if name else None
     if not isinstance(given, Max | Min | Latest | First):
         return share
@@ -23,12 +24,3 @@ def with_grace(route: "Route", share: "Share") -> "Share":
     later = copy(given)
     later.value = given.value + GRACE_SECONDS
     return share._replace(values={**share.values, str(name): later})
-
-
-def _expires_by(route: "Route", share: "Share") -> str | None:
-    """The time-to-live attribute of a row that is not put whole."""
-    table, partition, sort = share.key
-    for target in route.targets:
-        if target.key.table.name == table and target.key.match_values(partition, sort) is not None:
-            return None if target.whole else target.key.table.ttl
-    return None
