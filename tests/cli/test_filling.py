@@ -101,9 +101,9 @@ def test_repair_takes_the_keys_of_items_that_failed(folder, command):
     assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "14"}
 
 
-def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder, monkeypatch):
-    lines(folder, [13, 1, 2, 13])
-    folder.app(MORE)
+@pytest.fixture
+def dies_once(monkeypatch):
+    """A run dies with its second page."""
     page, calls = Filling._reconciled, []
 
     def dies(self, keys):
@@ -113,6 +113,12 @@ def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder, monkeypatch
         return page(self, keys)
 
     monkeypatch.setattr(Filling, "_reconciled", dies)
+
+
+@pytest.mark.usefixtures("dies_once")
+def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder):
+    lines(folder, [13, 1, 2, 13])
+    folder.app(MORE)
     options = ("all_lines", *STATE, "--failed", "failed.jsonl", "--page", 2)
     assert folder.run("backfill", *options).code == 130
     assert len((folder.path / "failed.jsonl").read_text().splitlines()) == 1
@@ -122,19 +128,10 @@ def test_a_run_that_goes_on_keeps_the_keys_that_it_has_found(folder, monkeypatch
 
 
 @pytest.fixture
-def stopped(folder, monkeypatch):
+def stopped(folder, dies_once):
     """A state with a run that was stopped after its first page."""
     lines(folder, [1, 2, 3, 4])
     folder.app(MORE)
-    page, calls = Filling._reconciled, []
-
-    def dies(self, keys):
-        calls.append(keys)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return page(self, keys)
-
-    monkeypatch.setattr(Filling, "_reconciled", dies)
     assert folder.run("backfill", "all_lines", *STATE, "--page", 2, "--write-units", 700).code == 130
     return folder
 

@@ -6,6 +6,7 @@ from inspect import currentframe
 import pytest
 
 from streamfold import AUDIT, App, Count, Key, Put, Router, Row, Table
+from streamfold.derivations import KINDS
 from streamfold.errors import DeclarationError
 from streamfold.routes.checks import chained, checked_routes
 
@@ -368,6 +369,11 @@ def test_audit_and_on_over_derived_rows_are_refused_with_both_places(declare):
     message = refused(view(ORDER_ITEM, into=TOTAL), declare)
     assert f"reads {TOTAL!r}, which are rows derived by 'rows' ({ROWS})" in message
     assert message.endswith("Only views, indexes, attributes, searches and feeds may read derived rows.")
+
+
+def test_the_refusal_names_exactly_the_kinds_that_may_read_derived_rows():
+    named = refused(view(ORDER_ITEM, into=TOTAL), audit(TOTAL)).rpartition("Only ")[2]
+    assert [kind.name for kind in KINDS if (kind.name in named) is not kind.reads_derived] == []
 
 
 def test_an_on_handler_over_its_own_rows_is_refused():
