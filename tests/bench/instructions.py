@@ -19,9 +19,8 @@ PROGRAM = """
 import gc
 import sys
 from pathlib import Path
-from streamfold.cli.replay import GARBAGE_THRESHOLD
 from tests.bench.replay import parse_and_keep, replay, two_views
-gc.set_threshold(GARBAGE_THRESHOLD)
+gc.disable()
 path, rounds, what = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 app, text = two_views(), path.read_bytes().splitlines(keepends=True)
 for _ in range(rounds):

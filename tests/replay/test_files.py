@@ -5,11 +5,16 @@ import io
 import json
 import sys
 from os import mkfifo
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streamfold.errors import SettingsError
-from streamfold.replay.files import BadLine, RecordedFiles, check_files
+from streamfold.replay.files import RECORDS as RECORDS_FORM
+from streamfold.replay.files import RecordedFiles, check_files, read_bytes
+from streamfold.replay.lines import BadLine
 
 RECORDS = [{"eventName": "INSERT", "dynamodb": {"SequenceNumber": str(number)}} for number in range(1, 6)]
 
@@ -189,3 +194,57 @@ def test_file_that_vanishes_is_a_bad_line(tmp_path):
     (bad,) = files
 
     assert bad.why == "it cannot be read (No such file or directory)"
+
+
+def test_lines_of_which_only_two_together_are_a_value_are_bad(read):
+    split = '{"Records": [{"eventName": "INSERT", "dynamodb": {"SequenceNumber": "1"}}'
+    rest = '{"eventName": "INSERT", "dynamodb": {"SequenceNumber": "2"}}]}'
+
+    found = read(f"{lines(RECORDS[0])}\n{split}\n{rest}\n{lines(RECORDS[1])}")
+
+    assert [number for number, _ in found] == [1, 2, 3, 4]
+    assert [why for _, why in found if isinstance(why, int)] == [1, 2]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from([*map(json.dumps, RECORDS), "", "{", "}", "[]", "[", "]", "1,2", '"', "{}", "\ufeff"])))
+def test_lines_that_are_parsed_together_are_read_as_each_is_alone(texts):
+    def entries(content):
+        return list(read_bytes("records.jsonl", content.encode(), RECORDS_FORM))
+
+    first = json.dumps(RECORDS[0])  # so that the file is no document of several lines
+    together = entries("\n".join([first, *texts]))
+    with patch("streamfold.replay.lines.LINES_TOGETHER_MAX", 1):
+        assert entries("\n".join([first, *texts])) == together
+
+
+def test_digest_is_of_the_lines_whose_records_were_given(tmp_path):
+    paths = [tmp_path / name for name in ("few.jsonl", "more.jsonl")]
+    for path, count in zip(paths, (3, 5), strict=True):
+        path.write_text(lines(*RECORDS[:count]) + "\n", "utf-8")
+
+    def digests(path):
+        recorded = RecordedFiles([str(path)], digested=True)
+        return [recorded.digest() for _ in recorded]
+
+    few, more = map(digests, paths)
+    assert more[:3] == few
+    assert len(set(more)) == 5
+
+
+def test_lines_before_one_that_cannot_be_read_are_given(tmp_path, monkeypatch):
+    class Worn(io.BytesIO):
+        def readline(self, size=-1):
+            line = super().readline(size)
+            if not line:
+                raise OSError(5, "Input/output error")
+            return line
+
+    path = tmp_path / "records.jsonl"
+    path.write_text("{}")
+    monkeypatch.setattr("streamfold.replay.files._open", lambda _: Worn(lines(*RECORDS).encode()))
+
+    *records, bad = found(RecordedFiles([str(path)]))
+
+    assert records == [(number, number) for number in range(1, 6)]
+    assert bad == (6, "it cannot be read (Input/output error)")

@@ -127,8 +127,9 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
 def _order(work: ItemWork) -> None:
     """Sorts an item's changes by version and drops repeated ones."""
     changes = work.changes
-    identities = [change.identity_text for change in changes]  # each begins with the version
-    if any(map(ge, identities, identities[1:])):
+    versions = [change.version_text for change in changes]
+    if any(map(ge, versions, versions[1:])):
+        identities = [change.identity_text for change in changes]  # each begins with the version
         ordered = sorted(dict(zip(identities, changes, strict=True)).items())
         work.changes[:] = [change for _, change in ordered]
 

@@ -19,7 +19,8 @@ from streamfold.cli.engines import REPORTED, as_json, check_tables, make_setting
 from streamfold.cli.grids import print_grid
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins
-from streamfold.replay.files import BadLine, RecordedFiles, check_files
+from streamfold.replay.files import RecordedFiles, check_files
+from streamfold.replay.lines import BadLine
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins, RawRecord
-from streamfold.replay.files import BadLine, Line, RecordedFiles
+from streamfold.replay.files import RecordedFiles
+from streamfold.replay.lines import BadLine, Line
 
 PROGRESS_EVERY_RECORDS = 200
 PROGRESS_EVERY_SECONDS = 60

@@ -51,7 +51,7 @@ def remove_empty(engine: Engine, lanes: Lanes, progress: Progress) -> None:
             progress.report(_failures(keys, removed, progress))
             continue
         for key in removed:
-            for handler in _handlers(key, progress):
+            for handler in progress.unfinished.handlers(key):
                 progress.outcome.tally(handler).removed += 1
 
 
@@ -63,15 +63,11 @@ def recompute_rows(engine: Engine, run: Run, progress: Progress) -> None:
     changed: set[RowKey] = set()
     wrong = recompute(engine, progress.unfinished.moved, run, changed)
     for key in changed - progress.written:
-        for handler in _handlers(key, progress):
+        for handler in progress.unfinished.handlers(key):
             progress.outcome.tally(handler).written += 1
     progress.unfinished.wrong = wrong.keys()
     progress.report(failed for key, error in wrong.items() for failed in _failures([key], error, progress))
 
 
 def _failures(keys: Iterable[RowKey], error: Exception, progress: Progress) -> list[Failed]:
-    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes[key]]
-
-
-def _handlers(key: RowKey, progress: Progress) -> set[str]:
-    return {route.name for _, route in progress.unfinished.causes[key]}
+    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes(key)]

@@ -239,7 +239,8 @@ class _ChunkBuilder:
             is_small = type(effect) is AddRow and not effect.values  # as most are
             size += ACTION_BYTES if is_small else estimated_bytes(effect)
         for key, write in merged.items():
-            written += _is_written(write) - (key in rows and _is_written(rows[key]))
+            before = rows.get(key)
+            written += _is_written(write) if before is None else _is_written(write) - _is_written(before)
         full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and full:
             return False

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 Cause = tuple[Change, Route]
 """A change and a handler that led to a row's work; both fail if the work fails."""
-Causes = Sequence[Cause]
+Causes = tuple[Sequence[Route], Sequence[Change]]
+"""Changes, each of which went to each of these handlers: kept together, because they are asked for seldom."""
 ItemAndHandler = tuple[ItemKey, str]
 MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
 
@@ -95,15 +96,23 @@ class Unfinished:
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
         self.lowered: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
-        self.causes: dict[RowKey, list[Cause]] = {}  # of the rows in ``moved`` and ``lowered``
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
+        self._causes: dict[RowKey, list[Causes]] = {}  # of the rows in ``moved`` and ``lowered``
+
+    def causes(self, row: RowKey) -> list[Cause]:
+        """What led to the work of a row in ``moved`` or ``lowered``."""
+        return [cause for causes in self._causes[row] for cause in _each(causes)]
+
+    def handlers(self, row: RowKey) -> set[str]:
+        """The names of the handlers that led to the work of such a row."""
+        return {route.name for routes, _ in self._causes[row] for route in routes}
 
     def commit(self, unit: Unit) -> None:
         """Adds the rows of a unit that was committed."""
-        causes = _causes(unit.routes, unit.changes)
+        causes = unit.routes, unit.changes
         for effect in unit.effects:
             if isinstance(effect, (PutState, DeleteState)):
                 continue
@@ -121,7 +130,7 @@ class Unfinished:
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds all that an attempt that died may have left unfinished."""
-        causes = _causes(routes, changes)
+        causes = routes, changes
         for row in named.rows:
             if row not in self.lowered:
                 self._lower(row, -1, causes)
@@ -149,16 +158,16 @@ class Unfinished:
 
     def _add_state_rows(self, rows: Iterable[RowKey], causes: Causes) -> None:
         for row in filter(is_in_state, rows):
-            self.state_rows.setdefault(row, []).extend(causes)
+            self.state_rows.setdefault(row, []).extend(_each(causes))
 
     def _add_moved(self, row: RowKey, moved: tuple[Moved, ...], causes: Causes) -> None:
         if moved:
             self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-            self.causes.setdefault(row, []).extend(causes)
+            self._causes.setdefault(row, []).append(causes)
 
     def _lower(self, row: RowKey, contributors: int, causes: Causes) -> None:
         self.lowered[row] = self.lowered.get(row, 0) + contributors
-        self.causes.setdefault(row, []).extend(causes)
+        self._causes.setdefault(row, []).append(causes)
 
     def _note(self, item: ItemKey, left: LeftBehind) -> None:
         if left.text:
@@ -179,5 +188,6 @@ def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
     deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
 
 
-def _causes(routes: Sequence[Route], changes: Sequence[Change]) -> Causes:
+def _each(causes: Causes) -> list[Cause]:
+    routes, changes = causes
     return [(change, route) for route in routes for change in changes]

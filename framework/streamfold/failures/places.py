@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from streamfold.errors import PlaceError, SettingsError
 from streamfold.failures.documents import EXPECTED, FailureDocument, documents_of
 from streamfold.parking import Clients, make_client
-from streamfold.replay.files import DOCUMENT_BYTES_MAX, BadLine, FileForm, RecordedFiles, read_bytes
+from streamfold.replay.files import DOCUMENT_BYTES_MAX, FileForm, RecordedFiles, read_bytes
+from streamfold.replay.lines import BadLine
 
 DOCUMENTS = FileForm(documents_of, EXPECTED)
 MESSAGES_MAX = 10

@@ -35,6 +35,8 @@ SPELLING, CUT = re.compile("!(.)"), "!sha256:"
 """A spelled letter; and what stands before the digest of a text that was cut, which spells no letter."""
 BEYOND = "$"
 """A value's text with this letter sorts after all places of the value, and before those of the next value."""
+OUTSIDE = -1
+"""The level of a list that is no part of an item."""
 NAMES_KEPT = 256
 """Partitions and sources whose texts are kept: one step asks for each of them several times."""
 Placed = TypeVar("Placed", bound=tuple[Any, ...])
@@ -107,7 +109,8 @@ def alone(found: HeldEntries) -> Any:
 
 def made(ordering: Ordering, contents: Sequence[str]) -> Any:
     """The value of an attribute, made of the texts of the entries that count, in order."""
-    return FORMS[ordering.form].made([decode(json.loads(content)) for content in contents])
+    values = json.loads(f"[{','.join(contents)}]")  # a list may be of hundreds
+    return FORMS[ordering.form].made(decode({"L": values}, OUTSIDE))
 
 
 def in_order(form: Form, placed: Iterable[Placed]) -> list[Placed]:

@@ -59,7 +59,8 @@ class Image(Mapping[str, Any]):
                 return tagged["S"]
             if "N" not in tagged:
                 return decode(tagged, 1)
-            number = self._decoded[name] = decode_number(tagged["N"])
+            text = tagged["N"]
+            number = self._decoded[name] = int(text) if text.isdigit() else decode_number(text)
         except (ArithmeticError, AttributeError, TypeError, ValueError):
             raise RecordError(
                 f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {expected_content(tagged)}."

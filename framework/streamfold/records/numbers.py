@@ -28,10 +28,10 @@ def number_text(value: int | Decimal) -> str:
 
     Raises ``HandlerError`` where DynamoDB could not hold it.
     """
-    if isinstance(value, int):
-        if -WHOLE_MAX <= value <= WHOLE_MAX:
-            return int.__repr__(value)  # not str(), which a member of an enumeration has of its own
-        value = Decimal(value)
+    if type(value) is int and -WHOLE_MAX <= value <= WHOLE_MAX:
+        return f"{value}"
+    if isinstance(value, int):  # too large, or of a class with a text of its own
+        value = Decimal(int(value))
     text = str(value)
     # The usual number is its own text, less zeros at its end; exponents, NaN and Infinity hold a capital letter.
     if len(text) <= DIGITS_MAX and "E" not in text and "N" not in text and "I" not in text:

@@ -33,7 +33,10 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
     try:
         ((tag, content),) = value.items()
         if tag == "L":
-            return [decode(member, level + 1) for member in _inside(content, level)]
+            return [
+                member["S"] if "S" in member and len(member) == 1 else decode(member, level + 1)
+                for member in _inside(content, level)
+            ]
         if tag == "M":
             return {
                 name: member["S"] if "S" in member and len(member) == 1 else decode(member, level + 1)
@@ -125,7 +128,12 @@ def _encode_other(value: Any, level: int) -> dict[str, Any]:
     if isinstance(value, (list, tuple)):
         if level >= LEVELS_MAX and value:
             raise _too_deep()
-        return {"L": [encode(member, level + 1) for member in value]}
+        return {
+            "L": [
+                {"S": member} if type(member) is str and member.isascii() else encode(member, level + 1)
+                for member in value
+            ]
+        }
     if isinstance(value, str):
         return {"S": _storable(value)}
     if isinstance(value, (int, Decimal)):

@@ -13,7 +13,8 @@ from streamfold.batch.report import Report
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
 from streamfold.records.envelope import RawRecord
-from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
+from streamfold.replay.files import STANDARD_INPUT, RecordedFiles
+from streamfold.replay.lines import BadLine, Line
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import EXPECTED, RawRecord, records_of
+from streamfold.replay.lines import UNPARSED, BadLine, Line, NumberedLine, groups, parsed, value_of
 
 if TYPE_CHECKING:
     from io import RawIOBase
@@ -21,32 +22,11 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 """Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
-
-
-HALF_SURROGATE = b"\\ud"
-"""Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 """The first two bytes of gzip (RFC 1952, 2.3.1)."""
 OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
 """A first line that can only be the beginning of a document."""
-
-
-class Line(NamedTuple):
-    """A line of a recorded file."""
-
-    file: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
-
-
-class BadLine(NamedTuple):
-    """A line without records, and the reason."""
-
-    line: Line
-    why: str
 
 
 class FileForm(NamedTuple):
@@ -74,19 +54,6 @@ def check_files(paths: Sequence[str]) -> None:
         )
 
 
-class Digested:
-    """Lines of a stream, of which a digest is kept."""
-
-    def __init__(self, stream: IO[bytes], digest: Any) -> None:
-        self._readline = stream.readline
-        self._update = digest.update
-
-    def readline(self, size: int = -1) -> bytes:
-        line = self._readline(size)
-        self._update(line)
-        return line
-
-
 class RecordedFiles:
     """Reads the records of recorded files: ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far.
 
@@ -110,14 +77,13 @@ class RecordedFiles:
             try:
                 with _open(path) as stream:
                     self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
-                    lines = cast("IO[bytes]", Digested(stream, self._digest)) if self._digested else stream
-                    yield from _read(name, lines, self.form)
+                    yield from _read(name, stream, self.form, self._digest.update if self._digested else None)
                     self._before_bytes, self._raw = self.position_bytes, None
             except OSError as error:
                 yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
 
     def digest(self) -> str:
-        """Of all lines that were read."""
+        """Of the lines whose records were given."""
         return self._digest.copy().hexdigest()
 
     @property
@@ -140,7 +106,7 @@ def _is_packed(path: str) -> bool:
         return path.endswith(".gz") or stream.read(len(GZIP)) == GZIP
 
 
-def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine]:
+def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
     number = 0
     while True:
         number += 1
@@ -148,6 +114,9 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes] | BadLine
             line = stream.readline(DOCUMENT_BYTES_MAX)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             yield BadLine(Line(name, number), f"its compression is damaged or cut off ({error})")
+            return
+        except OSError as error:
+            yield BadLine(Line(name, number), f"it cannot be read ({error.strerror or error})")
             return
         if not line:
             return
@@ -161,19 +130,25 @@ def read_bytes(name: str, content: bytes, form: FileForm) -> Iterator[tuple[Line
     return _read(name, cast("IO[bytes]", stream), form)
 
 
-def _read(name: str, stream: IO[bytes], form: FileForm) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def _read(
+    name: str, stream: IO[bytes], form: FileForm, taken: Callable[[bytes], object] | None = None
+) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    """The entries of a stream; ``taken`` is told of each line before its entries."""
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
         return
     if not isinstance(first, BadLine) and _begins_document(first[1]):
-        yield from _read_document(name, first, lines, form)
+        yield from _read_document(name, first, lines, form, taken)
         return
-    for line in chain([first], lines):
-        if isinstance(line, BadLine):
-            yield line
-        else:
-            yield from _records(Line(name, line[0]), line[1], form)
+    for group in groups(chain([first], lines)):
+        if isinstance(group, BadLine):
+            yield group
+            continue
+        for (number, text), value in zip(group, parsed([text for _, text in group]), strict=True):
+            if taken:
+                taken(text)
+            yield from _records(Line(name, number, len(text)), text, form, value)
 
 
 def _begins_document(line: bytes) -> bool:
@@ -196,42 +171,51 @@ def _is_open(line: bytes) -> bool:
 
 
 def _read_document(
-    name: str, first: tuple[int, bytes], lines: Iterator[tuple[int, bytes] | BadLine], form: FileForm
+    name: str,
+    first: NumberedLine,
+    lines: Iterator[NumberedLine | BadLine],
+    form: FileForm,
+    taken: Callable[[bytes], object] | None,
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    taken, size = [first], len(first[1])
+    document, size = [first], len(first[1])
     for line in lines:
         if isinstance(line, BadLine):
             yield line
             return
-        taken.append(line)
+        document.append(line)
         size += len(line[1])
         if size > DOCUMENT_BYTES_MAX:
             why = f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line"
             yield BadLine(Line(name, first[0]), why)
             return
-    found = _records(Line(name, first[0]), b"".join(_with_empty_lines(taken)), form)
+    whole = b"".join(_with_empty_lines(document))
+    if taken:
+        taken(whole)
+    found = _records(Line(name, first[0], len(whole)), whole, form)
     if OPENING.fullmatch(first[1]) or not any(isinstance(entry, BadLine) for entry in found):
         yield from found
         return
-    each = [_records(Line(name, number), text, form) for number, text in taken]
+    each = [_records(Line(name, number, len(text)), text, form) for number, text in document]
     if any(not isinstance(entry, BadLine) for entries in each for entry in entries):
         found = [entry for entries in each for entry in entries]  # records, one a line, and the first is cut off
     yield from found
 
 
-def _with_empty_lines(lines: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
+def _with_empty_lines(lines: Sequence[NumberedLine]) -> Iterator[bytes]:
     before = lines[0][0] - 1
     for number, text in lines:
         yield b"\n" * (number - before - 1) + text
         before = number
 
 
-def _records(line: Line, text: bytes, form: FileForm) -> list[tuple[Line, RawRecord] | BadLine]:
+def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> list[tuple[Line, RawRecord] | BadLine]:
+    """The records of a line, or of a document, whose value may be known."""
     try:
-        event: Any = json.loads(text.rstrip().decode())
-        if HALF_SURROGATE in text:
-            json.dumps(event, ensure_ascii=False).encode()
-        return [(line, record) for record in form.take(event)]
+        event = value_of(text) if value is UNPARSED else value
+        records = form.take(event)
+        if len(records) > 1:
+            line = line._replace(record_bytes=line.record_bytes // len(records))
+        return [(line, record) for record in records]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)
         return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")]

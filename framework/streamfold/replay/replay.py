@@ -17,12 +17,15 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.cursor import ReplayCursor
-from streamfold.replay.files import BadLine, Line
+from streamfold.replay.garbage import garbage_between_batches
+from streamfold.replay.lines import BadLine, Line
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
-BATCH_RECORDS = 1000
+BATCH_RECORDS = 10_000
 """Records in a batch, if not said otherwise: large batches touch each item and row once."""
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of the lines of a batch, which take some ten times as much memory as values: a record may be of 800 KB."""
 FAILURES_KEPT_MAX = 100
 """Failures and bad lines that are kept in full; all are counted."""
 
@@ -95,25 +98,36 @@ class Replay:
         cursor: each batch is one transaction of a state, which keeps how far the replay came.
         """
         self.cursor = cursor
-        batch: list[tuple[Line, Change]] = []
         self.run.source_items = self.put_sources is not None
         self.run.postponed = [] if self.run.source_items else None
         if isinstance(self.engine, OwnStream) and not self.dry_run:
             self.engine.retry(self.run.settings.group)
         if not self.dry_run and ring_open(self.app, self.engine, self.run):
             self._chain()  # what an earlier replay left
-        for entry in self._changes(self.cursor.entries(lines) if self.cursor else lines):
-            batch.append(entry)
-            if len(batch) >= self.batch_records:
+        with garbage_between_batches() as garbage:
+            for batch in self._batches(self._changes(self.cursor.entries(lines) if self.cursor else lines)):
+                records = len(batch)
                 self._process(batch)
-                batch = []
-        if batch:
-            self._process(batch)
+                batch.clear()
+                garbage.done(records)
         with self._transaction():
             self._finish()
             if self.cursor and not self.summary.stopped:
                 self.cursor.end()
         return self.summary
+
+    def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
+        """Batches of so many records, or of ``BATCH_BYTES_MAX`` bytes of lines."""
+        batch: list[tuple[Line, Change]] = []
+        size = 0
+        for entry in changes:
+            batch.append(entry)
+            size += entry[0].record_bytes
+            if len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
         for entry in lines:
@@ -125,25 +139,24 @@ class Replay:
                     return
                 continue
             self.summary.records += 1
-            if self._is_derived(read[1].item):
+            item = read[1].item
+            if self._derived[item] if item in self._derived else self._is_derived(item):
                 self.summary.derived += 1
             else:
                 yield read
-
-    def _is_derived(self, item: ItemKey) -> bool:
-        """Whether a key belongs to a declared target. Answers are remembered for about a batch."""
-        known = self._derived.get(item)
-        if known is None:
-            if len(self._derived) >= self.batch_records:
-                self._derived.clear()
-            known = self._derived[item] = self.app.derived(item)
-        return known
 
     def _read(self, line: Line, record: RawRecord) -> tuple[Line, Change] | BadLine:
         try:
             return line, self.origins.change(record)
         except RecordError as error:
             return BadLine(line, str(error))
+
+    def _is_derived(self, item: ItemKey) -> bool:
+        """Whether a key belongs to a declared target. Answers are remembered for about a batch."""
+        if len(self._derived) >= self.batch_records:
+            self._derived.clear()
+        known = self._derived[item] = self.app.derived(item)
+        return known
 
     def _transaction(self) -> AbstractContextManager[None]:
         """Of the state that the replay is kept in: a batch is there as a whole, and so is how far the replay came."""

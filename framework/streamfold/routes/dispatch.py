@@ -42,11 +42,12 @@ class Dispatch:
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
-        return [
-            (entry, values)
-            for entry in self.candidates(partition, sort)
-            if (values := entry.key.match_values(partition, sort)) is not None
-        ]
+        found = []
+        for entry in self.candidates(partition, sort):
+            values = entry.key.match_values(partition, sort)
+            if values is not None:
+                found.append((entry, values))
+        return found
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
         """The entries whose first segments fit."""

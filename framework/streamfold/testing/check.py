@@ -15,7 +15,8 @@ from streamfold.errors import parts_text
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
-from streamfold.replay.files import BadLine, RecordedFiles
+from streamfold.replay.files import RecordedFiles
+from streamfold.replay.lines import BadLine
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.coverage import item_keys, missing, not_injected, unproved

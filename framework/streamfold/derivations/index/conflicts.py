@@ -26,7 +26,7 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
         for each in moved if row not in unfinished.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
-            claims = _claims(row, each, unfinished.causes[row])
+            claims = _claims(row, each, unfinished.causes(row))
             try:
                 met = _met(engine, each, claims)
             except EngineError as error:
