@@ -5,7 +5,7 @@ import pytest
 from streamfold import Table
 from streamfold.engines import Counter, MemoryEngine, Segment
 from streamfold.errors import EngineError
-from streamfold.keys.table import CONTRIBUTORS
+from streamfold.keys.table import CONTRIBUTORS, MAIN
 from streamfold.writes.guarded import AddRow, Claim, CounterWrite, DeleteRow, PutRow, StateKey
 
 SHOP = Table("shop", sort=None)
@@ -110,3 +110,26 @@ def test_keys_are_ordered_once_and_kept_up(engine, monkeypatch):
     assert keys(engine) == ["b", "c"]
     engine.insert_rows([PutRow(("shop", "a", None), {})])
     assert keys(engine) == ["a", "b", "c"]
+
+
+def test_a_page_looks_at_the_keys_of_its_partition_alone(monkeypatch):
+    engine = MemoryEngine([MAIN])
+    engine.insert_rows([PutRow(("main", f"P{number}", f"S{each}"), {}) for number in range(300) for each in range(3)])
+    looked_at, is_there = [], engine._is_there
+    monkeypatch.setattr(engine, "_is_there", lambda key: looked_at.append(key) or is_there(key))
+
+    page = engine.page(MAIN, "P7", "S", "S0", 1)
+
+    assert [item["SK"] for item in page.items] == [{"S": "S1"}]
+    assert len(looked_at) <= 3
+    assert [item["SK"]["S"] for item in engine.items(MAIN, "P7")] == ["S0", "S1", "S2"]
+
+
+def test_a_removed_item_that_came_again_is_in_its_partition_once():
+    engine = MemoryEngine([MAIN])
+    key = ("main", "P", "S")
+    for _ in range(3):
+        engine.insert_rows([PutRow(key, {})])
+        assert len(engine.page(MAIN, "P", "", None, 10).items) == 1
+        engine.transact([DeleteRow(key)], 0)
+        assert engine.page(MAIN, "P", "", None, 10).items == []

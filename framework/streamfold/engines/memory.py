@@ -92,6 +92,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     def _apply(self, done: FoundItems) -> None:
         order = self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
+        new = [key for key in done if key not in self.rows and key not in self.state] if order is not None else ()
         for key, after in done.items():
             if isinstance(key, StateKey):
                 self._apply_state(key, after)
@@ -103,7 +104,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
             else:
                 self.rows[key] = after
         if order is not None:
-            order.add(done)
+            order.add(new)
         if self.touched is not None:
             self.touched.update(done)
 

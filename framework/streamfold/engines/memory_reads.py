@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
@@ -67,28 +67,40 @@ class MemoryReads:
         return {item: source for item in items if (source := self.read_source(item)) is not None}
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        return self._sorted(key for key in self._keys(table) if partition in (None, key[1]))
+        if partition is None:
+            return self._sorted(self._keys(table))
+        return map(self._item, self._in_partition(table, partition))
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        first = "" if after is None else sortable(after)
-        keys = (key for key in self._keys(table) if key[1] == partition)
-        wanted = [key for key in keys if sortable(key[2]).startswith(begins) and sortable(key[2]) > first]
-        return page_of(table, list(islice(self._sorted(wanted), limit + 1)), limit)
+        behind = "" if after is None else sortable(after)
+        keys = self._in_partition(table, partition, max(begins, behind))
+        wanted = takewhile(lambda key: sortable(key[2]).startswith(begins), keys)
+        found = (self._item(key) for key in wanted if sortable(key[2]) > behind)
+        return page_of(table, list(islice(found, limit + 1)), limit)
 
     def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
         """The items of a table whose partition key begins with this text."""
         return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
 
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
-        if not (self._order and self._order.is_of(self.rows, self.state, self._sources)):
-            self._order = KeyOrder(self.rows, self.state, self._sources)
-        keys = self._order.walk(table.name, part, after)
+        keys = self._in_order().walk(table.name, part, after)
         found = list(islice(filter(self._is_kept, keys), limit + 1))
         items = [(STATE.name, *key) if isinstance(key, StateKey) else stored_key(key) for key in found[:limit]]
         return ScanPage(items, place_after(found[limit - 1]) if len(found) > limit else None)
 
     def state_items(self) -> Iterator[StoredItem]:
         return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
+
+    def _in_partition(self, table: Table, partition: KeyValue, first: str = "") -> Iterator[RowKey]:
+        """The keys of a partition's items in order, from a sort position on."""
+        for key in self._in_order().partition(table.name, sortable(partition), first):
+            if not isinstance(key, StateKey) and self._is_there(key):
+                yield key
+
+    def _in_order(self) -> KeyOrder:
+        if not (self._order and self._order.is_of(self.rows, self.state, self._sources)):
+            self._order = KeyOrder(self.rows, self.state, self._sources)
+        return self._order
 
     def _keys(self, table: Table) -> Iterator[RowKey]:
         """The keys of the items of a table: of derived rows, and of source items that are there."""
@@ -104,6 +116,8 @@ class MemoryReads:
         return key in self.state if isinstance(key, StateKey) else self._is_there(key)
 
     def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
-        for key in sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))):
-            if (item := self.rows.get(key) or self._sources[key][1]) is not None:
-                yield item
+        return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
+
+    def _item(self, key: RowKey) -> StoredItem:
+        """The item of a key that is there."""
+        return self.rows.get(key) or self._sources[key][1] or {}

@@ -65,7 +65,7 @@ def rank(key: PlaceKey) -> Rank:
 
 
 class KeyOrder:
-    """The keys of a store in dictionaries in the order of scans: of a table from its first scan on.
+    """The keys of a store in dictionaries in the order of scans: of a table from when it is first read in order.
 
     rows, state: the store tells what it writes of these (``add``). Whoever else changes their size is noticed.
     sources: its keys are never removed, so that those which are new are its last.
@@ -83,7 +83,7 @@ class KeyOrder:
         return same and (len(rows), len(state)) == self._sizes
 
     def add(self, written: Iterable[PlaceKey]) -> None:
-        """Enters the keys of rows and state items that the store has written or removed."""
+        """Enters the keys of rows and state items that the store has written; those that it has removed may stay."""
         for key in written:
             self._add(key)
         self._sizes = len(self.rows), len(self.state)
@@ -102,13 +102,26 @@ class KeyOrder:
     def walk(self, table: str, part: Segment, after: ScanPlace | None) -> Iterator[PlaceKey]:
         """The keys of a segment behind a place; those of items that were removed may be among them."""
         self._add_sources()
-        if table not in self._tables:
-            self._tables[table] = self._made(table)
+        buckets = self._of(table)
         first, end = hashes(part)
         begin: Rank = (first, "", "") if after is None else rank(start_after(after))
-        for bucket in self._tables[table][begin[0] >> BUCKET_BITS : (end - 1 >> BUCKET_BITS) + 1]:
+        for bucket in buckets[begin[0] >> BUCKET_BITS : (end - 1 >> BUCKET_BITS) + 1]:
             for at in range(bisect_right(bucket, begin, key=rank), bisect_left(bucket, (end, "", ""), key=rank)):
                 yield bucket[at]
+
+    def partition(self, table: str, partition: str, first: str) -> Iterator[PlaceKey]:
+        """The keys of a partition from a sort position on, both as sortable text; with removed ones as in ``walk``."""
+        self._add_sources()
+        bucket = self._of(table)[hash_of(partition) >> BUCKET_BITS]
+        for at in range(bisect_left(bucket, (hash_of(partition), partition, first), key=rank), len(bucket)):
+            if sortable(bucket[at][-2]) != partition:
+                return
+            yield bucket[at]
+
+    def _of(self, table: str) -> list[list[PlaceKey]]:
+        if table not in self._tables:
+            self._tables[table] = self._made(table)
+        return self._tables[table]
 
     def _add_sources(self) -> None:
         for key in list(islice(reversed(self.sources), len(self.sources) - self._sources_seen)):
