@@ -80,7 +80,7 @@ def products_found(items):
 
 
 def orders_found(items):
-    """Paid orders with a line of three teapots or more, by their totals."""
+    """Paid orders with a line of three teapots or more, by their totals; of equal ones the older first."""
     with_teapots = {
         order_id
         for (order_id, _), line in items(ORDER_ITEM).items()
@@ -91,7 +91,8 @@ def orders_found(items):
         for (order_id,), order in items(ORDER).items()
         if order["status"] == "paid" and order_id in with_teapots
     }
-    return [f"ORDER#{order_id}|METADATA" for order_id in sorted(found, key=lambda each: -found[each]["total"])]
+    by_total = sorted(found, key=lambda each: (-found[each]["total"], found[each]["at"]))
+    return [f"ORDER#{order_id}|METADATA" for order_id in by_total]
 
 
 def songs_found(items, is_meant):
