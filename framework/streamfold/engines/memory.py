@@ -91,7 +91,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self._stream.add(change, self._readers(write.key))
 
     def _apply(self, done: FoundItems) -> None:
-        order = self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
+        order = self._known_order()
         new = [key for key in done if key not in self.rows and key not in self.state] if order is not None else ()
         for key, after in done.items():
             if isinstance(key, StateKey):

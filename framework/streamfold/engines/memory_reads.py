@@ -98,9 +98,12 @@ class MemoryReads:
                 yield key
 
     def _in_order(self) -> KeyOrder:
-        if not (self._order and self._order.is_of(self.rows, self.state, self._sources)):
-            self._order = KeyOrder(self.rows, self.state, self._sources)
+        self._order = self._known_order() or KeyOrder(self.rows, self.state, self._sources)
         return self._order
+
+    def _known_order(self) -> KeyOrder | None:
+        """The order of the keys, if one was made and it is still that of the dictionaries."""
+        return self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
 
     def _keys(self, table: Table) -> Iterator[RowKey]:
         """The keys of the items of a table: of derived rows, and of source items that are there."""

@@ -102,18 +102,18 @@ class KeyOrder:
     def walk(self, table: str, part: Segment, after: ScanPlace | None) -> Iterator[PlaceKey]:
         """The keys of a segment behind a place; those of items that were removed may be among them."""
         self._add_sources()
-        buckets = self._of(table)
         first, end = hashes(part)
         begin: Rank = (first, "", "") if after is None else rank(start_after(after))
-        for bucket in buckets[begin[0] >> BUCKET_BITS : (end - 1 >> BUCKET_BITS) + 1]:
+        for bucket in self._of(table)[begin[0] >> BUCKET_BITS : (end - 1 >> BUCKET_BITS) + 1]:
             for at in range(bisect_right(bucket, begin, key=rank), bisect_left(bucket, (end, "", ""), key=rank)):
                 yield bucket[at]
 
     def partition(self, table: str, partition: str, first: str) -> Iterator[PlaceKey]:
         """The keys of a partition from a sort position on, both as sortable text; with removed ones as in ``walk``."""
         self._add_sources()
-        bucket = self._of(table)[hash_of(partition) >> BUCKET_BITS]
-        for at in range(bisect_left(bucket, (hash_of(partition), partition, first), key=rank), len(bucket)):
+        begin: Rank = (hash_of(partition), partition, first)
+        bucket = self._of(table)[begin[0] >> BUCKET_BITS]
+        for at in range(bisect_left(bucket, begin, key=rank), len(bucket)):
             if sortable(bucket[at][-2]) != partition:
                 return
             yield bucket[at]
