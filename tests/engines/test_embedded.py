@@ -3,6 +3,7 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from random import Random
 from threading import Barrier
 
 import pytest
@@ -233,6 +234,52 @@ def test_a_batch_writes_the_entries_of_all_partitions_together(opened, monkeypat
             assert engine.read_entries(Entries(partition, 1)) == [("1", "value")]
         assert not written
     assert opened().read_entries(Entries("c", 1)) == [("1", "value")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_are_read_in_a_batch_as_they_were_written_whatever_is_kept_of_them(opened, monkeypatch, seed):
+    monkeypatch.setattr(kept_entries, "PARTITION_ENTRIES_MAX", 4)
+    monkeypatch.setattr(kept_entries, "WANTED_TIMES_MAX", 2)
+    monkeypatch.setattr(kept_entries, "ENTRIES_MAX", 12)
+    random, engine, stored = Random(seed), opened(), {}
+    for _ in range(20):
+        with engine.batch():
+            for _ in range(20):
+                key = StateKey(random.choice("ab"), str(random.randrange(9)))
+                if random.random() < 0.4:
+                    stored[key] = str(random.random())
+                    engine.transact([PutState(key, stored[key])], 0)
+                elif random.random() < 0.4:
+                    stored.pop(key, None)
+                    engine.transact([DeleteState(key)], 0)
+                wanted = entries_wanted(random, key.pk)
+                assert engine.read_entries(wanted) == entries_of(stored, wanted)
+
+
+def entries_wanted(random, partition):
+    after, before = sorted(random.sample([*map(str, range(9))], 2))
+    bounds = {"after": after if random.random() < 0.7 else "", "before": before if random.random() < 0.5 else ""}
+    return Entries(partition, random.randint(1, 9), descending=random.random() < 0.5, **bounds)
+
+
+def entries_of(stored, wanted):
+    found = {key.sk: text for key, text in stored.items() if key.pk == wanted.partition}
+    inside = [place for place in found if wanted.after < place and (not wanted.before or place < wanted.before)]
+    return [(place, found[place]) for place in sorted(inside, reverse=wanted.descending)[: wanted.most]]
+
+
+def test_a_batch_does_not_read_a_thousand_entries_where_one_is_wanted(opened, monkeypatch):
+    engine, asked = opened(), []
+    with engine.batch():
+        for number in range(1_000):
+            engine.transact([PutState(StateKey("entries", f"{number:04d}"), "value")], 0)
+    engine = opened()
+    read_all = engine._file.all
+    monkeypatch.setattr(engine._file, "all", lambda *given: asked.append(rows := read_all(*given)) or rows)
+    with engine.batch():
+        for _ in range(10):
+            assert engine.read_entries(Entries("entries", 1, descending=True)) == [("0999", "value")]
+    assert sum(map(len, asked)) < 100
 
 
 def test_rows_that_nobody_reads_to_their_end_outlive_their_file(tmp_path):

@@ -34,7 +34,7 @@ class Stored:
 
     def read(self, wanted):
         if not self.kept.knows(wanted.partition):
-            self.kept.take(wanted.partition, sorted(self.file[wanted.partition].items()))
+            self.kept.take(wanted.partition, sorted(self.file[wanted.partition].items()), 5)
         return self.kept.read(wanted)
 
 

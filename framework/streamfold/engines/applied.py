@@ -86,8 +86,16 @@ def letters(item: Mapping[str, Any]) -> int:
     total = 0
     for name, value in item.items():
         content = value.get("S") or value.get("N") if type(value) is dict else value
-        total += len(name) + (len(content) if type(content) is str else len(repr(value)))
+        total += len(name) + (len(content) if type(content) is str else _letters_of_other(value))
     return total
+
+
+def _letters_of_other(value: Any) -> int:
+    try:
+        texts = [member["S"] for member in value["L"]]  # a list of texts, as ``Collect`` makes it
+    except (KeyError, TypeError):
+        return len(repr(value))
+    return len(texts) + sum(map(len, texts))
 
 
 def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:

@@ -173,8 +173,8 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self._file.put_all(PUT_ROW, texts)
         self._file.put_all(DELETE_ROW, gone)
 
-    def _write_states(self, partition: str | None = None) -> None:
-        changed = self._states.take(partition)
+    def _write_states(self) -> None:
+        changed = self._states.take()
         texts, gone = [], []
         for key, item in changed.items():
             if item is None:

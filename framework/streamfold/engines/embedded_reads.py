@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import Any
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
-from streamfold.engines.kept_entries import PARTITION_ENTRIES_MAX
+from streamfold.engines.kept_entries import kept_max
 from streamfold.engines.kept_items import UNKNOWN, KeptItem, KeptItems, KeptStates
 from streamfold.engines.scans import PlaceKey, hashes, place_after, start_after
 from streamfold.engines.sources import page_of
@@ -41,7 +41,8 @@ STATE_ITEMS = (
 class StateReads(ABC):
     """The reads of the engine protocol, from a state file.
 
-    In a batch, each item is read once, and what the batch has changed is written before items are read in order.
+    In a batch, each item is read once. What the batch has changed is written before rows are read in order; entries are
+    read with what has changed.
     """
 
     def __init__(self, file: StateFile) -> None:
@@ -70,23 +71,32 @@ class StateReads(ABC):
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         if not self._in_batch:
             return self._read_entries(wanted)
-        entries = self._states.entries
-        if not entries.knows(wanted.partition):
-            entries.take(wanted.partition, self._read_entries(Entries(wanted.partition, PARTITION_ENTRIES_MAX + 1)))
-            for key in self._states.changed_in(wanted.partition):  # which are not in the file yet
-                entries.change(key, self._states.changed[key])
+        entries, partition = self._states.entries, wanted.partition
+        if not entries.knows(partition):
+            most = kept_max(wanted.most)
+            entries.take(partition, self._with_changed(Entries(partition, most + 1)), most)
         kept = entries.read(wanted)
-        if kept is not None:
-            return kept
-        self._write_states(wanted.partition)
-        return self._read_entries(wanted)
+        return self._with_changed(wanted) if kept is None else kept
+
+    def _with_changed(self, wanted: Entries) -> list[tuple[str, str]]:
+        """The entries of the file, as the batch has changed them since."""
+        changed = self._states.changed_in(wanted.partition)
+        if not changed:
+            return self._read_entries(wanted)
+        found = dict(self._read_entries(wanted._replace(most=wanted.most + len(changed))))
+        for key in changed:
+            item = self._states.changed[key]
+            if item is None:
+                found.pop(key.sk, None)
+            elif wanted.after < key.sk < (wanted.before or HIGHEST):
+                found[key.sk] = item["s"]
+        return sorted(found.items(), reverse=wanted.descending)[: wanted.most]
 
     def _read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         order = "DESC" if wanted.descending else "ASC"
         where = "pk = ? AND sk > ? AND sk < ?"
         query = f"SELECT sk, item FROM state WHERE {where} ORDER BY sk {order} LIMIT ?"  # noqa: S608 - constants
-        rows = self._file.rows(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
-        found = list(rows)
+        found = self._file.all(query, (wanted.partition, wanted.after, wanted.before or HIGHEST, wanted.most))
         items = self._file.items([text for _, text in found])
         return [(place, item["s"]) for (place, _), item in zip(found, items, strict=True)]
 
@@ -193,12 +203,12 @@ class StateReads(ABC):
             return
         rows, states = self._rows, self._states
         for some in _several(key for key in keys if isinstance(key, StateKey) and states.get(key) is UNKNOWN):
-            found = {(pk, sk): text for pk, sk, text in self._file.rows(STATE_ITEMS, list(chain.from_iterable(some)))}
+            found = {(pk, sk): text for pk, sk, text in self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))}
             for key in some:
                 states.keep(key, *self._item(found.get(key)))
         for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
             places = [(key[0], sortable(key[1]), sortable(key[2])) for key in some]
-            read = self._file.rows(ROWS, list(chain.from_iterable(places)))
+            read = self._file.all(ROWS, list(chain.from_iterable(places)))
             texts = {(table, pk, sk): text for table, pk, sk, text in read}
             for key, place in zip(some, places, strict=True):
                 rows.keep(key, *self._item(texts.get(place)))
@@ -224,8 +234,8 @@ class StateReads(ABC):
         """Writes the rows that the batch has changed."""
 
     @abstractmethod
-    def _write_states(self, partition: str | None = None) -> None:
-        """Writes the state items that the batch has changed, of a partition or all."""
+    def _write_states(self) -> None:
+        """Writes the state items that the batch has changed."""
 
 
 def _several(keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

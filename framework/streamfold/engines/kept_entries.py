@@ -8,9 +8,16 @@ from streamfold.engines import Entries
 from streamfold.writes.guarded import StateKey
 
 PARTITION_ENTRIES_MAX = 2_000
-"""A partition with more entries is read from the file each time: what counts of it are its first or last entries."""
+WANTED_TIMES_MAX = 20
+"""A partition with more entries, or with so many times those that are wanted of it, is read from the file each time:
+what counts of it are its first or last entries."""
 ENTRIES_MAX = 160_000
 """Entries that are kept, half of them in each of two generations: about 50 MB."""
+
+
+def kept_max(wanted: int) -> int:
+    """How many entries a partition may have to be kept, where so many of them are wanted at once."""
+    return min(PARTITION_ENTRIES_MAX, WANTED_TIMES_MAX * wanted)
 
 
 class Partition(NamedTuple):
@@ -37,10 +44,10 @@ class KeptEntries:
         self.keep(partition, self._old.pop(partition))
         return True
 
-    def take(self, partition: str, found: Iterable[tuple[str, str]]) -> None:
-        """Keeps the entries that were read, in order, up to one more than there may be."""
+    def take(self, partition: str, found: Iterable[tuple[str, str]], most: int) -> None:
+        """Keeps the entries that were read, in order; notes only that there are too many if they are more than so."""
         values = dict(found)
-        self.keep(partition, Partition(list(values), values) if len(values) <= PARTITION_ENTRIES_MAX else None)
+        self.keep(partition, Partition(list(values), values) if len(values) <= most else None)
 
     def keep(self, partition: str, entries: Partition | None) -> None:
         count = 1 + (len(entries.places) if entries else 0)

@@ -63,7 +63,7 @@ class KeptItems(Generic[KeptKey]):
 
 
 class KeptStates(KeptItems[StateKey]):
-    """State items, of which a partition may be taken to be written before its entries are read from the file."""
+    """State items, and the entries of partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,10 +80,8 @@ class KeptStates(KeptItems[StateKey]):
         """The keys of a partition whose items are to be written."""
         return self._partitions.get(partition, ())
 
-    def take(self, partition: str | None = None) -> dict[StateKey, KeptItem]:
-        """What is to be written, of a partition or all of it: it does not count as changed any more."""
-        if partition is not None:
-            return {key: self.changed.pop(key) for key in self._partitions.pop(partition, ())}
+    def take(self) -> dict[StateKey, KeptItem]:
+        """What is to be written: it does not count as changed any more."""
         changed, self.changed, self._partitions = self.changed, {}, {}
         return changed
 

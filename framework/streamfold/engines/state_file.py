@@ -93,6 +93,13 @@ class StateFile:
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
 
+    def all(self, query: str, values: Sequence[Any]) -> list[Any]:
+        """All rows of a query that finds few, at once."""
+        try:
+            return self.execute(query, values).fetchall()
+        except UNREADABLE as error:
+            raise trouble(self.path, "read", error) from None
+
     def one(self, query: str, values: Sequence[Any]) -> Any:
         """The first row, or None."""
         try:
