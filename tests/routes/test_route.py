@@ -100,9 +100,19 @@ def test_a_key_that_misses_a_template_by_one_field_is_told_unless_another_takes_
         ([ORDER_ITEM, Key("ORDER#{order_id}", "ITEM#{sku}#{size}")], False),
         ([ORDER_ITEM, EVERYTHING], False),
         ([ORDER_ITEM, Key("ORDER#{order_id}", "{what}")], False),
+        ([ORDER_ITEM, Key("CUSTOMER#{customer}", "{what}")], True),
+        ([ORDER_ITEM, Key("{anything:rest}", "METADATA")], True),
         ([ORDER], False),
     ],
-    ids=["other segments", "the same segments", "a catch-all", "an open sort key", "not among them"],
+    ids=[
+        "other segments",
+        "the same segments",
+        "a catch-all",
+        "an open sort key",
+        "one elsewhere",
+        "an open partition key",
+        "not among them",
+    ],
 )
 def test_a_key_is_alone_where_no_other_may_fit_its_items(keys, alone):
     assert dispatch(keys).is_alone(ORDER_ITEM) is alone

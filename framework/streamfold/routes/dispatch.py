@@ -74,9 +74,10 @@ class Dispatch:
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
 
     def is_alone(self, key: Key) -> bool:
-        """Whether no other key has the first segments of this one: an item that it matches misses no other."""
-        fit = [entry.key for entry in self.entries.get(self._segments(key), NONE)]
-        return fit == [key] and not (self._open_partition or self._open_sort)
+        """Whether no other key fits the first segments of an item that this one matches: such an item misses none."""
+        own = self._segments(key)
+        fit = [entry.key for segments, entries in self.entries.items() if _meet(own, segments) for entry in entries]
+        return fit == [key]
 
     def _segments(self, key: Key) -> Segments:
         return self._template_segment(key.partition), None if key.sort is None else self._template_segment(key.sort)
@@ -89,6 +90,11 @@ class Dispatch:
         if end >= 0:
             return text[: end + 1]
         return text if len(part.pieces) == 1 else None
+
+
+def _meet(one: Segments, other: Segments) -> bool:
+    """Whether one item may have both first segments; None stands for any."""
+    return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
 def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
