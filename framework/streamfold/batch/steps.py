@@ -12,7 +12,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.derivations.derivation import contributing, contribution, contribution_of_existing
+from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, left_rows, needs_no_finishing, stored_rows
@@ -101,7 +101,7 @@ class Steps:
                     return change, image, {}
                 if watched:
                     image = WatchedImage(image)
-                return change, image, contribution_of_existing(route, image, fields, self.forms)
+                return change, image, contributing(route).contribution(route, image, fields, self.forms)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
                 self.failing.fails(change, route, error)
         return None

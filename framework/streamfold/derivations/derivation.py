@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
     from streamfold.ledger.contribution import Contribution
-    from streamfold.ledger.forms import Contributed, Forms
+    from streamfold.ledger.forms import Forms
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
     from streamfold.routes.application import Application
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from streamfold.run import Run
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey, StateKey
+
+    Contributes = Callable[[Route, Image, Fields, Forms], Contribution]
 
 
 class Work(NamedTuple):
@@ -231,8 +233,8 @@ class Contributing(Derivation):
     reads_derived = True
     reconciles = True
 
-    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        """What an existing item contributes. Pure; ``forms`` holds the known forms of attributes.
+    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+        """What an existing item contributes. ``forms`` holds the known forms of attributes, and learns new ones.
 
         Raises ``HandlerError`` for rows that the declaration does not allow. Errors of the handler are not changed.
         """
@@ -277,14 +279,4 @@ def contributing(route: Route) -> Contributing:
 
 def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
-    return contribution_of_existing(route, image, fields, forms) if image else {}
-
-
-def contribution_of_existing(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
-    """What an existing item contributes. ``forms`` learns the forms of the attributes."""
-    kind = route.kind
-    assert isinstance(kind, Contributing), f"{kind!r} does not contribute"
-    made = kind.contribution(route, image, fields, forms)
-    if made.seen:
-        forms.learn(route.name, made.seen)
-    return made.rows
+    return contributing(route).contribution(route, image, fields, forms) if image else {}

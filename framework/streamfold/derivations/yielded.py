@@ -38,7 +38,10 @@ def yielded(
     assert route.function is not None
     found = []
     try:
-        given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
+        if more or route.wants:
+            given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
+        else:  # as most handlers are called
+            given = route.function(subject)
         for effect in given if type(given) is GeneratorType else each_effect(route.name, given, expected):
             if not isinstance(effect, expected):
                 names = ", ".join(kind.__name__ for kind in expected)

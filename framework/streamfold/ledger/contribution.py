@@ -141,11 +141,9 @@ def _untagged(value: Any) -> Any:
 class StepWrites(list[RowWrite]):
     """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.removed = 0  # rows that are deleted
-        self.leaves = False  # whether rows or entries may be left behind
-        self.marks = False  # whether entries may move, or plain attributes are set on a row that is added to
+    removed = 0  # rows that are deleted
+    leaves = False  # whether rows or entries may be left behind
+    marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
 
 NO_PART = RowPart({}, None, "")

@@ -5,10 +5,9 @@ form. Values of all types go together, because they are ordered across types (``
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamfold.keys.key import Key
-from streamfold.ledger.contribution import Contribution
 from streamfold.routes.aggregates import Aggregate, Average
 from streamfold.routes.ordered import Ordered
 
@@ -77,13 +76,6 @@ FormsByHandler = dict[str, dict[str, str]]
 """The forms of one target's attributes, by handler and name."""
 SeenForms = Mapping[tuple[Key, str], str]
 """The forms in which attributes were yielded, by target and name."""
-
-
-class Contributed(NamedTuple):
-    """What an item contributes through one handler."""
-
-    rows: Contribution
-    seen: SeenForms  # the forms of the yielded attributes
 
 
 class Forms:

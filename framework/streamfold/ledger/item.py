@@ -10,6 +10,7 @@ here.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
 BEFORE_ALL = "0"
 """The version of what did not come through a stream: it sorts before the version of every record."""
+TALLIES_KEPT_MAX = 1000
 PAGE_ROWS = 98
 """Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
 
@@ -117,7 +119,13 @@ class Tally(NamedTuple):
         removed = 0
         for row in rows:
             removed += type(row) is DeleteRow
-        return cls(handler, len(rows) - removed, removed)
+        return tallied(handler, len(rows) - removed, removed)
+
+
+@lru_cache(TALLIES_KEPT_MAX)
+def tallied(handler: str, written: int, removed: int) -> Tally:
+    """The tally of a step: nearly all steps of a handler have the same few."""
+    return Tally(handler, written, removed)
 
 
 class Transition(NamedTuple):
@@ -156,7 +164,7 @@ def optimistic(
         assert step.before is not None
         before = kept_text(stored_text(step.before)) if step.before else ""
         if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
-            tallies.append(Tally(step.route.name, 0, 0))
+            tallies.append(tallied(step.route.name, 0, 0))
             parts.append(LedgerPart(step.route.name, step.version, before, before))
             stored_before += bool(before)
             stored_after += bool(before)
@@ -175,7 +183,7 @@ def optimistic(
                 writes = [*writes, *entries_between(mark, step.before, step.after)]
         effects += rows
         effects += writes
-        tallies.append(Tally(step.route.name, len(between) - between.removed, between.removed))
+        tallies.append(tallied(step.route.name, len(between) - between.removed, between.removed))
         parts.append(LedgerPart(step.route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)

@@ -4,15 +4,15 @@ from streamfold.derivations.attributes.stored import MARK, stored_of
 from streamfold.derivations.view.fold import fold
 from streamfold.derivations.view.rows import Making, row_part
 from streamfold.derivations.yielded import split, target_of
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.forms import Contributed, Forms
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Forms
 from streamfold.records.images import Image, without_derived
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
     stored = stored_of(route)

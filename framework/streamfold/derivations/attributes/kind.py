@@ -19,20 +19,18 @@ from streamfold.routes.effects import Row
 from streamfold.routes.route import Listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
     from streamfold.commit.unfinished import NamedRows
-    from streamfold.derivations.derivation import Finishing
+    from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
     from streamfold.errors import Unprocessable
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
-    from streamfold.ledger.forms import Contributed, Forms
     from streamfold.records.change import ItemKey
-    from streamfold.records.images import Image
-    from streamfold.routes.route import Fields, Route
+    from streamfold.routes.route import Route
 
 BEARER = "bearer"
 """The role of an item that bears attributes."""
@@ -74,11 +72,8 @@ class Attributes(Expiring):
                         f"({writer.declared_at}): let that handler yield the attributes, or a view of its own."
                     )
 
-    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        return self._contributed(route, image, fields, forms)
-
     @cached_property  # an import statement costs, and this is called for each item
-    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
+    def contribution(self) -> Contributes:
         from streamfold.derivations.attributes.contributed import contributed
 
         return contributed

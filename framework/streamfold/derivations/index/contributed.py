@@ -9,8 +9,8 @@ from streamfold.derivations.view.fold import fold
 from streamfold.derivations.view.rows import Making, note_all
 from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import HandlerError
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.forms import Contributed, Forms
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Forms
 from streamfold.records.images import Image
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
@@ -18,7 +18,7 @@ from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     unique = unique_of(route)
 

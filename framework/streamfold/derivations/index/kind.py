@@ -12,19 +12,17 @@ from streamfold.routes.effects import Row
 from streamfold.routes.route import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
     from streamfold.commit.unfinished import NamedRows
-    from streamfold.derivations.derivation import Finishing
+    from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
-    from streamfold.ledger.forms import Contributed, Forms
     from streamfold.records.change import ItemKey
-    from streamfold.records.images import Image
-    from streamfold.routes.route import Fields, Route
+    from streamfold.routes.route import Route
 
 CONFLICTS = "conflicts"
 ORDER_OPTIONS = ("by", "smallest", "ties")
@@ -59,11 +57,8 @@ class Index(Contributing):
                 if not (target.owned or unique_of(route)):
                     raise DeclarationError(_not_owned(route, target.key))
 
-    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        return self._contributed(route, image, fields, forms)
-
     @cached_property  # an import statement costs, and this is called for each item
-    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
+    def contribution(self) -> Contributes:
         from streamfold.derivations.index.contributed import contributed
 
         return contributed

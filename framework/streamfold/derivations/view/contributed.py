@@ -5,15 +5,15 @@ from streamfold.derivations.view.rows import Making, row_part
 from streamfold.derivations.view.shards import SHARD, shard_of
 from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import HandlerError, shown
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.forms import Contributed, Forms
+from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.forms import Forms
 from streamfold.records.images import Image
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     if shards := route.options.shards:
         given = {**fields, SHARD: shard_of(fields, shards)}

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from streamfold.derivations.view.rows import Making, complete, merged
 from streamfold.derivations.yielded import yielded
 from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.forms import Contributed
 from streamfold.records.images import Image
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields
@@ -14,10 +13,11 @@ from streamfold.writes.guarded import RowKey
 
 def fold(
     making: Making, image: Image, fields: Fields, row: Callable[[Making, Row], tuple[RowKey, RowPart]]
-) -> Contributed:
+) -> Contribution:
     """What an item contributes: each row that the handler yields is made a part of a contribution by ``row``.
 
-    Raises ``HandlerError`` for what may not be written as declared; errors of the handler itself come as they are.
+    The forms of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for what may not be written
+    as declared; errors of the handler itself come as they are.
     """
     rows, route = Contribution(), making.route
     for effect in yielded(route, image, fields, Row):
@@ -26,4 +26,6 @@ def fold(
     for key, part in rows.items():
         if part.plain is not None or part.ordered:
             rows[key] = complete(route, key, part)
-    return Contributed(rows, making.seen)
+    if making.seen:
+        making.forms.learn(route.name, making.seen)
+    return rows

@@ -9,11 +9,8 @@ from streamfold.derivations.expiring import Expiring
 from streamfold.routes.effects import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from streamfold.derivations.derivation import Contributes
     from streamfold.derivations.expected import Expected, History
-    from streamfold.ledger.forms import Contributed, Forms
-    from streamfold.records.images import Image
     from streamfold.routes.route import Fields, Route
 
 
@@ -43,11 +40,8 @@ class View(Expiring):
     def spread(self, route: Route) -> bool:
         return bool(spread_over(route))
 
-    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contributed:
-        return self._contributed(route, image, fields, forms)
-
     @cached_property  # an import statement costs, and this is called for each item
-    def _contributed(self) -> Callable[[Route, Image, Fields, Forms], Contributed]:
+    def contribution(self) -> Contributes:
         from streamfold.derivations.view.contributed import contributed
 
         return contributed

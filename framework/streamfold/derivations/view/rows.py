@@ -21,6 +21,7 @@ from streamfold.routes.orderings import PLAIN, Ordering
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
+NO_FORMS: Mapping[str, str] = {}
 COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
 """The forms of the commonest values, which their types tell."""
 
@@ -61,7 +62,7 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
 
 def _known_sums(making: Making, target: Target, values: Mapping[str, Any]) -> dict[str, Number] | None:
     """What is added up, if that is all, and all of it is known of the handler; else None."""
-    known_forms = making.forms.of(target.key).get(making.route.name, {})
+    known_forms = making.forms.of(target.key).get(making.route.name, NO_FORMS)
     amounts: dict[str, Number] = {}
     for name, value in values.items():
         if COUNTED.get(type(value)) != known_forms.get(name, ""):
@@ -72,7 +73,7 @@ def _known_sums(making: Making, target: Target, values: Mapping[str, Any]) -> di
 
 def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
     """Notes what all attributes of a row are made of."""
-    seen_before = making.forms.of(target.key).get(making.route.name, {})
+    seen_before = making.forms.of(target.key).get(making.route.name, NO_FORMS)
     for name, value in values.items():
         if not making.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
             continue  # as nearly always
