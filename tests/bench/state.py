@@ -1,6 +1,6 @@
 """A replay into a state file against one in memory, seven handlers: CPU, bytes written, and CPU as the state grows.
 
-``--large`` replays 500,000 records instead of 60,000 as the many, which takes an hour.
+``--large`` replays 500,000 records instead of 60,000 as the many, which takes ten minutes.
 """
 
 import json
