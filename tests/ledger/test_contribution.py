@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
-from streamfold.ledger.contribution import RowPart, difference, stored_rows, stored_text
+from streamfold.ledger.contribution import RowPart, stored_rows, stored_text
+from streamfold.ledger.difference import difference
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
 from tests.helpers.records import image

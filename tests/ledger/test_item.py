@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.engines.keys import key_too_long
-from streamfold.ledger.contribution import NO_PART, difference, left_rows, stored_rows, stored_text
+from streamfold.ledger.contribution import NO_PART, left_rows, stored_rows, stored_text
+from streamfold.ledger.difference import difference
 from streamfold.ledger.item import (
     BEFORE_ALL,
     PAGE_ROWS,

@@ -12,7 +12,7 @@ from streamfold.commit.plan import ledger_unit
 from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import item as ledger_module
-from streamfold.ledger.contribution import difference
+from streamfold.ledger.difference import difference
 from streamfold.ledger.item import LedgerItem, replanned
 from streamfold.testing.names import FAULTS
 from streamfold.writes.guarded import LedgerWrite

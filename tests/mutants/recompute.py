@@ -8,7 +8,7 @@ from streamfold.commit import after_commit, committer
 from streamfold.commit import recompute as recomputing
 from streamfold.commit.after_commit import recompute_rows, remove_empty
 from streamfold.commit.unfinished import NamedRows
-from streamfold.ledger import contribution
+from streamfold.ledger import difference
 from streamfold.ledger import item as ledger
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -94,7 +94,7 @@ def _() -> Iterator[None]:
 
 @mutant("entries are never deleted", None, tests=TESTS + "test_a_removed_extreme_leaves_no_trace")
 def _() -> Iterator[None]:
-    between = contribution.entries_between
+    between = difference.entries_between
 
     def puts_only(*arguments: Any) -> Any:
         return [write for write in between(*arguments) if isinstance(write, PutState)]

@@ -9,7 +9,7 @@ from streamfold.commit import recompute, replanning, unfinished
 from streamfold.commit.committer import Committer
 from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
-from streamfold.ledger import contribution, entries
+from streamfold.ledger import difference, entries
 from streamfold.ledger import item as ledger
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.mutants.registry import mutant, on_engines
@@ -70,7 +70,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_plain_attributes_of_before_go_when_a_row_is_added_to",
 )
 def _() -> Iterator[None]:
-    with patch.object(contribution, "_removed", lambda *_: ()):
+    with patch.object(difference, "_removed", lambda *_: ()):
         yield
 
 
@@ -137,7 +137,7 @@ def _() -> Iterator[None]:
             for each in found
         )
 
-    with patch.object(contribution, "moved", by_what_left):
+    with patch.object(difference, "moved", by_what_left):
         yield
 
 
@@ -178,12 +178,12 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_plain_attribute_stays_on_a_row_that_nobody_recomputed_when_its_item_left",
 )
 def _() -> Iterator[None]:
-    removed = contribution._removed
+    removed = difference._removed
 
     def no_edges(was: Any, now: Any, plain: Any) -> Any:
         return tuple(name for name in removed(was, now, plain) if not name.startswith(EDGE))
 
-    with patch.object(contribution, "_removed", no_edges):
+    with patch.object(difference, "_removed", no_edges):
         yield
 
 
@@ -193,7 +193,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_what_is_recomputed_late_does_not_land_on_a_plain_attribute",
 )
 def _() -> Iterator[None]:
-    marked = contribution.marked
+    marked = difference.marked
 
     def unmarked(rows: Any, *others: Any) -> Any:
         found = marked(rows, *others)

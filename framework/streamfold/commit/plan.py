@@ -11,7 +11,7 @@ from decimal import DecimalException
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from streamfold.ledger.contribution import NO_ROWS
+from streamfold.ledger.difference import NO_ROWS
 from streamfold.ledger.item import LedgerItem, Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey

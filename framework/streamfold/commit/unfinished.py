@@ -14,7 +14,8 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit
 from streamfold.engines import Engine
 from streamfold.keys.table import STATE, is_in_state
-from streamfold.ledger.contribution import Contribution, left_rows, moved_by, stored_rows
+from streamfold.ledger.contribution import Contribution, left_rows, stored_rows
+from streamfold.ledger.difference import moved_by
 from streamfold.ledger.item import LedgerItem
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey

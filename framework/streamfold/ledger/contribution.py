@@ -1,33 +1,17 @@
-"""What one source item contributes through one handler, as stored text, and the writes between two contributions."""
+"""What one source item contributes through one handler, and its stored form."""
 
 import json
-from collections.abc import Container, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 
 from streamfold.errors import damaged
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, STATE
-from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, Entry, HeldByName, HeldEntries, Mark, all_held, moved, taken
-from streamfold.ledger.entries import writes as entry_writes
-from streamfold.records.change import ItemKey
+from streamfold.keys.table import STATE
+from streamfold.ledger.entries import NOTHING, Entry, HeldByName, HeldEntries
 from streamfold.records.encoded import CANONICAL
-from streamfold.records.item_names import item_name
-from streamfold.records.numbers import WIDE, Number, number_text
+from streamfold.records.numbers import Number, number_text
 from streamfold.records.values import decode
-from streamfold.routes.route import Route, Target
-from streamfold.writes.guarded import (
-    NO_VALUES,
-    AddRow,
-    DeleteRow,
-    DeleteState,
-    Moved,
-    PutRow,
-    PutState,
-    RowKey,
-    RowWrite,
-)
+from streamfold.writes.guarded import RowKey
 
 
 class RowPart(NamedTuple):
@@ -40,6 +24,7 @@ class RowPart(NamedTuple):
     names: tuple[str, ...] = ()  # of the plain attributes, kept in the stored form so that they can be removed
 
 
+NO_PART = RowPart({}, None, "")
 LEFT_STAMP_LETTERS = 8
 """Letters of the step's stamp before what it left behind, so that a late ``forget`` does not match a newer step's."""
 
@@ -138,203 +123,6 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
-class StepWrites(list[RowWrite]):
-    """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
-
-    removed = 0  # rows that are deleted
-    leaves = False  # whether rows or entries may be left behind
-    marks = False  # whether entries may move, or plain attributes are set on a row that is added to
-
-
-NO_PART = RowPart({}, None, "")
-NO_ROWS: frozenset[RowKey] = frozenset()
-
-
-def difference(
-    application: str,
-    route: Route,
-    item: ItemKey,
-    before: Contribution,
-    after: Contribution,
-    added: AbstractSet[RowKey] = NO_ROWS,
-) -> StepWrites:
-    """The writes that lead the rows from one contribution to another.
-
-    ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
-    here too.
-    """
-    writes = StepWrites()
-    for key, part in after.items():
-        if part.ordered:
-            writes.marks = True
-        previous = before.get(key)
-        if previous is not None and not _differs(previous, part):
-            continue
-        if part.plain is not None and key not in added and (previous is None or previous.digest):
-            writes.append(row_put(application, route, item, key, part))
-        else:
-            is_plain = previous is None and not part.plain  # as most rows are begun
-            addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
-            if addition.values:
-                writes.marks = True
-            writes.append(addition)
-    for key, part in before.items():
-        if part.ordered:
-            writes.marks = writes.leaves = True
-        if key not in after:
-            if part.digest and key not in added and _is_whole(route, key):
-                writes.removed += 1
-                writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
-            else:
-                writes.leaves = True
-                writes.append(_add(key, part, None))
-    return writes
-
-
-def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
-    """Amounts by name, in the order of the names."""
-    return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
-
-
-def _differs(previous: RowPart, part: RowPart) -> bool:
-    """Whether a row has to be written. The digest of a part with plain attributes covers all of the part."""
-    if part.plain is not None:
-        return previous.digest != part.digest
-    return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
-
-
-def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes of rows. If entries move below a row, its write gets the step's stamp and those entries."""
-    found: list[RowWrite] = []
-    for write in rows:
-        row = write
-        plain = after[row.key].names if row.key in after else ()
-        old = _ordered(before, row.key)
-        if plain:
-            gone = {*plain, PLAIN_ENTRY}
-            old = {name: held for name, held in old.items() if name not in gone}
-        places = moved(mark, row.key, old, _ordered(after, row.key))
-        # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
-        if isinstance(row, AddRow) and (places or row.values):
-            row = row._replace(stamp=mark.stamp, moved=places)
-        found.append(row)
-    return found
-
-
-def moved_by(
-    application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
-) -> dict[RowKey, tuple[Moved, ...]]:
-    """The entries that an item may have moved below the rows of a contribution.
-
-    ``held``: the item contributes the rows now, and decides how their entries are ordered.
-    """
-    mark = Mark(application, route.name, item, "")
-    found = {
-        key: moved(mark, key, NOTHING, part.ordered) if held else moved(mark, key, part.ordered, NOTHING)
-        for key, part in rows.items()
-        if part.ordered
-    }
-    return {key: places for key, places in found.items() if places}
-
-
-def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
-    """The text of the rows and entries that a step leaves behind; None if there are none.
-
-    ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
-    """
-    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
-    for key, part in before.items():
-        if ordered := taken(part.ordered, _ordered(after, key)) if part.ordered else NOTHING:
-            left[key] = RowPart({}, None, "", ordered)
-    if not left:
-        return None
-    for key, part in left_rows(known).items():
-        left[key] = RowPart({}, None, "", all_held(part.ordered, _ordered(left, key)))
-    return stored_text(left)
-
-
 def left_rows(text: str) -> Contribution:
     """The rows and entries that steps left behind, from the ledger's text, which begins with the last step's stamp."""
     return stored_rows(text[LEFT_STAMP_LETTERS:])
-
-
-def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
-    """The writes that lead the entries from one contribution to another."""
-    found: list[PutState | DeleteState] = []
-    for key in {**before, **after}:
-        found += entry_writes(mark, key, _ordered(before, key), _ordered(after, key))
-    return found
-
-
-def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
-    return rows[key].ordered if key in rows else NOTHING
-
-
-def _is_whole(route: Route, key: RowKey) -> bool:
-    """Whether the target of a row is put whole, as it was if the target was given up."""
-    target = _target_of(route, key)
-    return target is None or target.whole
-
-
-def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
-    """The write of a row that is put whole."""
-    owner = owner_of(application, route, _target_of(route, key), item)
-    return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
-
-
-def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
-    """The owner of a row that is put whole: the handler; of a contested row, with the source item."""
-    return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.contested else "")
-
-
-def source_of(item: ItemKey) -> str:
-    """A name that no other item has, of any table."""
-    return f"{item[0]}|{item_name(item)}"
-
-
-def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
-    """The addition that leads a row from one part to another; None is no part."""
-    was, now = previous or NO_PART, part or NO_PART
-    plain = now.plain or {}
-    replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
-    return AddRow(
-        key,
-        _amounts(was.amounts, now.amounts, {*plain, *replaced}),
-        (part is not None) - (previous is not None),
-        least=None if previous is None else 1,
-        values={**plain, **replaced} if plain or replaced else NO_VALUES,
-        removed=_removed(was, now, plain),
-    )
-
-
-def _removed(was: RowPart, now: RowPart, plain: Mapping[str, Any]) -> tuple[str, ...]:
-    """The plain attributes that are gone, and the cut-offs and places of attributes that are plain now."""
-    gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
-    # Also of attributes that were not ordered: a row that the item left may have them until it is recomputed.
-    for name in plain:
-        gone += [EDGE + name, PLACES + name]
-    if plain and PLAIN_ENTRY in was.ordered:
-        gone += [EDGE + PLAIN_ENTRY, PLACES + PLAIN_ENTRY]
-    return (*gone, PLAIN_NAMES) if plain and PLAIN_ENTRY in was.ordered else tuple(gone)
-
-
-def _amounts(before: Mapping[str, Number], after: Mapping[str, Number], but: Container[str]) -> dict[str, Number]:
-    amounts: dict[str, Number] = {}
-    for name in sorted({**before, **after}):
-        if name in but:
-            continue
-        if name not in before:
-            amounts[name] = after[name]  # also where it is 0: the row then has the attribute
-        elif delta := _minus(after.get(name, 0), before[name]):
-            amounts[name] = delta
-    return amounts
-
-
-def _minus(after: Number, before: Number) -> Number:
-    if isinstance(after, int) and isinstance(before, int):
-        return after - before
-    return WIDE.subtract(after, before)
-
-
-def _target_of(route: Route, key: RowKey) -> Target | None:
-    return route.targets[0] if len(route.targets) == 1 else route.target_of(key)

@@ -15,17 +15,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from streamfold.keys.key_part import LETTER_BYTES_MAX
-from streamfold.ledger.contribution import (
-    LEFT_STAMP_LETTERS,
-    NO_ROWS,
-    Contribution,
-    difference,
-    entries_between,
-    left_text,
-    marked,
-    stored_rows,
-    stored_text,
-)
+from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
+from streamfold.ledger.difference import NO_ROWS, difference, entries_between, left_text, marked
 from streamfold.ledger.entries import Mark
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey

@@ -14,7 +14,8 @@ from streamfold.commit.recompute import recompute
 from streamfold.derivations.derivation import contribution
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES
-from streamfold.ledger.contribution import Contribution, moved_by, row_put, stored_text
+from streamfold.ledger.contribution import Contribution, stored_text
+from streamfold.ledger.difference import moved_by, row_put
 from streamfold.ledger.entries import NOTHING, Mark
 from streamfold.ledger.entries import writes as entry_writes
 from streamfold.ledger.item import BEFORE_ALL, Step, repaired

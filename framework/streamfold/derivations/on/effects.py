@@ -7,7 +7,7 @@ from streamfold.commit.plan import Unit, claim_unit
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, shown, told
-from streamfold.ledger.contribution import source_of
+from streamfold.ledger.difference import source_of
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
 from streamfold.records.encoded import digest
