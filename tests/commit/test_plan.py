@@ -23,8 +23,9 @@ from streamfold.commit.plan import (
     without,
 )
 from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.item import LedgerItem, Step
+from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import claim_key, ledger_key
+from streamfold.ledger.step import Step
 from streamfold.limits import BYTES_MAX
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import AddRow, Claim, GuardedPut, LedgerWrite, PutRow

@@ -12,20 +12,7 @@ from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import NO_PART, left_rows, stored_rows, stored_text
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import (
-    BEFORE_ALL,
-    PAGE_ROWS,
-    PART_BYTES_MAX,
-    LedgerItem,
-    Step,
-    StoredPart,
-    Tally,
-    elsewhere,
-    kept_text,
-    optimistic,
-    repaired,
-    replanned,
-)
+from streamfold.ledger.item import BEFORE_ALL, PART_BYTES_MAX, LedgerItem, StoredPart, elsewhere, kept_text
 from streamfold.ledger.state_keys import (
     claim_key,
     document_key,
@@ -35,6 +22,7 @@ from streamfold.ledger.state_keys import (
     part_key,
     source_key,
 )
+from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, repaired, replanned
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import (
     AddRow,

@@ -11,9 +11,10 @@ from streamfold.commit import plan as plan_module
 from streamfold.commit.plan import ledger_unit
 from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
-from streamfold.ledger import item as ledger_module
+from streamfold.ledger import step as ledger_module
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import LedgerItem, replanned
+from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.step import replanned
 from streamfold.testing.names import FAULTS
 from streamfold.writes.guarded import LedgerWrite
 from tests.mutants.registry import mutant, on_engines
@@ -83,7 +84,7 @@ def _() -> Iterator[None]:
 
 @mutant("versions are compared nowhere")
 def _() -> Iterator[None]:
-    with _holding(version=False), patch("streamfold.ledger.item._done", lambda step, found: False):
+    with _holding(version=False), patch("streamfold.ledger.step._done", lambda step, found: False):
         yield
 
 
@@ -271,7 +272,7 @@ def _() -> Iterator[None]:
         stored = found.parts.get(step.route.name)
         return stored is not None and stored.version > step.version
 
-    with patch("streamfold.ledger.item._done", older):
+    with patch("streamfold.ledger.step._done", older):
         yield
 
 

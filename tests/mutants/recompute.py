@@ -9,7 +9,7 @@ from streamfold.commit import recompute as recomputing
 from streamfold.commit.after_commit import recompute_rows, remove_empty
 from streamfold.commit.unfinished import NamedRows
 from streamfold.ledger import difference
-from streamfold.ledger import item as ledger
+from streamfold.ledger import step as ledger
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import PutState

@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
-from streamfold.ledger.item import BEFORE_ALL, repaired
+from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.step import repaired
 from tests.mutants.registry import mutant
 
 TESTS = "tests/failures/test_repair.py::"

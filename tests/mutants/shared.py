@@ -10,7 +10,7 @@ from streamfold.commit.committer import Committer
 from streamfold.engines import MemoryEngine, applied
 from streamfold.keys.table import EDGE
 from streamfold.ledger import difference, entries
-from streamfold.ledger import item as ledger
+from streamfold.ledger import step as ledger
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.mutants.registry import mutant, on_engines
 

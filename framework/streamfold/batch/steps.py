@@ -17,8 +17,9 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, left_rows, needs_no_finishing, stored_rows
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import LedgerItem, Step, held_after
+from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.application import Application

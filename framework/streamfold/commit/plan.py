@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from streamfold.ledger.difference import NO_ROWS
-from streamfold.ledger.item import LedgerItem, Step, Tally, Transition, optimistic, replanned
+from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route, is_spread

@@ -28,8 +28,9 @@ from streamfold.engines.timed import Timed
 from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, Transition, repaired
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application

@@ -8,41 +8,18 @@ took away and that are not known to be finished). A contribution over 4 KB lives
 here.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from streamfold.keys.key_part import LETTER_BYTES_MAX
-from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
-from streamfold.ledger.difference import NO_ROWS, difference, entries_between, left_text, marked
-from streamfold.ledger.entries import Mark
-from streamfold.ledger.state_keys import part_key
-from streamfold.records.change import ItemKey
-from streamfold.routes.route import Route
-from streamfold.writes.guarded import (
-    DeleteRow,
-    DeleteState,
-    LedgerPart,
-    LedgerWrite,
-    PutState,
-    RowKey,
-    RowWrite,
-    StateKey,
-)
-from streamfold.writes.sizes import fitting
 
-NO_WRITES: Sequence[PutState | DeleteState] = ()
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
 BEFORE_ALL = "0"
 """The version of what did not come through a stream: it sorts before the version of every record."""
-TALLIES_KEPT_MAX = 1000
-PAGE_ROWS = 98
-"""Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
 
 
 class StoredPart(NamedTuple):
@@ -89,46 +66,6 @@ def settled_texts(attributes: Mapping[str, Any], handlers: Iterable[str], versio
     return texts
 
 
-class Step(NamedTuple):
-    """One handler's step from what an item contributed to what the item contributes now."""
-
-    route: Route
-    version: str
-    before: Contribution | None  # by the old image; None if that is unknown, so that the ledger must be read
-    after: Contribution
-
-
-class Tally(NamedTuple):
-    """How many rows a handler writes and deletes with a unit."""
-
-    handler: str
-    written: int
-    removed: int
-
-    @classmethod
-    def of(cls, handler: str, rows: Sequence[RowWrite]) -> "Tally":
-        removed = 0
-        for row in rows:
-            removed += type(row) is DeleteRow
-        return tallied(handler, len(rows) - removed, removed)
-
-
-@lru_cache(TALLIES_KEPT_MAX)
-def tallied(handler: str, written: int, removed: int) -> Tally:
-    """The tally of a step: nearly all steps of a handler have the same few."""
-    return Tally(handler, written, removed)
-
-
-class Transition(NamedTuple):
-    """The guarded step of one source item."""
-
-    guard: LedgerWrite
-    effects: tuple[RowWrite | PutState | DeleteState, ...]  # the writes that follow from the ledger write
-    steps: tuple[Step, ...]  # of the handlers that are not done yet
-    tallies: tuple[Tally, ...]
-    partial: bool = False  # one page of a step with more rows than one transaction takes
-
-
 def kept_text(text: str) -> str:
     """The text of a contribution as the ledger item holds it: a digest if it is large."""
     if len(text) * LETTER_BYTES_MAX <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
@@ -139,167 +76,3 @@ def kept_text(text: str) -> str:
 def elsewhere(stored: StoredPart | None) -> bool:
     """Whether a contribution is kept in an item of its own."""
     return stored is not None and stored.text.startswith(REFERENCE)
-
-
-def optimistic(
-    key: StateKey, item: ItemKey, steps: tuple[Step, ...], added: AbstractSet[RowKey] = NO_ROWS
-) -> Transition:
-    """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
-
-    ``added``: rows that others add to (see ``difference``).
-    """
-    application = _application(key)
-    parts, tallies, stored_before, stored_after = [], [], 0, 0
-    effects: list[RowWrite | PutState | DeleteState] = []
-    for step in steps:
-        assert step.before is not None
-        before = kept_text(stored_text(step.before)) if step.before else ""
-        if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
-            tallies.append(tallied(step.route.name, 0, 0))
-            parts.append(LedgerPart(step.route.name, step.version, before, before))
-            stored_before += bool(before)
-            stored_after += bool(before)
-            continue
-        after, writes = stored_text(step.after), NO_WRITES
-        if len(after) * LETTER_BYTES_MAX > PART_BYTES_MAX or before.startswith(REFERENCE):
-            after, writes = _kept(key, step.route, after, was_elsewhere=before.startswith(REFERENCE))
-        between = difference(application, step.route, item, step.before, step.after, added)
-        rows: Sequence[RowWrite] = between
-        left = None
-        if between.marks or between.leaves:  # most steps need no stamp
-            mark = _mark(key, item, step, before)
-            left = _stamped(mark, left_text(step.before, step.after, rows))
-            if between.marks:
-                rows = marked(rows, mark, step.before, step.after)
-                writes = [*writes, *entries_between(mark, step.before, step.after)]
-        effects += rows
-        effects += writes
-        tallies.append(tallied(step.route.name, len(between) - between.removed, between.removed))
-        parts.append(LedgerPart(step.route.name, step.version, after, before, left))
-        stored_before += bool(before)
-        stored_after += bool(after)
-    expires = not stored_after
-    guard = LedgerWrite(
-        key, tuple(parts), None, stored_after - stored_before, expires, stored_before if expires else None
-    )
-    return Transition(guard, tuple(effects), steps, tuple(tallies))
-
-
-def replanned(
-    key: StateKey,
-    item: ItemKey,
-    steps: tuple[Step, ...],
-    found: LedgerItem,
-    added: AbstractSet[RowKey] = NO_ROWS,
-    retired: Collection[str] = (),
-) -> Transition | None:
-    """The step from what the ledger really holds; None if every handler's part is as new already.
-
-    The parts of ``retired`` handlers are removed with the last other part: otherwise the item could never expire.
-    The caller must have filled in large contributions (``commit.ledger_reads``).
-    """
-    left = tuple(step for step in steps if not _done(step, found))
-    return _from_found(key, item, left, found, added, retired=retired) if left else None
-
-
-def repaired(
-    key: StateKey, item: ItemKey, step: Step, found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
-) -> Transition:
-    """One handler's step from what the ledger really holds to what its source item says now.
-
-    It is written even if nothing differs, with a fence: an optimistic write that was planned before is then refused.
-    The version never falls.
-    """
-    stored = found.parts.get(step.route.name)
-    version = max(step.version, stored.version) if stored else step.version
-    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True)
-
-
-def reconciled(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem) -> Transition:
-    """The steps of several handlers as ``repaired`` makes one; the caller gives versions that never fall."""
-    return _from_found(key, item, steps, found, NO_ROWS, fence=True)
-
-
-def _from_found(
-    key: StateKey,
-    item: ItemKey,
-    left: tuple[Step, ...],
-    found: LedgerItem,
-    added: AbstractSet[RowKey],
-    *,
-    fence: bool = False,
-    retired: Collection[str] = (),
-) -> Transition:
-    application = _application(key)
-    parts, tallies, live, partial = [], [], 0, False
-    effects: list[RowWrite | PutState | DeleteState] = []
-    for step in left:
-        stored = found.parts.get(step.route.name)
-        text, known = (stored.text, stored.left) if stored else ("", "")
-        before, version, target = stored_rows(text), step.version, step.after
-        between = difference(application, step.route, item, before, target, added)
-        mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(between, mark, before, target) if between.marks else between
-        if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
-            partial, version, rows = True, stored.version if stored else "", rows[:most]
-            target = _page(before, target, rows)
-        after, writes = _kept(key, step.route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
-        effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
-        tallies.append(Tally.of(step.route.name, rows))
-        leaves = _stamped(mark, left_text(before, target, rows, known))
-        parts.append(LedgerPart(step.route.name, version, after, text, leaves))
-        live += bool(after) - bool(text)
-    gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
-    if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
-        parts += [LedgerPart(name, part.version, "", part.text) for name, part in gone.items()]
-        effects += [DeleteState(part_key(key, name)) for name, part in gone.items() if elsewhere(part)]
-        live -= len(gone)
-    expires = not partial and found.live + live == 0
-    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
-    return Transition(guard, tuple(effects), left, tuple(tallies), partial)
-
-
-def _application(key: StateKey) -> str:
-    """The application of a ledger item."""
-    return key.pk.split("#", 2)[1]
-
-
-def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
-    """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
-    stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
-    return Mark(_application(key), step.route.name, item, stamp)
-
-
-def _stamped(mark: Mark, left: str | None) -> str | None:
-    return None if left is None else mark.stamp[:LEFT_STAMP_LETTERS] + left
-
-
-def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:
-    """The contribution when only these writes of a step are done."""
-    rows = dict(before)
-    for write in writes:
-        if write.key in after:
-            rows[write.key] = after[write.key]
-        else:
-            del rows[write.key]
-    return rows
-
-
-def _done(step: Step, found: LedgerItem) -> bool:
-    stored = found.parts.get(step.route.name)
-    return stored is not None and stored.version >= step.version
-
-
-def held_after(step: Step, found: LedgerItem) -> Contribution:
-    """What the ledger holds after a step: the stored contribution, if that is of a newer change."""
-    return stored_rows(found.parts[step.route.name].text) if _done(step, found) else step.after
-
-
-def _kept(
-    key: StateKey, route: Route, text: str, *, was_elsewhere: bool
-) -> tuple[str, Sequence[PutState | DeleteState]]:
-    """The text for the ledger item, and the writes of the item that holds a large contribution."""
-    kept = kept_text(text)
-    if kept.startswith(REFERENCE):
-        return kept, [PutState(part_key(key, route.name), text)]
-    return kept, [DeleteState(part_key(key, route.name))] if was_elsewhere else []

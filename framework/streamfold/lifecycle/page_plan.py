@@ -15,7 +15,8 @@ from streamfold.errors import is_fatal
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import stored_text
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem, Step, reconciled
+from streamfold.ledger.item import BEFORE_ALL, LedgerItem
+from streamfold.ledger.step import Step, reconciled
 from streamfold.lifecycle.page_report import Difference, ItemFailed, PageReport, stand_in
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.encoded import to_json

@@ -18,8 +18,9 @@ from streamfold.ledger.contribution import Contribution, stored_text
 from streamfold.ledger.difference import moved_by, row_put
 from streamfold.ledger.entries import NOTHING, Mark
 from streamfold.ledger.entries import writes as entry_writes
-from streamfold.ledger.item import BEFORE_ALL, Step, repaired
+from streamfold.ledger.item import BEFORE_ALL
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.step import Step, repaired
 from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, read_ledger
 from streamfold.lifecycle.explained_rows import (
