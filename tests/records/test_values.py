@@ -15,7 +15,7 @@ from streamfold.errors import HandlerError, RecordError
 from streamfold.records.encoded import ITEM_BYTES_MAX, digest, item_bytes, to_json
 from streamfold.records.images import Image, hidden
 from streamfold.records.numbers import EXACT, decode_number, number_text
-from streamfold.records.values import decode, encode, same
+from streamfold.records.values import StoredMap, decode, encode, same
 from tests.helpers.values import LARGEST, large, numbers, texts, values
 
 
@@ -119,11 +119,22 @@ def test_another_spelling_is_the_same_value(one, other):
         ({"M": {"a": {"N": "1"}}}, {"M": {"b": {"N": "1"}}}),
         ({"M": {"a": {"N": "1"}}}, {"M": {"a": {"N": "2"}}}),
         ({"BOOL": True}, {"BOOL": False}),
+        ({"M": {}}, {"M": []}),
+        ({"L": []}, {"L": None}),
     ],
 )
 def test_another_type_or_content_is_another_value(one, other):
     assert not same(one, other)
     assert not same(other, one)
+
+
+def test_a_stored_map_is_encoded_as_it_stands_and_read_as_any_other():
+    stored = {"a": {"M": {"b": {"N": "1"}}}}
+    found = StoredMap(stored)
+    assert found == {"a": {"b": 1}}
+    assert repr(found) == "{'a': {'b': 1}}"
+    assert len(found) == 1
+    assert encode({"x": found}) == {"M": {"x": {"M": stored}}}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ and the pure rooms may not import it. Python values: ``str``, ``int`` or ``Decim
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
 from decimal import Decimal
@@ -61,6 +61,30 @@ def _inside(content: Any, level: int) -> Any:
     return content
 
 
+class StoredMap(Mapping[str, Any]):
+    """A map as it is stored: encoded as it stands, and decoded where it is read.
+
+    Its values have to be as ``encode`` makes them: numbers in their one spelling, binary as ``bytes``.
+    """
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: RawImage) -> None:
+        self.stored = stored
+
+    def __getitem__(self, name: str) -> Any:
+        return decode(self.stored[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
 def decode_binary(content: str | bytes) -> bytes:
     return b64decode(content, validate=True) if isinstance(content, str) else bytes(content)
 
@@ -100,6 +124,8 @@ def encode(value: Any, level: int = 0) -> dict[str, Any]:
         return {"N": number_text(value)}
     if kind is dict:
         return _encode_map(value, level)
+    if kind is StoredMap:
+        return {"M": value.stored}
     return _encode_other(value, level)
 
 
@@ -236,10 +262,13 @@ def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
         return False
     (tag,) = left
     mine, theirs = left[tag], right[tag]
-    if tag == "M":
-        return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
-    if tag == "L":
-        return len(mine) == len(theirs) and all(same(one, other) for one, other in zip(mine, theirs, strict=True))
+    try:
+        if tag == "M":
+            return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
+        if tag == "L":
+            return len(mine) == len(theirs) and all(same(one, other) for one, other in zip(mine, theirs, strict=True))
+    except (AttributeError, TypeError):  # no attribute value: who reads it says so
+        return False
     return tag in ("N", "SS", "NS", "B", "BS") and bool(decode(left) == decode(right))
 
 

@@ -2,20 +2,25 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Table
+from streamfold.derivations.audit import rows
 from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import MemoryEngine
-from streamfold.errors import HandlerError, ImageError
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.errors import HandlerError, ImageError, RecordError
+from streamfold.keys.table import MAIN
+from streamfold.records.change import Change, Origin
+from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
+from streamfold.records.numbers import number_text
 from streamfold.records.values import decode, encode
 from streamfold.routes.checks import checked_routes
 from streamfold.testing import check
-from tests.helpers.records import VERSION_PREFIX, change, item
+from tests.helpers.records import VERSION_PREFIX, change, item, record
 from tests.helpers.small_handlers import ORDER
 from tests.helpers.source import Source
 
@@ -259,6 +264,61 @@ def test_every_row_of_an_item_that_dynamodb_takes_is_one_too(sizes, changed, eve
     row = history(change(None if event == "INSERT" else before, None if event == "REMOVE" else after), key=b"k" * 32)
     stored = {"PK": row.key[1], "SK": row.key[2], **row.attributes}
     assert item_bytes(encode(stored)["M"]) <= ITEM_BYTES_MAX
+
+
+NUMBERS = st.from_regex(r"-?[0-9]{1,12}(\.[0-9]{1,9})?(E[0-9])?", fullmatch=True)
+PLAIN = st.one_of(
+    st.text("ab\u00e9", max_size=3).map(lambda text: {"S": text}),
+    NUMBERS.map(lambda text: {"N": text}),
+    st.sampled_from([{"BOOL": True}, {"BOOL": False}, {"NULL": True}, {"NULL": False}]),
+)
+OTHERS = [
+    {"B": "aQ=="},
+    {"SS": ["b", "a"]},
+    {"S": True},
+    {"N": 1},
+    {"BOOL": "true"},
+    {"S": "a", "N": "1"},
+    {},
+    {"M": []},
+]
+NESTED = st.recursive(
+    PLAIN | st.sampled_from(OTHERS),
+    lambda values: st.one_of(
+        st.dictionaries(st.text(max_size=2), values, max_size=2).map(lambda found: {"M": found}),
+        st.lists(values, max_size=2).map(lambda found: {"L": found}),
+    ),
+    max_leaves=4,
+)
+IMAGES = st.one_of(
+    st.dictionaries(st.sampled_from("ab"), PLAIN, max_size=2),
+    st.dictionaries(st.sampled_from(["a", "b", "_sf_x", ""]), NESTED, max_size=3),
+)
+
+
+@given(old=st.none() | IMAGES, new=st.none() | IMAGES, redact=st.sampled_from([[], ["a"]]))
+@settings(max_examples=300)
+def test_a_row_of_plain_values_is_stored_as_one_that_is_looked_at_closely(old, new, redact):
+    assume(old is not None or new is not None)
+    quick = stored_or_refused(old, new, redact)
+    with patch.object(rows, "plain_and_small", lambda *_: False):
+        assert stored_or_refused(old, new, redact) == quick
+
+
+def stored_or_refused(old, new, redact):
+    images = {"OldImage": old, "NewImage": new}
+    raw = record(None if old is None else item("ORDER#1"), None if new is None else item("ORDER#1"), 7)
+    raw["dynamodb"] |= {side: image | raw["dynamodb"][side] for side, image in images.items() if image is not None}
+    try:
+        return CANONICAL.encode(encode(history(Change(raw, Origin(MAIN, VERSION_PREFIX)), redact=redact).attributes))
+    except (HandlerError, RecordError) as error:
+        return str(error)
+
+
+@given(NUMBERS)
+def test_a_number_that_is_stored_as_it_came_has_its_one_spelling(text):
+    if rows.PLAIN_NUMBER.fullmatch(text):
+        assert number_text(decode({"N": text})) == text
 
 
 # Under faults.

@@ -12,7 +12,7 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import AttributeValue, encode
+from streamfold.records.values import AttributeValue, StoredMap, encode
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -31,8 +31,8 @@ largest row. A row smaller than one large value holds none, so most rows fit at 
 HEAD_BYTES_MAX, ENTRY_BYTES_MAX = 4096, 64
 """More than the attributes of a row that describe its change, but for the version; and more than what a row adds to a
 value and its name."""
-PLAIN_NUMBER = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,8})?", re.ASCII)
-"""Numbers that DynamoDB holds, told by their looks."""
+PLAIN_NUMBER = re.compile(r"(?!-0$)-?(0|[1-9][0-9]{0,29})(\.[0-9]{0,7}[1-9])?", re.ASCII)
+"""Numbers that DynamoDB holds, in the spelling in which they are stored, told by their looks."""
 VALUE_LEVEL = 3
 """How deep a value lies in its row, where it was at level 1 in the item: below the map of changes and its entry."""
 ACTOR_BYTES_MAX = 1024
@@ -85,9 +85,11 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
         unchanged = wanted(recorded, change, set(change.new).difference(changed))
-    surely = surely_fits(recorded, change, head)
+    plain = plain_and_small(recorded, change, head)
     left_out: list[str] = head.pop("left_out", [])
-    if surely:
+    if plain and not recorded.redact:  # as nearly always
+        return head | _stored_values(change, changed, unchanged)
+    if plain:
         return head | _values(recorded, change, changed, unchanged, None)
     missing = left_out
     for value_bytes_max, whole, bytes_max in ATTEMPTS:
@@ -121,12 +123,25 @@ def _values(
     parts = {"changes": found}
     if unchanged is not None:
         parts["unchanged"] = {name: {"value": change.new[name]} for name in unchanged}
-    if value_bytes_max is None and not recorded.redact:  # as nearly always
-        return parts
     return {
         part: {name: _entry(recorded, name, values, value_bytes_max) for name, values in by_name.items()}
         for part, by_name in parts.items()
     }
+
+
+def _stored_values(change: Change, changed: Collection[str], unchanged: Collection[str] | None) -> dict[str, StoredMap]:
+    """The same of plain images, whose values are stored as they came."""
+    old, new = change.old.raw, change.new.raw
+    found: dict[str, dict[str, AttributeValue]] = {name: {} for name in changed}
+    for name, sides in found.items():
+        if name in old:
+            sides["old"] = old[name]
+        if name in new:
+            sides["new"] = new[name]
+    parts = {"changes": StoredMap({name: {"M": sides} for name, sides in found.items()})}
+    if unchanged is not None:
+        parts["unchanged"] = StoredMap({name: {"M": {"value": new[name]}} for name in unchanged})
+    return parts
 
 
 def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> ChangedAttribute:
@@ -164,13 +179,15 @@ def fingerprint(value: Any) -> dict[str, Any]:
     return {"sha256": text, "bytes": item_bytes({"": encoded})}
 
 
-def surely_fits(recorded: Recorded, change: Change, head: Mapping[str, Any]) -> bool:
-    """Whether a row may hold all of both images, however it does: quick, and False where only a closer look tells."""
+def plain_and_small(recorded: Recorded, change: Change, head: Mapping[str, Any]) -> bool:
+    """Whether a row may hold all of both images, as they came: quick, and False where only a closer look tells."""
     if recorded.fields is not None or "left_out" in head:
         return False
     size = HEAD_BYTES_MAX + len(head["version"]) * LETTER_BYTES_MAX
     try:
         for image in (change.old.raw, change.new.raw):
+            if "" in image:
+                return False
             for name, value in image.items():
                 text = value.get("S") if len(value) == 1 else None
                 size += len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX
@@ -181,13 +198,15 @@ def surely_fits(recorded: Recorded, change: Change, head: Mapping[str, Any]) -> 
 
 
 def _plain_bytes(value: AttributeValue) -> int:
-    """The size of a text, a number or a flat map of these; more than a row may have for another value."""
+    """The size of a plain value, which is stored as it came; more than a row may have for another value."""
     ((tag, content),) = value.items()
     if tag == "S":
         return len(content) if content.isascii() else ITEM_BYTES_MAX
     if tag == "N":
         return len(content) if PLAIN_NUMBER.fullmatch(content) else ITEM_BYTES_MAX
-    if tag == "M" and all("S" in member or "N" in member for member in content.values()):
+    if content is True or (tag == "BOOL" and content is False):
+        return 1 if tag in ("BOOL", "NULL") else ITEM_BYTES_MAX
+    if tag == "M" and "" not in content and not any("M" in member for member in content.values()):
         names = sum(map(len, content)) * LETTER_BYTES_MAX
         return names + sum([ENTRY_BYTES_MAX + _plain_bytes(member) for member in content.values()])
     return ITEM_BYTES_MAX
