@@ -91,11 +91,12 @@ def letters(item: Mapping[str, Any]) -> int:
 
 
 def _letters_of_other(value: Any) -> int:
-    try:
-        texts = [member["S"] for member in value["L"]]  # a list of texts, as ``Collect`` makes it
-    except (KeyError, TypeError):
+    texts: list[Any] = [None]
+    if type(value) is dict and "L" in value:
+        texts = [member.get("S") for member in value["L"]]
+    if None in texts:
         return len(repr(value))
-    return len(texts) + sum(map(len, texts))
+    return len(texts) + sum(map(len, texts))  # a list of texts, as ``Collect`` makes it
 
 
 def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:

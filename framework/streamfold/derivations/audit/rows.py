@@ -12,7 +12,7 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import AttributeValue, StoredMap, encode
+from streamfold.records.values import AttributeValue, RawImage, StoredMap, encode
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -87,10 +87,8 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
         unchanged = wanted(recorded, change, set(change.new).difference(changed))
     plain = plain_and_small(recorded, change, head)
     left_out: list[str] = head.pop("left_out", [])
-    if plain and not recorded.redact:  # as nearly always
-        return head | _stored_values(change, changed, unchanged)
-    if plain:
-        return head | _values(recorded, change, changed, unchanged, None)
+    if plain:  # as nearly always
+        return head | _stored_values(recorded, change, changed, unchanged)
     missing = left_out
     for value_bytes_max, whole, bytes_max in ATTEMPTS:
         missing = left_out if whole or unchanged is None else [*left_out, "unchanged"]
@@ -129,7 +127,9 @@ def _values(
     }
 
 
-def _stored_values(change: Change, changed: Collection[str], unchanged: Collection[str] | None) -> dict[str, StoredMap]:
+def _stored_values(
+    recorded: Recorded, change: Change, changed: Collection[str], unchanged: Collection[str] | None
+) -> dict[str, StoredMap]:
     """The same of plain images, whose values are stored as they came."""
     old, new = change.old.raw, change.new.raw
     found: dict[str, dict[str, AttributeValue]] = {name: {} for name in changed}
@@ -138,10 +138,17 @@ def _stored_values(change: Change, changed: Collection[str], unchanged: Collecti
             sides["old"] = old[name]
         if name in new:
             sides["new"] = new[name]
-    parts = {"changes": StoredMap({name: {"M": sides} for name, sides in found.items()})}
+    parts = {"changes": found}
     if unchanged is not None:
-        parts["unchanged"] = StoredMap({name: {"M": {"value": new[name]}} for name in unchanged})
-    return parts
+        parts["unchanged"] = {name: {"value": new[name]} for name in unchanged}
+    return {
+        part: StoredMap({name: {"M": _stored_entry(recorded, name, values)} for name, values in by_name.items()})
+        for part, by_name in parts.items()
+    }
+
+
+def _stored_entry(recorded: Recorded, name: str, values: RawImage) -> RawImage:
+    return {"redacted": {"L": [{"S": side} for side in values]}} if name in recorded.redact else values
 
 
 def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> ChangedAttribute:
