@@ -67,6 +67,16 @@ def new_run(**more):
     return Run(Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None, **more)
 
 
+def opened_by_a_follow(posts):
+    """The same, opened by a reader who follows an author of so many posts: older ones are only replaced."""
+    app, run = applications(most=3)[0], new_run()
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    told = [change(None, item(*post(-100 * number), text="hello"), number + 1) for number in range(posts)]
+    assert not process_changes(app, told, engine, run).failures
+    assert not process_changes(app, [change(None, item(*follow("r"), name="n"), 10_000)], engine, run).failures
+    return app, engine, run
+
+
 def opened(readers):
     """An application, an engine, and the run in which a post to so many readers was processed: its fan-out is open."""
     app, run = applications()[0], new_run()

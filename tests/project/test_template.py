@@ -21,7 +21,7 @@ from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.settings.readers import RETENTION_DAYS_MIN
 from streamfold.writes import guarded as writes
-from tests.helpers.doorbells import Clock, body, opened, queue_function
+from tests.helpers.doorbells import Clock, body, opened, opened_by_a_follow, queue_function
 from tests.helpers.feed_histories import small
 from tests.helpers.template import ROOT, kinesis_template, load_template, properties, time_to_live_differences
 
@@ -237,7 +237,7 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_the_q
         str({"Fn::GetAtt": ["Table", "StreamArn"]}),
         str({"Fn::GetAtt": ["StateTable", "Arn"]}),
         str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
-        str({"Fn::Sub": "${FailureBucket.Arn}/*"}),
+        str([{"Fn::Sub": f"${{FailureBucket.Arn}}/{prefix}/*"} for prefix in ("parked", "aws/lambda")]),
         str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
         str({"Fn::GetAtt": ["Doorbell", "Arn"]}),
         str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
@@ -371,8 +371,9 @@ def test_alarms_tell_of_a_function_that_is_behind_or_stops(template, function):
 def test_parking_place_lies_in_the_bucket_that_the_function_may_write_to(template, function):
     place = properties(template, function)["Environment"]["Variables"]["STREAMFOLD_PARK"]
     assert place == {"Fn::Sub": "s3://${FailureBucket}/parked"}
-    statement = statements_of(template, function)["KeepFailures"]
-    assert statement["Resource"] == {"Fn::Sub": "${FailureBucket.Arn}/*"}
+    granted = statements_of(template, function)["KeepFailures"]["Resource"]
+    parked, mapping = ({"Fn::Sub": f"${{FailureBucket.Arn}}/{prefix}/*"} for prefix in ("parked", "aws/lambda"))
+    assert granted == (parked if function == SPREADER else [parked, mapping])
 
 
 def test_removed_items_lie_in_a_bucket_that_the_function_only_adds_to_and_that_outlives_the_stack(template, statements):
@@ -455,7 +456,7 @@ LANE_WRITES = (
     writes.AbsentSource(ROW),
     writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
 )
-LANE_METHODS = {"transact", "put_pairs", "read_state", "read_entries", "swap_state", "page"}
+LANE_METHODS = {"transact", "put_pairs", "read_rows", "read_state", "read_entries", "swap_state", "page"}
 
 
 @pytest.fixture(scope="module")
@@ -466,6 +467,7 @@ def needed_to_spread():
     engine.transact(LANE_WRITES, 0)
     for fresh in (True, False):
         engine.put_pairs([writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
+    engine.read_rows([ROW])
     engine.read_state([STATE])
     engine.read_entries(Entries("entries", 1))
     engine.swap_state(STATE, {}, 0)
@@ -474,15 +476,16 @@ def needed_to_spread():
 
 
 def test_lanes_ask_no_more_of_an_engine_than_is_looked_at():
-    with small():
-        spread_app, engine, run = opened(9)
-        engine.__class__ = Asked
-        Asked.asked.clear()
-        function = queue_function(spread_app, engine)
-        bodies = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in run.rung]
-        assert function({"Records": bodies}, Clock()) == {"batchItemFailures": []}
-        assert function({"ring": True}, Clock()) == {"batchItemFailures": []}
-    assert {each for each in Asked.asked if isinstance(each, str)} <= LANE_METHODS
+    Asked.asked.clear()
+    for opens in (opened, opened_by_a_follow):
+        with small():
+            spread_app, engine, run = opens(9)
+            engine.__class__ = Asked
+            function = queue_function(spread_app, engine)
+            bodies = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in run.rung]
+            assert function({"Records": bodies}, Clock()) == {"batchItemFailures": []}
+            assert function({"ring": True}, Clock()) == {"batchItemFailures": []}
+    assert {each for each in Asked.asked if isinstance(each, str)} == LANE_METHODS - {"page"}
     assert {each for each in Asked.asked if not isinstance(each, str)} <= set(map(type, LANE_WRITES))
 
 
@@ -498,7 +501,7 @@ def test_function_of_the_queue_may_do_exactly_what_lanes_need(spreader, needed_t
 
 def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
     assert set(spreader) == {"WriteFeeds", "RemoveChildren", "KeepState", "KeepFailures", "Ring", "Answer", "WriteLog"}
-    assert spreader["KeepFailures"] == statements["KeepFailures"]
+    assert spreader["KeepFailures"]["Action"] == statements["KeepFailures"]["Action"]
     assert spreader["Ring"] == statements["Ring"]
     assert spreader["Ring"]["Action"] == "sqs:SendMessage"
     assert {action.partition(":")[2] for action in spreader["Answer"]["Action"]} == {
