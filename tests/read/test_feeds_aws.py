@@ -7,7 +7,9 @@ import pytest
 
 from streamfold import App, Key, Router, Row, Table
 from streamfold.derivations.feed.audience import PULL, UNTIL
-from streamfold.read import feed
+from streamfold.read import feed, merging
+from streamfold.read.feeds import page, route_of
+from streamfold.read.queries import EngineQueries
 from streamfold.records.values import decode
 from streamfold.testing import Clock, Twin
 
@@ -98,6 +100,25 @@ def test_more_pulled_authors_than_are_read_are_told(read):
     page = feed(read.table, read.timeline, reader_id="ana", pulls_most=PULLED - 1, now=read.twin.clock.now)
     assert page.partial
     assert not feed(read.table, read.timeline, reader_id="ana", pulls_most=PULLED, now=read.twin.clock.now).partial
+
+
+def left_by(read, monkeypatch, pages_max):
+    """What the reader sees who has left two of three pulled authors, if one author is read for a page."""
+    for author in range(1, PULLED):
+        read.twin.delete(FOLLOW, reader_id="ana", author_id=f"a{author}")
+    monkeypatch.setattr(merging, "PULL_PAGES_MAX", pages_max)
+    queries = EngineQueries(read.twin.engine)
+    return page(route_of(read.timeline), queries, {"reader_id": "ana"}, 100, None, 1, read.twin.clock.now)
+
+
+def test_authors_whom_a_reader_has_left_hide_no_pulled_one(read, monkeypatch):
+    found = left_by(read, monkeypatch, 20)
+    assert "post 6" in [row["text"] for row in found.rows]
+    assert not found.partial
+
+
+def test_more_authors_whom_a_reader_has_left_than_are_read_are_told(read, monkeypatch):
+    assert left_by(read, monkeypatch, 1).partial
 
 
 def test_an_author_whose_last_pulled_post_is_too_old_is_read_no_more(read):

@@ -17,6 +17,7 @@ from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
 
 REFILLS_MAX = 1000
+PULL_PAGES_MAX = 20
 """Rounds of queries of one page."""
 HIGHEST, LOWEST = "\U0010ffff", "\0"
 
@@ -86,11 +87,20 @@ class Merging:
         """Reads whom the reader is to pull."""
         if self.options.pull_above is None:
             return
-        pulls = pull_partition(self.route.name, self.partition)
-        found = self.queries.rows(Query(self.table, pulls, most=self.pulls_most + 1))
-        shown_ones = {row[str(self.table.sort)]: row for row in found if row.get(CONTRIBUTORS) != 0}
-        self.partial = len(found) > self.pulls_most
-        self.pulls = dict([*shown_ones.items()][: self.pulls_most])
+        sort, asked = str(self.table.sort), self.pulls_most + 1
+        query = Query(self.table, pull_partition(self.route.name, self.partition), most=asked)
+        found: dict[str, PlainRow] = {}
+        for _ in range(PULL_PAGES_MAX):
+            page = self.queries.rows(query)
+            # A reader who has left an author keeps a row that says so, for a while.
+            found |= {row[sort]: row for row in page if row.get(CONTRIBUTORS) != 0}
+            if len(page) < asked or len(found) >= asked:
+                break
+            query = query._replace(before=page[-1][sort])
+        else:
+            self.partial = True
+        self.partial = self.partial or len(found) > self.pulls_most
+        self.pulls = dict([*found.items()][: self.pulls_most])
 
     @property
     def table(self) -> Table:
