@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from streamfold import App, Key, Router, Row, Table
+from streamfold.derivations.feed import pairs
 from streamfold.derivations.feed.audience import PULL
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.errors import HandlerError
+from streamfold.errors import Contended, EngineError, HandlerError
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
 from streamfold.keys.key import PARTITION_BYTES_MAX
+from streamfold.ledger.state_keys import audience_key
 from streamfold.read.feeds import LIMIT_MAX, page, route_of
 from streamfold.read.queries import EngineQueries
 from streamfold.records.envelope import Origins
@@ -123,6 +125,35 @@ def test_a_pair_that_raises_fails_its_record_with_the_reader_named_and_others_ar
     assert "Feed 'timeline' cannot show the post to the reader of edge USER#cy / FOLLOWS#bo: " in str(failure)
     assert "name" in str(failure)
     assert [feeds.shown(reader) for reader in ("ana", "cy", "dee")] == [[("p1", "hello!")], [], [("p1", "hello?")]]
+
+
+@SHAPES
+def test_a_row_that_is_contended_is_no_reason_to_park_its_record(inline, tmp_path, monkeypatch):
+    def busy(*_):
+        raise Contended("Refused 8 times in a row.")
+
+    path = tmp_path / "parked.jsonl"
+    feeds = Feeds(None, Settings(park=str(path)), inline=inline, on_error="park")
+    feeds.take(feeds.follow("ana"), feeds.follow("cy"), feeds.follow("dee"))
+    monkeypatch.setattr(pairs, "_put", lambda engine, run, writes: [write.key for write in writes])
+    monkeypatch.setattr(pairs, "settle", busy)
+    (failure, *_) = feeds.take(feeds.post("p1"))
+    assert "Refused 8 times in a row." in str(failure)
+    assert not path.exists()
+
+
+def test_how_an_audience_is_reached_may_have_been_written_by_newer_code():
+    feeds = Feeds(inline=2, pull_above=2)
+    key = audience_key("social", "timeline", "USER#bo")
+    feeds.engine.swap_state(key, {"s": json.dumps({"mode": "pull", "revision": 1, "of_newer_code": 1})}, 0)
+    assert feeds.take(feeds.follow("ana"), feeds.post("p1")) == []
+
+
+def test_an_audience_that_is_damaged_is_told_to_be():
+    feeds = Feeds(inline=2, pull_above=2)
+    feeds.engine.swap_state(audience_key("social", "timeline", "USER#bo"), {"s": "[]"}, 0)
+    with pytest.raises(EngineError, match="How an audience is reached cannot be read: the state is damaged"):
+        feeds.take(feeds.follow("ana"), feeds.post("p1"))
 
 
 @SHAPES

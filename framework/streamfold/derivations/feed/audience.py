@@ -23,6 +23,7 @@ from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, S
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import write_rows
 from streamfold.engines import Engine, Entries
+from streamfold.errors import damaged
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.state_keys import audience_key
@@ -85,7 +86,7 @@ class Audiences:
             return Audience()
         key = self._key(fields)
         found = self.engine.read_state([key], consistent=True).get(key)
-        return Audience() if found is None else Audience(**json.loads(found["s"]))
+        return Audience() if found is None else _audience(found["s"])
 
     def change(self, fields: Fields, before: Audience, after: Audience) -> Audience:
         """Changes an audience that was read; returns what it is then, by this change or by another."""
@@ -164,3 +165,11 @@ def pull_key(route: Route, fields: Fields) -> RowKey:
     (into,) = route.into
     reader = str(into.partition.compose(fields))
     return into.table.name, pull_partition(route.name, reader), joined_text(route, fields)
+
+
+def _audience(text: str) -> Audience:
+    """The audience of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
+    try:
+        return Audience(**{name: value for name, value in json.loads(text).items() if name in Audience._fields})
+    except (AttributeError, TypeError, ValueError):
+        raise damaged("How an audience is reached") from None

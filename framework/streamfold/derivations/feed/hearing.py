@@ -66,7 +66,7 @@ def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
     spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(heard.route.name))
 
     def fails(pair: Pair, error: Exception) -> None:
-        _failed(heard, in_feed(heard.route, pair, error), finishing, outcome, cause=error)
+        _failed(heard, in_feed(heard.route, pair, error), finishing, outcome)
 
     spreading.spread(heard, fails)
 
@@ -109,9 +109,5 @@ def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mi
     return now
 
 
-def _failed(
-    heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome, *, cause: Exception | None = None
-) -> None:
-    if cause is not None:
-        error.__cause__ = cause
+def _failed(heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome) -> None:
     outcome.failed += finishing.failures(heard.changes, heard.route, explained(heard.route, error))

@@ -11,7 +11,7 @@ from streamfold.derivations.feed.pairs import Pair, Pairs
 from streamfold.derivations.feed.spreading import takes
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Entries
-from streamfold.errors import HandlerError, Unprocessable, reason, told
+from streamfold.errors import EngineError, HandlerError, Unprocessable, reason, told
 from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.routes.route import Route
@@ -96,8 +96,8 @@ class FeedLanes:
     def _fails(self, pair: Pair, error: Exception) -> None:
         """Parks the record with a pair whose row cannot be made, or raises."""
         wrong = in_feed(self.route, pair, error)
-        if self.task.record is None:
-            raise wrong from error
+        if self.task.record is None or isinstance(wrong, EngineError):
+            raise wrong
         change = self.finishing.change_of(
             _with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge)
         )
@@ -108,13 +108,17 @@ class FeedLanes:
 
 
 def in_feed(route: Route, pair: Pair, error: Exception) -> Exception:
-    """The error of a row that cannot be made, with the reader whose feed it is."""
+    """The error of a row that cannot be made, with the reader whose feed it is; one of the store as it is."""
+    if isinstance(error, EngineError):
+        return error
     reader = pair.edge.item[1:]
     said = (
         f"Feed {route.name!r} cannot show the post to the reader of edge {told(' / '.join(map(str, reader)))}: "
         f"{type(error).__name__}: {reason(error)}"
     )
-    return Unprocessable(said) if isinstance(error, Unprocessable) else HandlerError(said)
+    wrong = Unprocessable(said) if isinstance(error, Unprocessable) else HandlerError(said)
+    wrong.__cause__ = error
+    return wrong
 
 
 def _with_image(record: Mapping[str, object], mirror: Mirror) -> Mapping[str, object]:
