@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from typing import ClassVar
 
 import boto3
 import pytest
@@ -131,6 +132,35 @@ def test_a_message_that_comes_again_while_the_queue_is_read_ends_the_reading():
             return {"Messages": [{"MessageId": "1", "ReceiptHandle": "r", "Body": line(1)}]}
 
     assert numbers(SqsPlace(Again(), QUEUE)) == [1]
+
+
+def received(*numbers):
+    return [{"MessageId": str(each), "ReceiptHandle": f"r{each}", "Body": line(each)} for each in numbers]
+
+
+def test_messages_behind_those_that_come_again_are_read():
+    class Behind:
+        pages: ClassVar = [received(1, 2), received(1, 2), received(2), received(1, 3)]
+
+        def receive_message(self, **_):
+            return {"Messages": self.pages.pop(0) if self.pages else []}
+
+    assert numbers(SqsPlace(Behind(), QUEUE)) == [1, 2, 3]
+
+
+def test_a_message_that_is_visible_already_keeps_no_other_one_hidden():
+    asked = []
+
+    class Expired:
+        def change_message_visibility(self, **call):
+            asked.append(call["ReceiptHandle"])
+            code = "AWS.SimpleQueueService.MessageNotInflight" if len(asked) == 1 else "InvalidParameterValue"
+            raise ClientError({"Error": {"Code": code, "Message": "no"}}, "ChangeMessageVisibility")
+
+    place = SqsPlace(Expired(), QUEUE)
+    place._left.update(a=None, b=None)
+    place.close()
+    assert asked == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ WAIT_SECONDS = 2
 sqs-short-and-long-polling)."""
 HIDDEN_SECONDS = 900
 """How long a received message stays hidden from other readers. ``close`` makes the unsettled ones visible again."""
+AGAIN_MAX = 100
+"""Calls in a row that receive only messages which were read before and are visible again: others may be behind them."""
+VISIBLE = ("InvalidParameterValue", "MessageNotInflight", "ReceiptHandleIsInvalid")
+"""What SQS says of a message that is not hidden (SQS API Reference, ChangeMessageVisibility)."""
 RECEIVES_MAX = 120_000
 """Calls for one queue: each receives a message, and so many may be in flight (SQS Developer Guide, quotas-queues)."""
 
@@ -110,11 +114,14 @@ class SqsPlace:
 
     def __iter__(self) -> Iterator[Waiting]:
         seen: set[str] = set()
+        again = 0
         for _ in range(RECEIVES_MAX):
-            messages = [message for message in self._receive() if message["MessageId"] not in seen]
-            if not messages:
+            received = self._receive()
+            self._left.update((message["ReceiptHandle"], None) for message in received)
+            messages = [message for message in received if message["MessageId"] not in seen]
+            again = 0 if messages else again + 1
+            if not received or again > AGAIN_MAX:
                 return
-            self._left.update((message["ReceiptHandle"], None) for message in messages)
             seen.update(message["MessageId"] for message in messages)
             yield from map(_of_message, messages)
 
@@ -135,10 +142,15 @@ class SqsPlace:
         self._left.pop(receipt, None)
 
     def close(self) -> None:
-        for receipt in self._left:
-            with _explained(self.url, "sqs:ChangeMessageVisibility"):
-                self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
-        self._left = {}
+        left, self._left, refused = self._left, {}, None
+        for receipt in left:
+            try:
+                with _explained(self.url, "sqs:ChangeMessageVisibility"):
+                    self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
+            except PlaceError as error:
+                refused = refused if _is_visible(error) else error
+        if refused is not None:
+            raise refused
 
 
 def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
@@ -157,6 +169,12 @@ def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
             "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
         )
     return FilePlace(name)
+
+
+def _is_visible(error: PlaceError) -> bool:
+    """Whether a message is not hidden any more: its time was over, or it is gone."""
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"]["Code"].rpartition(".")[2] in VISIBLE
 
 
 def _of_message(message: Any) -> Waiting:
