@@ -100,6 +100,15 @@ def test_file_takes_a_line_a_record(tmp_path):
     assert [json.loads(line)["handler"] for line in lines] == ["total", "other"]
 
 
+def test_a_part_of_a_line_that_a_writer_left_spoils_no_other_record(tmp_path):
+    path = tmp_path / "parked.jsonl"
+    path.write_bytes(PARKED.text().encode()[:40])
+    FileParking(str(path)).park(PARKED)
+    FileParking(str(path)).park(PARKED)
+    _, first, second = path.read_text("utf-8").splitlines()
+    assert first == second == PARKED.text()
+
+
 def test_file_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(ParkingError) as raised:
         FileParking(str(tmp_path)).park(PARKED)

@@ -95,7 +95,9 @@ class FileParking:
 
     def park(self, parked: Parked) -> None:
         try:
-            with self.path.open("ab") as file:
+            with self.path.open("ab+") as file:
+                if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
+                    file.write(b"\n")  # a writer that died, or had no room, left a part of a line
                 file.write(parked.text().encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
