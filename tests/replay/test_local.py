@@ -163,6 +163,13 @@ def test_a_state_that_was_made_by_process_can_be_redriven(tmp_path, source):
     assert (ran.code, "1 applied" in ran.out) == (0, True), ran.err
 
 
+def test_a_warning_in_the_log_tells_no_item(app, place, source, caplog):
+    app.lambda_handler({"Records": [source.put("ORDER#secret", "LINE#")]}, None)
+    (told,) = [message for message in caplog.messages if "LINE#{sku}" in message]
+    assert "secret" not in told
+    assert told.isascii()
+
+
 def test_process_warns_once_in_the_log(app, source, caplog):
     engine = EmbeddedEngine(app.tables.values())
     for _ in range(2):

@@ -19,7 +19,7 @@ from streamfold.commit.failure import Failure
 from streamfold.derivations import KINDS
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, public
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.others import warn_of_others
@@ -117,7 +117,7 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
 def _run(settings: Settings) -> Run:
     """The run of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
-    return Run(settings, warn=log.warning, parking=parking)
+    return Run(settings, warn=lambda said: log.warning(public(said)), parking=parking)
 
 
 def _noted(report: Report) -> Iterator[str]:
