@@ -109,6 +109,7 @@ class FanOuts:
     def work(self, job: Job, number: int, page: WorkPage) -> None:
         """Works on a lane until it is done, or another works on it.
 
+        If the fan-out is led to a newer change meanwhile, it rings for the lane, because ``page`` is of the older one.
         Raises ``NotStarted`` when there is no time for another page.
         """
         lane = self.lane(job, number)
@@ -116,7 +117,10 @@ class FanOuts:
             self.run.begin()
             moved = _moved(lane, page(lane), int(self.run.clock()))
             found = self._store(job, lane, moved)
-            if found != moved and found.version == lane.version:
+            if found.version != lane.version:
+                self.run.ring(job.id, [number])
+                return
+            if found != moved:
                 return  # another has moved it, and goes on: two at once would write every row twice
             lane = found
 

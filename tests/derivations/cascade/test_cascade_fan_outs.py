@@ -103,6 +103,27 @@ def test_a_later_removal_leads_the_open_fan_out(app, engine):
     assert (open_ones(engine), engine.left()) == ([], [])
 
 
+def test_children_that_came_back_before_the_cursor_go_with_a_removal_between_two_pages(app, engine):
+    process_event(app, [removal(5)], engine, a_run())
+    store, moves = FanOuts._store, []
+
+    def removed_again(fan_outs, job, lane, moved):
+        moves.append(lane)
+        if len(moves) == 2:
+            engine.put(item("ORDER#1"), *items_of(20), version="v6")
+            engine.drop("ORDER#1", "METADATA", version="v7")
+            process_event(app, [removal(7)], engine, a_run())
+        return store(fan_outs, job, lane, moved)
+
+    run = a_run()
+    ring_open(app, engine, run)
+    with patch.object(FanOuts, "_store", removed_again):
+        assert not run_fan_outs(app, engine, run).failures
+    assert len(moves) > 2
+    assert engine.left() == []
+    assert open_ones(engine) == []
+
+
 def test_a_run_whose_store_holds_no_items_leaves_the_fan_out_open(app, engine):
     process_event(app, [removal()], engine, a_run())
     run = a_run(source_items=False)
