@@ -124,6 +124,21 @@ def test_a_state_with_nothing_to_tell_is_said_to_be_whole_or_anothers(folder, na
     assert said in folder.run("routes", "--state", "shop.db").out
 
 
+def test_a_handler_that_is_new_to_a_state_is_told(folder):
+    folder.app(COUNTS + 'app = App("shop", routers=[router])')
+    assert folder.run("replay", folder.records(Source().put("A#1", "X")), "--state", "shop.db").code == 0
+    folder.app(COUNTS + MORE + 'app = App("shop", routers=[router])')
+    ran = folder.run("routes", "--state", "shop.db")
+    assert "New to this state: two. Items that were there before count from their next change on" in ran.out
+    assert "No handler is partial" not in ran.out
+
+
+@pytest.mark.parametrize("command", ["routes", "show", "verify"])
+def test_an_empty_name_of_a_state_is_refused(folder, command):
+    ran = folder.run(command, "--state", "")
+    assert (ran.code, ran.err) == (2, "Error: --state is empty: expected the name of a file.\n")
+
+
 def test_older_code_shows_with_the_state_what_it_lacks(folder, monkeypatch):
     source = Source()
     records = folder.records(source.put("A#1", "X"))

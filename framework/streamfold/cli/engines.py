@@ -64,6 +64,8 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_store(*, engine: str, state: str | None, endpoint_url: str | None, **options: Any) -> Any:
+        if state == "":  # an unset variable of a shell
+            raise SettingsError("--state is empty: expected the name of a file.")
         return command(store=Store(engine, state, endpoint_url), **options)
 
     for option in (

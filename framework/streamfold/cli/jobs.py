@@ -87,7 +87,7 @@ def command(
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store)) as opened:
         run = make_run(store, settings, outside=True)
-        if dropped or (ring and settings.jobs is None):
+        if pause or resume or change or end or dropped or (ring and settings.jobs is None):
             confirm_writes(opened, store, yes=yes)
         if dropped:
             drop(app, opened, run, dropped)

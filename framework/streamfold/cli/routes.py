@@ -90,10 +90,16 @@ def command(
         click.echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
     names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
     print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
+    new = [route.name for route in app.routes if manifest is not None and route.name not in manifest.handlers]
     lacking = _lacking_handlers(manifest, app)
+    if new and manifest is not None and manifest.handlers:
+        click.echo(
+            f"\nNew to this state: {', '.join(new)}. Items that were there before count from their next change on, "
+            "unless they are backfilled (docs/backfill.md)."
+        )
     if lacking:
         click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
-    elif manifest is not None and "partial_since" not in names:
+    elif manifest is not None and "partial_since" not in names and not (new and manifest.handlers):
         whole = f"The state does not know application {app.name!r}; is --state or STREAMFOLD_STATE_TABLE another's?"
         click.echo(f"\n{'No handler is partial.' if manifest.handlers else whole}")
     if app.tenant:

@@ -173,7 +173,7 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
 
     function = function_of(app, Function)
     run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
-    run.seconds_left = time_left(context)
+    run.opened, run.seconds_left = function.opened, time_left(context)
     try:
         answer = work(app, function.engine_of(run), run, event)
         function.ring(run)
