@@ -155,6 +155,15 @@ def test_a_child_outside_of_its_parents_partition_is_refused(router, child):
     assert "Expected a template Key('ORDER#{order_id}', ...) of table 'main'." in message
 
 
+@pytest.mark.parametrize("names", ["the parent", "the child"])
+def test_a_table_s_time_to_live_may_be_said_by_one_key_of_a_partition(router, names):
+    said = Table("main", ttl="expires")
+    parent = Key("ORDER#{order_id}", "METADATA", table=said if names == "the parent" else None)
+    child = Key("ORDER#{order_id}", "ITEM#{sku}", table=said if names == "the child" else None)
+    router.cascade(parent, children=[child])
+    assert [route.name for route in App("shop", routers=[router]).routes] == ["cascade_order_metadata"]
+
+
 def test_a_cascade_that_would_reach_its_own_parent_is_refused(router):
     message = cascading(router, ORDER, children=[Key("ORDER#{order_id}", "{any:rest}")])
     assert "would reach its own parent: Key('ORDER#{order_id}', '{any:rest}') takes keys of Key('ORDER#" in message

@@ -5,6 +5,7 @@ from typing import Any
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
+from streamfold.keys.table import merged
 
 
 def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:
@@ -12,7 +13,7 @@ def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:
 
     ``who`` names the declaration, ``what`` the child: "the child", "the part".
     """
-    if (child.table, child.partition.text) != (parent.table, parent.partition.text):
+    if merged(child.table, parent.table) is None or child.partition.text != parent.partition.text:
         raise DeclarationError(
             f"{who} has {what} {child!r}, which is not in the partition of {parent!r}: it is found by a query of "
             f"that partition. Expected a template Key({parent.partition.text!r}, ...) of table {parent.table.name!r}."

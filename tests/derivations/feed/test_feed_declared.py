@@ -137,7 +137,10 @@ def test_a_target_in_a_table_without_time_to_live_is_refused():
         audience=key("USER#{reader_id}", "FOLLOWS#{author_id}", plain),
         into=key("FEED#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", plain),
     )
-    assert "whose table has no time-to-live attribute: rows expire by it. Expected Table('main', ttl=" in message
+    assert (
+        "whose table has no time-to-live attribute: rows expire by it. Expected a Key(..., table=Table('main', ttl="
+        in message
+    )
 
 
 @pytest.mark.parametrize("name", ["keep_days", "most", "inline"])

@@ -157,7 +157,8 @@ def _check_into(who: str, post: Key, audience: Key, into: Key) -> None:
     if into.table.ttl is None:
         raise DeclarationError(
             f"{who} has the target {into!r}, whose table has no time-to-live attribute: rows expire by it. Expected "
-            f'Table({into.table.name!r}, ttl="expires"), and that it is switched on for the real table.'
+            f'a Key(..., table=Table({into.table.name!r}, ttl="expires")), and that it is switched on for the real '
+            "table."
         )
 
 
