@@ -206,9 +206,10 @@ def test_file_that_is_no_database_is_an_error(path):
         EmbeddedEngine([SHOP], path)
 
 
-def test_folder_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(SettingsError, match="cannot be opened"):
-        EmbeddedEngine([SHOP], tmp_path / "none" / "state.db")
+@pytest.mark.parametrize("name", ["none/state.db", "."])
+def test_folder_that_is_not_there_or_is_no_file_is_an_error(tmp_path, name):
+    with pytest.raises(SettingsError, match=r"cannot be opened \(.*\): is it a folder, or may you not write it"):
+        EmbeddedEngine([SHOP], tmp_path / name)
 
 
 @pytest.mark.parametrize("kept_max", [2_000, 3])

@@ -142,11 +142,12 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
             raise
         return connection
     except UNREADABLE as error:
-        busy = is_busy(error)
-        why = "another process keeps it locked" if busy else "it is no state, or is damaged"
-        raise SettingsError(
-            f"State file {path} cannot be opened ({error}): {why}. Name another with --state."
-        ) from None
+        why = "it is no state, or is damaged."
+        if is_busy(error):
+            why = "another process keeps it locked."
+        elif _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            why = "is it a folder, or may you not write it, or its folder?"
+        raise SettingsError(f"State file {path} cannot be opened ({error}): {why} Name another with --state.") from None
 
 
 def trouble(path: str | Path | None, what: str, error: Exception) -> EngineError:

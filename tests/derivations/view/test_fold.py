@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import Add, Average, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.derivations.on.effects import effects
-from streamfold.errors import HandlerError
+from streamfold.errors import HandlerError, plain
 from streamfold.ledger.contribution import RowPart
 from streamfold.writes.guarded import AddRow, GuardedPut
 from tests.helpers.contributions import contribution
@@ -251,6 +251,13 @@ def test_unary_minus_keeps_all_38_digits():
 @pytest.mark.parametrize("other", [HALF, Decimal("0.1")])
 def test_amounts_of_one_row_that_add_up_to_more_than_38_digits_are_refused(other):
     assert "38 digits" in refused(Row(total=Sum(HALF)), Row(total=Sum(other)))
+
+
+@pytest.mark.parametrize(("given", "called"), [(Count, "Count()"), (Sum, "Sum(...)")])
+def test_an_aggregate_that_was_not_called_is_told(given, called):
+    assert f"gave n={given.__name__}, which is a class: expected a value of it, {called}." in plain(
+        refused(Row(n=given))
+    )
 
 
 def test_an_error_of_the_handler_comes_as_it_is():

@@ -94,6 +94,8 @@ def _divided(
             amounts[name] = value.amount
         elif isinstance(value, Ordered):
             ordered[name] = held(postponed(target, name, value), spread=making.spread)
+        elif type(value) is type and issubclass(value, Aggregate):
+            raise _not_called(making, name, value)
         elif not isinstance(value, Aggregate):
             plain[name] = value
         else:
@@ -102,6 +104,14 @@ def _divided(
                     _raise_kept_twice(making.route, name, value, attribute)
                 amounts[attribute] = amount
     return amounts, ordered, plain
+
+
+def _not_called(making: Making, name: str, value: type) -> HandlerError:
+    called = f"{value.__name__}({'' if value is Count else '...'})"
+    return HandlerError(
+        f"Handler {making.route.name!r} gave {told(making.shown(name))}={value.__name__}, which is a class: expected "
+        f"a value of it, {called}."
+    )
 
 
 def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str) -> NoReturn:
