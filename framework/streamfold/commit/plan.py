@@ -16,6 +16,7 @@ from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
+from streamfold.records.value_class import Value, value
 from streamfold.routes.route import Route, is_spread
 from streamfold.writes.guarded import (
     AddRow,
@@ -36,7 +37,8 @@ UnitWrite = RowWrite | PutState | DeleteState
 WrittenKey = RowKey | StateKey
 
 
-class Unit(NamedTuple):
+@value
+class Unit(Value):
     """A guard and the writes behind it, which succeed or fail as one."""
 
     item: ItemKey
@@ -97,7 +99,7 @@ def ledger_unit(
     It is planned from ``found``. With None the ledger was not read: the unit is optimistic.
     """
     transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added, retired)
-    return None if transition is None else _unit(item, transition, changes, added)
+    return None if transition is None else unit_of(item, transition, changes, added)
 
 
 def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWrite]) -> Unit:
@@ -120,13 +122,16 @@ def by_handler(unit: Unit) -> list[Unit]:
     # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
     steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
     planned = (optimistic(guard.key, unit.item, (step,), unit.added) for step in steps)
-    return [_unit(unit.item, transition, unit.changes, unit.added) for transition in planned]
+    return [unit_of(unit.item, transition, unit.changes, unit.added) for transition in planned]
 
 
-def _unit(item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey]) -> Unit:
-    guard, effects, steps, tallies, partial = transition
+def unit_of(
+    item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey] = NO_ROWS
+) -> Unit:
+    """The unit of a ledger step."""
+    made, steps = transition, transition.steps
     routes = tuple([step.route for step in steps])
-    return Unit(item, guard, effects, routes, changes, tallies, steps, partial, added)
+    return Unit(item, made.guard, made.effects, routes, changes, made.tallies, steps, made.partial, added)
 
 
 def exceeds_transaction(unit: Unit) -> bool:

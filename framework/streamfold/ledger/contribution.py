@@ -2,7 +2,7 @@
 
 import json
 from json.encoder import encode_basestring as quoted
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamfold.errors import damaged
 from streamfold.keys.key_part import KeyValue
@@ -10,11 +10,13 @@ from streamfold.keys.table import STATE
 from streamfold.ledger.entries import NOTHING, Entry, HeldByName, HeldEntries
 from streamfold.records.encoded import CANONICAL
 from streamfold.records.numbers import Number, number_text
+from streamfold.records.value_class import Value, value
 from streamfold.records.values import decode
 from streamfold.writes.guarded import RowKey
 
 
-class RowPart(NamedTuple):
+@value
+class RowPart(Value):
     """What one item contributes to one row."""
 
     amounts: dict[str, Number]  # to add

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import digest
 from streamfold.records.item_names import item_name, key_text
+from streamfold.records.value_class import Nothing, Value, value
 from streamfold.records.values import decode
 from streamfold.routes.ordered import Ordered
 from streamfold.routes.orderings import FORMS, Form, Ordering
@@ -59,7 +59,8 @@ class Entry:
         return hash(self.digest)
 
 
-class HeldEntries(NamedTuple):
+@value
+class HeldEntries(Value):
     """The entries of one source for one attribute of a row, by the text that orders them."""
 
     ordering: str
@@ -70,10 +71,11 @@ PLAIN_ENTRY = ""
 """The attribute's name if entries hold all plain attributes of a row."""
 
 HeldByName = Mapping[str, HeldEntries]
-NOTHING: HeldByName = MappingProxyType({})
+NOTHING: HeldByName = Nothing()
 
 
-class Mark(NamedTuple):
+@value
+class Mark(Value):
     """Whose entries they are, and the stamp of the step that moves them."""
 
     application: str

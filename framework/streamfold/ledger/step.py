@@ -13,6 +13,7 @@ from streamfold.ledger.entries import Mark
 from streamfold.ledger.item import PART_BYTES_MAX, REFERENCE, LedgerItem, elsewhere, kept_text
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
+from streamfold.records.value_class import Value, value
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import (
     DeleteRow,
@@ -33,7 +34,8 @@ PAGE_ROWS = 98
 """Rows that one page of a large step writes: 100 actions less the ledger item and an item for its contribution."""
 
 
-class Step(NamedTuple):
+@value
+class Step(Value):
     """One handler's step from what an item contributed to what the item contributes now."""
 
     route: Route
@@ -63,7 +65,8 @@ def tallied(handler: str, written: int, removed: int) -> Tally:
     return Tally(handler, written, removed)
 
 
-class Transition(NamedTuple):
+@value
+class Transition(Value):
     """The guarded step of one source item."""
 
     guard: LedgerWrite

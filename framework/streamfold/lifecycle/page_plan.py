@@ -6,7 +6,7 @@ from hashlib import sha256
 from math import ceil
 from typing import NamedTuple
 
-from streamfold.commit.plan import Chunk, Unit, exceeds_transaction, pack
+from streamfold.commit.plan import Chunk, Unit, exceeds_transaction, pack, unit_of
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
 from streamfold.derivations.derivation import contribution
@@ -134,9 +134,7 @@ def _unit(key: StateKey, item: ItemKey, steps: Sequence[Step], found: LedgerItem
     """The unit of the steps that differ; None if there are none."""
     if not steps:
         return None
-    guard, effects, _, tallies, partial = reconciled(key, item, tuple(steps), found)
-    routes = tuple(step.route for step in steps)
-    return Unit(item, guard, effects, routes, (stand_in(item),), tallies, tuple(steps), partial)
+    return unit_of(item, reconciled(key, item, tuple(steps), found), (stand_in(item),))
 
 
 def _write_units(chunk: Chunk) -> int:

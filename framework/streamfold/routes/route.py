@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
+from streamfold.records.value_class import Value, value
 from streamfold.routes.policy import RETRY, Policy
 
 Fields = Mapping[str, Any]
@@ -21,7 +22,8 @@ SOURCE = "source"
 """The role of an item that a handler is declared for."""
 
 
-class Target(NamedTuple):
+@value
+class Target(Value):
     """A key that a route may write, with what the templates of the whole application say about it."""
 
     key: Key

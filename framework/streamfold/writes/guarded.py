@@ -5,11 +5,11 @@ item was found. Values are plain Python; each engine encodes them in its own for
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.numbers import EXACT, Number
+from streamfold.records.value_class import Nothing, Value, value
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""
@@ -22,7 +22,8 @@ class StateKey(NamedTuple):
     sk: str
 
 
-class PutRow(NamedTuple):
+@value
+class PutRow(Value):
     """Writes a whole row.
 
     An addition removes the owner's mark from the row, so that a whole row never overwrites what others added.
@@ -33,14 +34,16 @@ class PutRow(NamedTuple):
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
 
 
-class DeleteRow(NamedTuple):
+@value
+class DeleteRow(Value):
     """Removes a row whose contributor left."""
 
     key: RowKey
     owner: str | None = None  # if given: refused if the row was put by another owner
 
 
-class Moved(NamedTuple):
+@value
+class Moved(Value):
     """Entries of one attribute of a row that are written or deleted."""
 
     partition: str  # the partition key of the entries
@@ -53,10 +56,11 @@ class Moved(NamedTuple):
         return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places)
 
 
-NO_VALUES: Mapping[str, Any] = MappingProxyType({})
+NO_VALUES: Mapping[str, Any] = Nothing()
 
 
-class AddRow(NamedTuple):
+@value
+class AddRow(Value):
     """Adds to numbers of a row and to its count of contributors; creates the row. Several additions merge into one."""
 
     key: RowKey
@@ -108,7 +112,8 @@ def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, 
     return tuple(found.values())
 
 
-class GuardedPut(NamedTuple):
+@value
+class GuardedPut(Value):
     """Writes a row with the version of its source, only over an older version.
 
     Refused too if the row counts contributors and has no version: then handlers add to the row.
@@ -120,7 +125,8 @@ class GuardedPut(NamedTuple):
     owner: str | None = None  # if given: refused over another owner's row; versions of different items do not compare
 
 
-class PutPair(NamedTuple):
+@value
+class PutPair(Value):
     """Writes a row that was made of two items, with the version of each; only over versions that are not newer.
 
     Refused over a row that has no such versions.
@@ -138,7 +144,8 @@ class PutPair(NamedTuple):
 RowWrite = PutRow | DeleteRow | AddRow | GuardedPut | PutPair
 
 
-class LedgerPart(NamedTuple):
+@value
+class LedgerPart(Value):
     """One handler's part of a ledger item.
 
     In an optimistic write the stored part must be absent or of an older version, hold ``expected``, bear no fence, and
@@ -152,7 +159,8 @@ class LedgerPart(NamedTuple):
     left: str | None = None  # rows and entries that the step leaves behind, to be finished after the commit; None: none
 
 
-class LedgerWrite(NamedTuple):
+@value
+class LedgerWrite(Value):
     """Advances the ledger item of one source item: the guard of all effects of that item's handlers."""
 
     key: StateKey
@@ -178,14 +186,16 @@ class Claim(NamedTuple):
     key: StateKey
 
 
-class PutState(NamedTuple):
+@value
+class PutState(Value):
     """Writes an item with a text: a contribution too large for its ledger item, guarded by that one; or a note."""
 
     key: StateKey
     text: str
 
 
-class DeleteState(NamedTuple):
+@value
+class DeleteState(Value):
     """Removes the item that ``PutState`` wrote."""
 
     key: StateKey
