@@ -152,8 +152,7 @@ class Committer:
             self.progress.fail(attempt.chunk.units, error)
 
     def _succeed(self, attempt: Attempt) -> None:
-        for unit in attempt.chunk.units:
-            self.progress.commit(unit)
+        self.progress.commit(attempt.chunk)
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)

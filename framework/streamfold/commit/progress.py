@@ -1,16 +1,16 @@
 """What has become of a plan's units so far: done, failed, or committed with rows to finish."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
-from streamfold.commit.plan import Unit
+from streamfold.commit.plan import Chunk, Unit
 from streamfold.commit.unfinished import Unfinished
 from streamfold.errors import EngineError, is_fatal
 
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
-    from streamfold.writes.guarded import RowKey, StateKey
 
 
 class Progress:
@@ -20,21 +20,21 @@ class Progress:
         self.outcome = Outcome()
         self.unfinished = unfinished
         self.triage = triage
-        self.written: set[RowKey | StateKey] = set()  # by units, so that a row which is recomputed too counts once
+        self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
         self.fatal: EngineError | None = None  # the last error that no other try will mend
         self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
 
-    def commit(self, unit: Unit) -> None:
-        """Counts a unit that the store took."""
-        self.outcome.fresh.extend(unit.changes)
-        self.written.update([effect.key for effect in unit.effects])
-        tallies = self.outcome.tallies
-        for handler, written, removed in unit.tallies:
-            total = tallies.get(handler) or self.outcome.tally(handler)
-            total.written += written
-            total.removed += removed
-            total.unchanged += not (written or removed)
-        self.unfinished.commit(unit)
+    def commit(self, chunk: Chunk) -> None:
+        """Counts the units of a transaction that the store took."""
+        units, rows = chunk.units, chunk.writes[len(chunk.units) :]
+        self.outcome.fresh += [change for unit in units for change in unit.changes]
+        self.written.update([row.key for row in rows])
+        for tally, times in Counter([tally for unit in units for tally in unit.tallies]).items():
+            total = self.outcome.tally(tally.handler)
+            total.written += tally.written * times
+            total.removed += tally.removed * times
+            total.unchanged += 0 if tally.written or tally.removed else times
+        self.unfinished.commit(units, rows)
 
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""

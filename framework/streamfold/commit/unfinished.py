@@ -7,7 +7,7 @@ done, and a record that comes again names the rows of its item, so that the next
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.outcome import Failed
@@ -23,11 +23,10 @@ from streamfold.routes.route import Route
 from streamfold.run import Lanes
 from streamfold.writes.guarded import (
     AddRow,
-    DeleteState,
+    GuardedWrite,
     LedgerWrite,
     LeftBehind,
     Moved,
-    PutState,
     RowKey,
     StateKey,
     all_moved,
@@ -101,42 +100,54 @@ class Unfinished:
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
-        self._causes: dict[RowKey, list[Causes]] = {}  # of the rows in ``moved`` and ``lowered``
+        self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered``
+        self._committed: list[Unit] = []  # whose rows are not among these causes yet: few are ever asked for
 
     def causes(self, row: RowKey) -> list[Cause]:
         """What led to the work of a row in ``moved`` or ``lowered``."""
-        return [cause for causes in self._causes[row] for cause in _each(causes)]
+        return [cause for causes in self._all_causes()[row] for cause in _each(causes)]
 
     def handlers(self, row: RowKey) -> set[str]:
         """The names of the handlers that led to the work of such a row."""
-        return {route.name for routes, _ in self._causes[row] for route in routes}
+        return {route.name for routes, _ in self._all_causes()[row] for route in routes}
 
-    def commit(self, unit: Unit) -> None:
-        """Adds the rows of a unit that was committed."""
-        causes = unit.routes, unit.changes
-        for effect in unit.effects:
-            if isinstance(effect, (PutState, DeleteState)):
-                continue
-            if effect.key[0] == STATE.name:
-                self._add_state_rows([effect.key], causes)
-            if isinstance(effect, AddRow):
-                if effect.moved:
-                    self._add_moved(effect.key, effect.moved, causes)
-                if effect.contributors:
-                    self._lower(effect.key, effect.contributors, causes)
-        if isinstance(unit.guard, LedgerWrite):
-            for part in unit.guard.parts:
-                if part.left:
-                    self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
+    def _all_causes(self) -> dict[RowKey, list[Causes]]:
+        for unit in self._committed:
+            for effect in unit.effects:
+                if isinstance(effect, AddRow) and (effect.moved or effect.contributors):
+                    self._causes.setdefault(effect.key, []).append((unit.routes, unit.changes))
+        self._committed.clear()
+        return self._causes
+
+    def commit(self, units: Sequence[Unit], writes: Iterable[GuardedWrite]) -> None:
+        """Adds the rows of units that were committed in one transaction, with the writes of these rows."""
+        self._committed += units
+        in_state = False
+        for write in writes:
+            if isinstance(write, AddRow):
+                if write.moved:
+                    self._move(write.key, write.moved)
+                if write.contributors:
+                    self._lower(write.key, write.contributors)
+            in_state = in_state or write.key[0] == STATE.name
+        for unit in units:
+            if in_state:
+                self._add_state_rows([effect.key for effect in unit.effects], (unit.routes, unit.changes))
+            if isinstance(unit.guard, LedgerWrite):
+                for part in unit.guard.parts:
+                    if part.left:
+                        self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds all that an attempt that died may have left unfinished."""
         causes = routes, changes
         for row in named.rows:
             if row not in self.lowered:
-                self._lower(row, -1, causes)
+                self._lower(row, -1)
+                self._causes.setdefault(row, []).append(causes)
         for row, moved in named.moved.items():
-            self._add_moved(row, moved, causes)
+            self._move(row, moved)
+            self._causes.setdefault(row, []).append(causes)
         self._add_state_rows(named.state_rows, causes)
 
     def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
@@ -157,18 +168,15 @@ class Unfinished:
                 found.setdefault(left.key, {})[left.handler] = left.text
         return found
 
-    def _add_state_rows(self, rows: Iterable[RowKey], causes: Causes) -> None:
+    def _add_state_rows(self, rows: Iterable[tuple[Any, ...]], causes: Causes) -> None:
         for row in filter(is_in_state, rows):
             self.state_rows.setdefault(row, []).extend(_each(causes))
 
-    def _add_moved(self, row: RowKey, moved: tuple[Moved, ...], causes: Causes) -> None:
-        if moved:
-            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-            self._causes.setdefault(row, []).append(causes)
+    def _move(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
-    def _lower(self, row: RowKey, contributors: int, causes: Causes) -> None:
+    def _lower(self, row: RowKey, contributors: int) -> None:
         self.lowered[row] = self.lowered.get(row, 0) + contributors
-        self._causes.setdefault(row, []).append(causes)
 
     def _note(self, item: ItemKey, left: LeftBehind) -> None:
         if left.text:
