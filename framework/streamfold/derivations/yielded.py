@@ -1,6 +1,7 @@
 """What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
 
 from decimal import DecimalException
+from itertools import islice
 from types import GeneratorType
 from typing import Any
 
@@ -36,24 +37,14 @@ def yielded(
     ``more`` is given to the handler after its subject; ``most`` is how many effects there may be, and why.
     """
     assert route.function is not None
-    found = []
+    effects_max, why = most
     try:
         if more or route.wants:
             given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
         else:  # as most handlers are called
             given = route.function(subject)
-        for effect in given if type(given) is GeneratorType else each_effect(route.name, given, expected):
-            if not isinstance(effect, expected):
-                names = ", ".join(kind.__name__ for kind in expected)
-                raise HandlerError(
-                    f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}."
-                )
-            found.append(effect)
-            if len(found) > most[0]:
-                raise HandlerError(
-                    f"Handler {route.name!r} gave more than {most[0]} effects for one item, {most[1]}. "
-                    "Spread them over several handlers."
-                )
+        effects = given if type(given) is GeneratorType else each_effect(route.name, given, expected)
+        found = [*islice(effects, effects_max + 1)]
     except DecimalException as error:
         raise inexact(route, error) from error
     except (TypeError, ValueError) as error:
@@ -64,7 +55,20 @@ def yielded(
         raise
     except BaseException as error:
         raise stopped(route, error) from error
+    for effect in found:
+        if not isinstance(effect, expected):
+            raise _unexpected(route, effect, expected)
+    if len(found) > effects_max:
+        raise HandlerError(
+            f"Handler {route.name!r} gave more than {effects_max} effects for one item, {why}. "
+            "Spread them over several handlers."
+        )
     return found
+
+
+def _unexpected(route: Route, effect: object, expected: tuple[type, ...]) -> HandlerError:
+    names = ", ".join(kind.__name__ for kind in expected)
+    return HandlerError(f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}.")
 
 
 def stopped(route: Route, error: BaseException) -> HandlerError:

@@ -1,6 +1,6 @@
 """Calls a handler with an image, and makes the item's contribution of the rows that it yields."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from streamfold.derivations.view.rows import Making, complete, merged
 from streamfold.derivations.yielded import yielded
@@ -19,8 +19,15 @@ def fold(
     The forms of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for what may not be written
     as declared; errors of the handler itself come as they are.
     """
+    return folded(making, yielded(making.route, image, fields, Row), row)
+
+
+def folded(
+    making: Making, effects: Iterable[Row], row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+) -> Contribution:
+    """``fold`` of rows that a handler has yielded already."""
     rows, route = Contribution(), making.route
-    for effect in yielded(route, image, fields, Row):
+    for effect in effects:
         key, part = row(making, effect)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
