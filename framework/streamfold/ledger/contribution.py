@@ -1,6 +1,7 @@
 """What one source item contributes through one handler, and its stored form."""
 
 import json
+from functools import lru_cache
 from json.encoder import encode_basestring as quoted
 from typing import Any
 
@@ -27,6 +28,8 @@ class RowPart(Value):
 
 
 NO_PART = RowPart({}, None, "")
+KEYS_KEPT_MAX = 1000
+"""Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
 LEFT_STAMP_LETTERS = 8
 """Letters of the step's stamp before what it left behind, so that a late ``forget`` does not match a newer step's."""
 
@@ -48,22 +51,21 @@ def stored_text(rows: Contribution) -> str:
 
 
 def _stored_row(key: RowKey, part: RowPart) -> str:
-    table, partition, sort = key
-    if type(partition) is str and type(sort) is str:  # as nearly always
-        names = f"{quoted(table)},{quoted(partition)},{quoted(sort)}"
-    else:
-        names = ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
     if len(part.amounts) == 1:
         ((name, amount),) = part.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
     else:
         amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
     if not (part.digest or part.ordered or part.names):
-        return f"[{names},{{{amounts}}}]"
-    digest = f',"{part.digest}"' if part.digest or part.ordered or part.names else ""
+        return f"[{_stored_key(key)},{{{amounts}}}]"
     entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
     plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
-    return f"[{names},{{{amounts}}}{digest}{entries}{plain}]"
+    return f'[{_stored_key(key)},{{{amounts}}},"{part.digest}"{entries}{plain}]'
+
+
+@lru_cache(KEYS_KEPT_MAX)
+def _stored_key(key: RowKey) -> str:
+    return ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
 
 
 def _stored_entries(ordered: HeldByName) -> str:
