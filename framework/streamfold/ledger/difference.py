@@ -73,7 +73,7 @@ def difference(
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
                 writes.leaves = True
-                writes.append(_add(key, part, None))
+                writes.append(_taken_back(key, part))
     return writes
 
 
@@ -130,11 +130,11 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
     """
     left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
     for key, part in before.items():
-        if ordered := taken(part.ordered, _ordered(after, key)) if part.ordered else NOTHING:
+        if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
             left[key] = RowPart({}, None, "", ordered)
     if not left:
         return None
-    for key, part in left_rows(known).items():
+    for key, part in left_rows(known).items() if known else ():
         left[key] = RowPart({}, None, "", all_held(part.ordered, _ordered(left, key)))
     return stored_text(left)
 
@@ -173,15 +173,20 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _add(key: RowKey, previous: RowPart | None, part: RowPart | None) -> AddRow:
+def _taken_back(key: RowKey, part: RowPart) -> AddRow:
+    """The addition that takes a part back from a row."""
+    amounts = {name: _minus(0, amount) for name, amount in in_order(part.amounts).items() if amount}
+    return AddRow(key, amounts, -1, least=1, removed=part.names)
+
+
+def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
-    was, now = previous or NO_PART, part or NO_PART
-    plain = now.plain or {}
+    was, plain = previous or NO_PART, now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
     return AddRow(
         key,
         _amounts(was.amounts, now.amounts, {*plain, *replaced}),
-        (part is not None) - (previous is not None),
+        1 if previous is None else 0,
         least=None if previous is None else 1,
         values={**plain, **replaced} if plain or replaced else NO_VALUES,
         removed=_removed(was, now, plain),

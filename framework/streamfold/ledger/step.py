@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b
 from typing import NamedTuple
 
 from streamfold.keys.key_part import LETTER_BYTES_MAX
@@ -28,6 +28,8 @@ from streamfold.writes.guarded import (
 from streamfold.writes.sizes import fitting
 
 NO_WRITES: Sequence[PutState | DeleteState] = ()
+STAMP_BYTES = 16
+"""Bytes of a step's stamp: 128 bits, so that no two steps have one."""
 TALLIES_KEPT_MAX = 1000
 """Tallies that are remembered: a handler has few."""
 PAGE_ROWS = 98
@@ -201,7 +203,8 @@ def _application(key: StateKey) -> str:
 
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
-    stamp = sha256("\0".join((*key, step.route.name, step.version, expected)).encode()).hexdigest()[:32]
+    text = "\0".join((*key, step.route.name, step.version, expected))
+    stamp = blake2b(text.encode(), digest_size=STAMP_BYTES).hexdigest()
     return Mark(_application(key), step.route.name, item, stamp)
 
 
