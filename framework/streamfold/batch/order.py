@@ -135,13 +135,14 @@ def _order(work: ItemWork) -> None:
 
 
 def _count(work: ItemWork, report: Report) -> None:
-    names = [route.name for routed in work.ledger.values() for route, _ in routed]
-    if work.others:
-        names += {route.name for route, _, _ in work.others}
-    for name in names:
-        report.records[name] += len(work.changes)
-    if not (names or work.heard or work.off):
-        report.unrouted[_prefix(work.item, work.changes[0].table.delimiter)] += len(work.changes)
+    records, times = report.records, len(work.changes)
+    for routed in work.ledger.values():
+        for route, _ in routed:
+            records[route.name] += times
+    for name in {route.name for route, _, _ in work.others} if work.others else ():
+        records[name] += times
+    if not (work.ledger or work.others or work.heard or work.off):
+        report.unrouted[_prefix(work.item, work.changes[0].table.delimiter)] += times
 
 
 def _warn_of_near_misses(application: Application, item: ItemKey, found: FoundEntries, run: Run) -> None:

@@ -68,8 +68,12 @@ class Steps:
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
         first = work.changes[0]
         old = first.old if first.has_old else None
-        steps = [self._step(route, fields, work, old) for route, fields in routed]
-        return tuple(steps if None not in steps else [step for step in steps if step is not None])  # type: ignore[arg-type]
+        steps = []
+        for route, fields in routed:
+            step = self._step(route, fields, work, old)
+            if step is not None:
+                steps.append(step)
+        return tuple(steps)
 
     def _step(self, route: Route, fields: Fields, work: ItemWork, old: Image | None) -> Step | None:
         """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.

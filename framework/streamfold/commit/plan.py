@@ -237,16 +237,18 @@ class _ChunkBuilder:
         """Takes the unit and returns True; or returns False and changes nothing. The first unit may have any size."""
         if self.units and (unit.guard.key in self.guards or self._is_of_another_shard(unit)):
             return False
-        merged = self._merged(unit)
-        if merged is None:
-            return False
+        merged: dict[WrittenKey, UnitWrite] = {}
         size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
         for effect in unit.effects:
+            key = effect.key
+            present = merged.get(key) or rows.get(key)
+            joined = effect if present is None else _join(present, effect)
+            if joined is None:
+                return False
+            merged[key] = joined
+            written += _is_written(joined) - (present is not None and _is_written(present))
             is_small = type(effect) is AddRow and not effect.values  # as most are
             size += ACTION_BYTES if is_small else estimated_bytes(effect)
-        for key, write in merged.items():
-            before = rows.get(key)
-            written += _is_written(write) if before is None else _is_written(write) - _is_written(before)
         full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and full:
             return False
@@ -262,18 +264,6 @@ class _ChunkBuilder:
         if not (unit.effects and any(map(is_spread, unit.routes))):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
-
-    def _merged(self, unit: Unit) -> dict[WrittenKey, UnitWrite] | None:
-        merged: dict[WrittenKey, UnitWrite] = {}
-        rows = self.rows
-        for effect in unit.effects:
-            key = effect.key
-            present = merged.get(key) or rows.get(key)
-            joined = effect if present is None else _join(present, effect)
-            if joined is None:
-                return None
-            merged[key] = joined
-        return merged
 
     def filled(self, idle: deque[Unit]) -> Chunk:
         """The chunk, with as many units that write no row as there is room for."""

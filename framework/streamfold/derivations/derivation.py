@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamfold.errors import is_fatal
-from streamfold.routes.route import Kind
+from streamfold.routes.route import ROUTES_KEPT_MAX, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -271,6 +272,7 @@ def derivation(route: Route) -> Derivation:
     return route.kind
 
 
+@lru_cache(ROUTES_KEPT_MAX)  # asked for with each item
 def contributing(route: Route) -> Contributing:
     """The kind of a route that contributes."""
     assert isinstance(route.kind, Contributing), f"{route.kind!r} does not contribute"

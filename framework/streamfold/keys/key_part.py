@@ -25,7 +25,7 @@ class KeyPart:
 
     __slots__ = (
         "_atoms", "_one_text", "_pattern", "attribute_type", "begins", "bytes_max", "constant", "convert", "delimiter",
-        "fields", "pieces", "text", "writers",
+        "fields", "letters_max", "pieces", "text", "writers",
     )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
@@ -38,7 +38,8 @@ class KeyPart:
         self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
         # ``ORDER#{order_id}``, as most parts are: seen without an expression
         self._one_text = self.pieces[-1].name if _is_one_text(self.pieces) else None  # type: ignore[union-attr]
-        fits = len(text) * LETTER_BYTES_MAX <= bytes_max
+        self.letters_max = bytes_max // LETTER_BYTES_MAX  # a text of so many letters surely fits
+        fits = len(text) <= self.letters_max
         self.constant = text if fits and not self.fields else None  # the one text of a part without fields
         self._pattern: re.Pattern[str] | None = None
         self._atoms: Atoms | None = None
@@ -103,15 +104,15 @@ class KeyPart:
         return None
 
     def compose(self, values: Mapping[str, Any]) -> KeyValue:
-        if self.attribute_type != "S":
-            whole: KeyValue = self.write(self.fields[0], values)
-            return whole
         if self._one_text is not None:
             value = values.get(self._one_text)
             if type(value) is str and value and value.isascii() and self.delimiter not in value:
                 text = self.begins + value
-                if len(text) * LETTER_BYTES_MAX <= self.bytes_max:  # as nearly always
+                if len(text) <= self.letters_max:  # as nearly always
                     return text
+        elif self.attribute_type != "S":
+            whole: KeyValue = self.write(self.fields[0], values)
+            return whole
         text = ""
         try:
             for writer in self.writers:
@@ -120,7 +121,7 @@ class KeyPart:
             for field in self.fields:
                 self.write(field, values)  # says which one it was
             raise
-        if len(text) * LETTER_BYTES_MAX > self.bytes_max and len(text.encode()) > self.bytes_max:
+        if len(text) > self.letters_max and len(text.encode()) > self.bytes_max:
             raise KeyValueError(
                 f"Template {self.text!r} gives a key of {len(text.encode())} bytes; "
                 f"DynamoDB takes {self.bytes_max} at most."

@@ -16,6 +16,8 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX
 
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
+LETTERS_KEPT = PART_BYTES_MAX // LETTER_BYTES_MAX
+"""Letters of a contribution that is not above it, whatever they are."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
 BEFORE_ALL = "0"
@@ -68,7 +70,7 @@ def settled_texts(attributes: Mapping[str, Any], handlers: Iterable[str], versio
 
 def kept_text(text: str) -> str:
     """The text of a contribution as the ledger item holds it: a digest if it is large."""
-    if len(text) * LETTER_BYTES_MAX <= PART_BYTES_MAX or len(text.encode()) <= PART_BYTES_MAX:
+    if len(text) <= LETTERS_KEPT or len(text.encode()) <= PART_BYTES_MAX:
         return text
     return REFERENCE + sha256(text.encode()).hexdigest()
 

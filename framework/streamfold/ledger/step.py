@@ -6,11 +6,10 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
 from streamfold.ledger.difference import NO_ROWS, difference, entries_between, left_text, marked
 from streamfold.ledger.entries import Mark
-from streamfold.ledger.item import PART_BYTES_MAX, REFERENCE, LedgerItem, elsewhere, kept_text
+from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
 from streamfold.records.value_class import Value, value
@@ -89,30 +88,34 @@ def optimistic(
     parts, tallies, stored_before, stored_after = [], [], 0, 0
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
-        assert step.before is not None
-        before = kept_text(stored_text(step.before)) if step.before else ""
-        if step.before == step.after and not before.startswith(REFERENCE):  # no row is touched
-            tallies.append(tallied(step.route.name, 0, 0))
-            parts.append(LedgerPart(step.route.name, step.version, before, before))
+        route, was, now = step.route, step.before, step.after
+        assert was is not None
+        before, large = stored_text(was) if was else "", False
+        if len(before) > LETTERS_KEPT:
+            before = kept_text(before)
+            large = before.startswith(REFERENCE)
+        if not large and (was is now or was == now):  # no row is touched
+            tallies.append(tallied(route.name, 0, 0))
+            parts.append(LedgerPart(route.name, step.version, before, before))
             stored_before += bool(before)
             stored_after += bool(before)
             continue
-        after, writes = stored_text(step.after), NO_WRITES
-        if len(after) * LETTER_BYTES_MAX > PART_BYTES_MAX or before.startswith(REFERENCE):
-            after, writes = _kept(key, step.route, after, was_elsewhere=before.startswith(REFERENCE))
-        between = difference(application, step.route, item, step.before, step.after, added)
+        after, writes = stored_text(now), NO_WRITES
+        if large or len(after) > LETTERS_KEPT:
+            after, writes = _kept(key, route, after, was_elsewhere=large)
+        between = difference(application, route, item, was, now, added)
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp
             mark = _mark(key, item, step, before)
-            left = _stamped(mark, left_text(step.before, step.after, rows))
+            left = _stamped(mark, left_text(was, now, rows))
             if between.marks:
-                rows = marked(rows, mark, step.before, step.after)
-                writes = [*writes, *entries_between(mark, step.before, step.after)]
+                rows = marked(rows, mark, was, now)
+                writes = [*writes, *entries_between(mark, was, now)]
         effects += rows
         effects += writes
-        tallies.append(tallied(step.route.name, len(between) - between.removed, between.removed))
-        parts.append(LedgerPart(step.route.name, step.version, after, before, left))
+        tallies.append(tallied(route.name, len(between) - between.removed, between.removed))
+        parts.append(LedgerPart(route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
