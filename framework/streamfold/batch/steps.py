@@ -78,13 +78,24 @@ class Steps:
     def _step(self, route: Route, fields: Fields, work: ItemWork, old: Image | None) -> Step | None:
         """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
 
-        What the handler did not read of the new image makes no difference between both.
+        Records whose images it refuses fail. What it did not read of the new image makes no difference between both.
         """
         watched = old is not None and bool(old.raw)
-        newest = self._newest(route, fields, work, watched=watched)
-        if newest is None:
+        after: Contribution = {}
+        for change in reversed(work.changes):
+            try:
+                if change.view != BOTH:
+                    check_view(route, change)
+                image = change.new
+                if image.raw:
+                    if watched:
+                        image = WatchedImage(image)
+                    after = contributing(route).contribution(route, image, fields, self.forms)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+                self.failing.fails(change, route, error)
+        else:
             return None
-        change, image, after = newest
         if after and may_expire(route) and contributing(route).outlived(route, change, after):
             self._warn_of_expiry(route)
         before: Contribution | None = None if old is None else {}
@@ -92,24 +103,6 @@ class Steps:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
         return Step(route, change.version_text, before, after)
-
-    def _newest(
-        self, route: Route, fields: Fields, work: ItemWork, *, watched: bool
-    ) -> tuple[Change, Image, Contribution] | None:
-        """What the newest new image contributes that the handler accepts. Records whose images it refuses fail."""
-        for change in reversed(work.changes):
-            try:
-                if change.view != BOTH:
-                    check_view(route, change)
-                image = change.new
-                if not image.raw:
-                    return change, image, {}
-                if watched:
-                    image = WatchedImage(image)
-                return change, image, contributing(route).contribution(route, image, fields, self.forms)
-            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
-                self.failing.fails(change, route, error)
-        return None
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.run.warn_once(

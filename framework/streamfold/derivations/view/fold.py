@@ -26,7 +26,8 @@ def folded(
     making: Making, effects: Iterable[Row], row: Callable[[Making, Row], tuple[RowKey, RowPart]]
 ) -> Contribution:
     """``fold`` of rows that a handler has yielded already."""
-    rows, route = Contribution(), making.route
+    rows: Contribution = {}
+    route = making.route
     for effect in effects:
         key, part = row(making, effect)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
