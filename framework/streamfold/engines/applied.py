@@ -91,12 +91,13 @@ def letters(item: Mapping[str, Any]) -> int:
 
 
 def _letters_of_other(value: Any) -> int:
-    texts: list[Any] = [None]
-    if type(value) is dict and "L" in value:
-        texts = [member.get("S") for member in value["L"]]
-    if None in texts:
-        return len(repr(value))
-    return len(texts) + sum(map(len, texts))  # a list of texts, as ``Collect`` makes it
+    if type(value) is dict:
+        if "M" in value:
+            return letters(value["M"])
+        texts: list[Any] = [member.get("S") for member in value["L"]] if "L" in value else [None]
+        if None not in texts:  # as ``Collect`` makes it
+            return len(texts) + sum(map(len, texts))
+    return len(repr(value))
 
 
 def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:

@@ -43,9 +43,11 @@ def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
 
 def key_too_long(key: RowKey | StateKey) -> Reason | None:
     """Refuses a key of which DynamoDB would refuse a part for its length."""
-    partition, sort = key if isinstance(key, StateKey) else stored_key(key)[1:]
+    partition, sort = key[-2:]
     if type(partition) is str and type(sort) is str and len(partition) <= SHORT_LETTERS >= len(sort):
         return None  # as nearly always
+    if not isinstance(key, StateKey):
+        partition, sort = stored_key(key)[1:]
     return _too_long(partition, PARTITION_BYTES_MAX) or _too_long(sort, SORT_BYTES_MAX)
 
 

@@ -148,6 +148,8 @@ class Change:
     def changed(self) -> frozenset[str]:
         """The names of the attributes that differ between the images; all of them when one image is absent."""
         old, new = without_derived(self.old.raw), without_derived(self.new.raw)
+        if not (old and new):
+            return frozenset([name for name in old or new if not name.startswith(HIDDEN)])
         found = []
         for name in old.keys() | new.keys():
             mine, theirs = old.get(name), new.get(name)

@@ -85,7 +85,7 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
         unchanged = wanted(recorded, change, set(change.new).difference(changed))
-    plain = plain_and_small(recorded, change, head)
+    plain = plain_and_small(recorded, change, head, changed, unchanged or ())
     left_out: list[str] = head.pop("left_out", [])
     if plain:  # as nearly always
         return head | _stored_values(recorded, change, changed, unchanged)
@@ -186,19 +186,28 @@ def fingerprint(value: Any) -> dict[str, Any]:
     return {"sha256": text, "bytes": item_bytes({"": encoded})}
 
 
-def plain_and_small(recorded: Recorded, change: Change, head: Mapping[str, Any]) -> bool:
-    """Whether a row may hold all of both images, as they came: quick, and False where only a closer look tells."""
+def plain_and_small(
+    recorded: Recorded,
+    change: Change,
+    head: Mapping[str, Any],
+    changed: Collection[str],
+    unchanged: Collection[str],
+) -> bool:
+    """Whether a row may hold all of these attributes, as they came: quick, and False where only a closer look tells."""
     if recorded.fields is not None or "left_out" in head:
         return False
+    old, new = change.old.raw, change.new.raw
     size = HEAD_BYTES_MAX + len(head["version"]) * LETTER_BYTES_MAX
     try:
-        for image in (change.old.raw, change.new.raw):
-            if "" in image:
-                return False
-            for name, value in image.items():
-                text = value.get("S") if len(value) == 1 else None
-                size += len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX
-                size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
+        for image, names in ((old, changed), (new, changed), (new, unchanged)):
+            for name in names:
+                if not name:
+                    return False
+                if name in image:
+                    value = image[name]
+                    text = value.get("S") if len(value) == 1 else None
+                    size += len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX
+                    size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
     except (AttributeError, TypeError, ValueError):  # no attribute value: who reads it says so
         return False
     return size <= VALUE_BYTES_MAX
