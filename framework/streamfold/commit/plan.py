@@ -208,18 +208,23 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     touched: Counter[WrittenKey] = Counter(
         [effect.key for unit in ledger for effect in unit.effects if type(effect) is AddRow]
     )
-    shared = {key: (-count, " ".join(map(str, key))) for key, count in touched.items() if count > 1}
-    anchored = sorted([(_anchor(unit, shared), number) for number, unit in enumerate(ledger)])
-    for turn, (_, group) in enumerate(groupby(anchored, lambda each: each[0][1][:1])):
+    shared = [key for key, count in touched.items() if count > 1]
+    shared.sort(key=lambda key: (-touched[key], " ".join(map(str, key))))
+    places = {key: place for place, key in enumerate(shared)}
+    anchored = sorted([(_anchor(unit, places), number) for number, unit in enumerate(ledger)])
+    for turn, (_, group) in enumerate(groupby(anchored, lambda each: each[0][0])):
         some = [ledger[number] for _, number in group]
         yield from reversed(some) if turn % 2 else some
     yield from (unit for unit in units if not unit.steps)
 
 
-def _anchor(unit: Unit, shared: Mapping[WrittenKey, tuple[int, str]]) -> tuple[int, list[tuple[int, str]]]:
-    """The sort key of a unit: its shared rows, the most shared first, so that units of one row come together."""
-    rows = [shared[effect.key] for effect in unit.effects if effect.key in shared]
-    return (0, sorted(rows)) if rows else (1, rows)
+def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
+    """The sort key of a unit: the places of its shared rows, the most shared first; behind all of them if it has none.
+
+    So the units of one row come together.
+    """
+    own = sorted([places[effect.key] for effect in unit.effects if effect.key in places])
+    return own or [len(places)]
 
 
 class _ChunkBuilder:
