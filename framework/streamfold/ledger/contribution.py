@@ -31,7 +31,7 @@ NO_PART = RowPart({}, None, "")
 KEYS_KEPT_MAX = 1000
 """Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
 LEFT_STAMP_LETTERS = 8
-"""Letters of the step's stamp before what it left behind, so that a late ``forget`` does not match a newer step's."""
+"""Letters of the stamp before what a step left behind."""
 
 Contribution = dict[RowKey, RowPart]
 """All that one item contributes through one handler, by row."""
@@ -54,6 +54,8 @@ def _stored_row(key: RowKey, part: RowPart) -> str:
     if len(part.amounts) == 1:
         ((name, amount),) = part.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
+    elif not part.amounts:
+        amounts = ""
     else:
         amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
     if not (part.digest or part.ordered or part.names):

@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
+from zlib import crc32
 
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
 from streamfold.ledger.difference import NO_ROWS, difference, entries_between, left_text, marked
@@ -107,9 +108,9 @@ def optimistic(
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp
-            mark = _mark(key, item, step, before)
-            left = _stamped(mark, left_text(was, now, rows))
+            left = _stamped(key, step, before, left_text(was, now, rows))
             if between.marks:
+                mark = _mark(key, item, step, before)
                 rows = marked(rows, mark, was, now)
                 writes = [*writes, *entries_between(mark, was, now)]
         effects += rows
@@ -186,7 +187,7 @@ def _from_found(
         after, writes = _kept(key, step.route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
         tallies.append(Tally.of(step.route.name, rows))
-        leaves = _stamped(mark, left_text(before, target, rows, known))
+        leaves = _stamped(key, step, mark.stamp, left_text(before, target, rows, known))
         parts.append(LedgerPart(step.route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
     gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
@@ -206,13 +207,17 @@ def _application(key: StateKey) -> str:
 
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
-    text = "\0".join((*key, step.route.name, step.version, expected))
-    stamp = blake2b(text.encode(), digest_size=STAMP_BYTES).hexdigest()
+    stamp = blake2b(_identity(key, step, expected), digest_size=STAMP_BYTES).hexdigest()
     return Mark(_application(key), step.route.name, item, stamp)
 
 
-def _stamped(mark: Mark, left: str | None) -> str | None:
-    return None if left is None else mark.stamp[:LEFT_STAMP_LETTERS] + left
+def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:
+    """What a step leaves behind, with a stamp before it, so that a late ``forget`` does not match a newer step's."""
+    return None if left is None else f"{crc32(_identity(key, step, expected)):0{LEFT_STAMP_LETTERS}x}{left}"
+
+
+def _identity(key: StateKey, step: Step, expected: str) -> bytes:
+    return "\0".join((*key, step.route.name, step.version, expected)).encode()
 
 
 def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> Contribution:

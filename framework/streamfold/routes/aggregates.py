@@ -63,9 +63,7 @@ class Count(_Amount):
     """How many sources a row has."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        self.amount = 1
+    amount = 1  # of the class, because many are made
 
     def __repr__(self) -> str:
         return "Count()"
