@@ -1,6 +1,6 @@
 """What one source contributes to one row: from the attributes that a handler yields to amounts, content and entries."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import DecimalException
 from typing import Any, NoReturn
@@ -44,10 +44,6 @@ class Making:
 
 def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
     """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
-    if wins is None and not target.contested:
-        known_forms = making.forms.of(target.key).get(making.route.name, NO_FORMS)
-        if (sums := known_sums(known_forms, values, values)) is not None:
-            return RowPart(sums, None, "")  # as most rows are
     amounts, ordered, plain = _divided(making, target, values)
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
@@ -60,19 +56,6 @@ def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Mo
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
     whole = not shared and (plain or target.contested)
     return RowPart(amounts, plain if whole else None, "", ordered)
-
-
-def known_sums(
-    known_forms: Mapping[str, str], values: Mapping[str, Any], names: Iterable[str]
-) -> dict[str, Number] | None:
-    """What these attributes add up, if that is all that they do, and it is known of the handler; else None."""
-    amounts: dict[str, Number] = {}
-    for name in names:
-        value = values[name]
-        if COUNTED.get(type(value)) != known_forms.get(name, ""):
-            return None
-        amounts[name] = value.amount
-    return amounts
 
 
 def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
