@@ -18,7 +18,7 @@ from streamfold.keys.table import Table
 from streamfold.lifecycle.estimate import Estimate
 from streamfold.lifecycle.run_hooks import FillingProgress
 
-COUNTS = ("read", "written", "equal", "failed")
+COUNTS = ("read", "written", "equal", "uncompared", "failed")
 """What a job counts, by word."""
 KEPT_BY = "--failed FILE keeps their keys"
 
@@ -84,9 +84,11 @@ def print_filled(
         failures = [failed_object(app, each) for each in failed]
         click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
         return
+    uncompared = counts["uncompared"]
+    again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
     click.echo(
         f"{asked.what}: {keys_text(counts['read'], exported=asked.export is not None, swept=swept)}, "
-        f"{counted(counts['written'], 'part')} written, {counts['equal']:,} right before, "
+        f"{counted(counts['written'] - uncompared, 'part')} written, {again}{counts['equal']:,} right before, "
         f"{counts['failed']:,} failed (job {job.id})."
     )
     if progress.unkeyed:

@@ -11,7 +11,7 @@ from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.lifecycle.run_hooks import FillingProgress
 
 PART, DONE = "part", "done"
-COUNTS = ("items", "written", "equal", "rows")
+COUNTS = ("items", "written", "equal", "uncompared", "rows")
 
 
 class FailedElsewhere(Exception):  # noqa: N818 - what another process told of an error

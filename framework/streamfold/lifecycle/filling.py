@@ -125,7 +125,8 @@ class Filling:
             report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
             self.hooks.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
-            segment = self.jobs.advance(self.job, segment, page.after, counts | {"failed": len(report.failed)})
+            counts |= {"uncompared": report.uncompared, "failed": len(report.failed)}
+            segment = self.jobs.advance(self.job, segment, page.after, counts)
             self.count(len(page.keys), report)
             self.pace.spend(*self.metered())
             self.hooks.tell(self.progress)
