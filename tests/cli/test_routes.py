@@ -210,6 +210,17 @@ def test_what_goes_to_a_file_is_as_wide_as_it_is_unless_a_width_is_asked_for(fol
     assert any(place in line and name in line for line in lines) == whole
 
 
+def test_where_a_table_would_break_its_lines_each_handler_has_lines_of_its_own(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = folder.run("routes").out.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("order_total  ("))
+    assert "view, guard ledger, handlers.py:" in lines[place]
+    assert lines[place + 1 : place + 3] == [
+        "    ORDER#{number:06d} / ITEM#{sku}",
+        "    -> ORDER#{number:06d} / TOTAL",
+    ]
+
+
 def test_field_of_the_nearest_template_that_does_not_match_is_named(folder):
     ran = folder.run("routes", "--key", "ORDER#12", "ITEM#a")
 

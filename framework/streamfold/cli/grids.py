@@ -13,6 +13,7 @@ COLUMNS_IN_FILES = 10_000
 """How wide a table in a file or a pipe may be: neither has a width, and what is folded cannot be searched."""
 
 ROWS_AT_A_TIME = 1000
+BETWEEN_COLUMNS = 2
 
 
 def counted(number: int, what: str) -> str:
@@ -26,6 +27,15 @@ def make_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = COLUMNS_IN_FILES
     return console
+
+
+def is_too_wide(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
+    """Whether a grid would have to break its lines."""
+    cells = [columns, *rows]
+    widths = [
+        max(cell_len(line) for cell in column for line in cell.split("\n")) for column in zip(*cells, strict=True)
+    ]
+    return sum(widths) + BETWEEN_COLUMNS * (len(widths) - 1) > make_console().width
 
 
 def print_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:

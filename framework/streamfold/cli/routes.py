@@ -13,31 +13,16 @@ from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest, read_manifest
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, store_options
-from streamfold.cli.grids import print_grid
+from streamfold.cli.key_chart import described, place_of, print_chart
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.records.numbers import decode_number
-from streamfold.routes.policy import RETRY
-from streamfold.routes.route import GROUP, SOURCE, Route
+from streamfold.routes.route import SOURCE, Route
 
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
-COLUMNS = (
-    "sources",
-    "parts",
-    "handler",
-    "group",
-    "kind",
-    "targets",
-    "guard",
-    "on_error",
-    "partial_since",
-    "declared_at",
-)
-DEFAULTS = {"parts": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
-"""What need not be said where it is so of every handler: a terminal is narrow."""
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """From the text of a key on the command line to its value, by the type of the key attribute."""
 
@@ -81,15 +66,14 @@ def command(
         raise click.UsageError(f"{sort!r} stands alone: a key to explain is given with --key PARTITION [SORT].")
     manifest = _manifest(application, tables, store)
     more = {"tenant": app.tenant} if app.tenant else {}
-    rows = [_described(route) | _partial(manifest, route) | more for route in app.routes]
+    rows = [described(route) | _partial(manifest, route) | more for route in app.routes]
     if json_output:
         for row in rows:
             click.echo(as_json(row))
         return
     if not rows:
         click.echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
-    names = [name for name in COLUMNS if any(row.get(name) != DEFAULTS.get(name) for row in rows)]
-    print_grid([name.replace("_", " ") for name in names], ([_cell(row.get(name)) for name in names] for row in rows))
+    print_chart(rows)
     new = [route.name for route in app.routes if manifest is not None and route.name not in manifest.handlers]
     lacking = _lacking_handlers(manifest, app)
     if new and manifest is not None and manifest.handlers:
@@ -99,27 +83,11 @@ def command(
         )
     if lacking:
         click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
-    elif manifest is not None and "partial_since" not in names and not (new and manifest.handlers):
+    elif manifest is not None and not any(row["partial_since"] for row in rows) and not (new and manifest.handlers):
         whole = f"The state does not know application {app.name!r}; is --state or STREAMFOLD_STATE_TABLE another's?"
         click.echo(f"\n{'No handler is partial.' if manifest.handlers else whole}")
     if app.tenant:
         click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
-
-
-def _described(route: Route) -> dict[str, Any]:
-    kind = route.kind
-    parts = [_place(each.key) for each in kind.listens(route) if each.called and each.role != SOURCE]
-    return {
-        "sources": [_place(key) for key in route.sources],
-        "handler": route.name,
-        "group": route.group,
-        "kind": route.kind.name,
-        "targets": [*map(_place, dict.fromkeys((*route.writes, *kind.touches(route)))), *kind.outside_places(route)],
-        "guard": route.guard,
-        "on_error": str(route.policy),
-        "declared_at": os.path.relpath(route.declared_at),
-        **({"parts": parts} if parts else {}),
-    }
 
 
 def _manifest(application: str, tables: tuple[str, ...], store: Store) -> Manifest | None:
@@ -144,14 +112,6 @@ def _lacking_handlers(manifest: Manifest | None, app: App) -> list[str]:
         for name, entry in handlers
         if name not in declared and RETIRED not in entry
     ]
-
-
-def _cell(value: Any) -> str:
-    return "\n".join(value) if isinstance(value, list) else "" if value is None else str(value)
-
-
-def _place(key: Key) -> str:
-    return key.template if key.table.name == "main" else f"{key.table.name}: {key.template}"
 
 
 def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -> None:
@@ -188,9 +148,9 @@ def _nearest(keys: list[Key], texts: tuple[str, str | None]) -> tuple[list[str],
     like = [key for key in keys if likeness[key] == most] if most > (0, 0) else []
     near = [key for key in like if key in fitting] or like
     if near:
-        places = list(map(_place, near[:NEAREST_MAX]))
+        places = list(map(place_of, near[:NEAREST_MAX]))
         return places, f"It begins most like {', '.join(places)}{'' if near[0] in fitting else _lacking(near)}."
-    places = [_place(key) for key in fitting]
+    places = [place_of(key) for key in fitting]
     shown = ", ".join(places[:TEMPLATES_SHOWN_MAX]) + (", ..." if len(places) > TEMPLATES_SHOWN_MAX else "")
     return [], f"It begins like none of the templates {shown}."
 
@@ -221,7 +181,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
         return
     matches = app.dispatch[table.name].find(*values)
     for entry, fields in matches:
-        names, place = [each.route.name for each in entry.listeners if each.role == SOURCE], _place(entry.key)
+        names, place = [each.route.name for each in entry.listeners if each.role == SOURCE], place_of(entry.key)
         names += [each.route.name for each in entry.listeners if each.called and each.role != SOURCE]
         plain = {name: value if isinstance(value, str | int) else str(value) for name, value in fields.items()}
         shown = " ".join(f"{name}={value}" for name, value in plain.items())
@@ -229,7 +189,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
     if app.derived((table.name, *values)):
         yield {"derived": True, "table": table.name}, f"This is the key of a derived row of table {table.name!r}."
     for miss in app.known(table.name).near_misses(*values) if not matches else ():
-        place, field = _place(miss.template), miss.template.types[miss.field]
+        place, field = place_of(miss.template), miss.template.types[miss.field]
         why = f"{miss.value!r} cannot be the value of {field} ({os.path.relpath(miss.template.declared_at)})"
         yield {"near": place, "field": miss.field, "value": miss.value}, f"{place} would match, but {why}."
 
