@@ -71,7 +71,7 @@ def test_removals_that_the_recording_holds_are_not_made_a_second_time(shop, sour
 def test_children_of_an_item_that_a_later_record_brings_back_are_kept(shop, source):
     records = shop.records(*orders(source), source.remove("ORDER#1"), source.put("ORDER#1"))
     ran = shop.run("replay", records, *STATE, "--batch-size", 1)
-    assert "Cascade cascade kept the children of removed items that exist again: 1." in ran.out
+    assert "Cascade cascade: 1 of the removed items exist again and keep their children." in ran.out
     assert len(shop.rows(*STATE, "--source")) == 6
 
 
@@ -121,8 +121,8 @@ def test_a_replay_leaves_a_declared_bucket_alone_and_says_how_to_archive(folder,
     source.put("SESSION#1")
     ran = folder.run("replay", folder.records(source.remove("SESSION#1")))
     assert ran.code == 0
-    assert "Archive archive did not take 1 removed items" in ran.out
-    assert "STREAMFOLD_ARCHIVE=file:FOLDER names a folder." in ran.out
+    assert "Archive archive: 1 removed items are not in its bucket." in ran.out
+    assert "to a folder with STREAMFOLD_ARCHIVE=file:FOLDER." in ran.out
 
 
 def test_a_replay_archives_into_the_folder_of_the_setting(folder, source, monkeypatch):

@@ -163,7 +163,12 @@ def test_empty_file_is_no_mistake(folder):
     ran = folder.run("replay", folder.write("empty.jsonl", ""))
 
     assert ran.code == 0
-    assert "0 records replayed." in ran.out
+    assert "0 records replayed.\n" in ran.out
+    assert ran.err == "No record was read: empty.jsonl is empty.\n"
+
+
+def test_a_replay_without_failures_says_so(folder, records):
+    assert f"{len(records)} records replayed. Nothing failed.\n" in folder.run("replay", folder.records(*records)).out
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -815,11 +820,16 @@ def test_dry_run_prints_the_writes_and_makes_none(folder, source):
     folder.app(CHAINED)
     folder.records(source.put("ORDER#1", "ITEM#a", price=5))
 
-    ran = folder.run("replay", "records.jsonl", *STATE, "--dry-run")
+    ran = folder.run("replay", "records.jsonl", "--dry-run")
 
     assert ran.code == 0
     assert "  add to ORDER#1 / TOTAL: total +5, contributors +1\n" in ran.out
     assert "Dry run: 1 record would make 2 writes in 1 transaction; nothing was written" in ran.out
+
+
+def test_dry_run_that_names_a_state_is_refused_because_it_would_not_read_it(folder, records):
+    ran = folder.run("replay", folder.records(*records), *STATE, "--dry-run")
+    assert (ran.code, "--dry-run plans what an empty state would get, and reads no --state" in ran.err) == (2, True)
     assert not (folder.path / "state.db").exists()
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from os import mkfifo
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -43,6 +44,15 @@ def found(files):
 
 def lines(*records):
     return "\n".join(map(json.dumps, records))
+
+
+def test_a_file_that_may_not_be_read_is_told_before_anything_runs(tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    with (
+        patch.object(Path, "open", side_effect=PermissionError(13, "Permission denied")),
+        pytest.raises(SettingsError, match=r"a\.jsonl cannot be read \(Permission denied\)\."),
+    ):
+        check_files([str(tmp_path / "a.jsonl")])
 
 
 def test_every_line_has_its_number(read):

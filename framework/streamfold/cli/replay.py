@@ -42,7 +42,7 @@ BATCH_RECORDS_MAX = 10_000
     metavar="N",
     help="Records per batch; a batch of 8 MB of lines is full too.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written to an empty store, and write nothing.")
 @click.option(
     "--keep-going", is_flag=True, help="Skip bad lines and report them all, instead of stopping at the first."
 )

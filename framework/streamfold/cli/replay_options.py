@@ -35,23 +35,34 @@ class ReplayOptions(NamedTuple):
 
 def check_options(options: ReplayOptions) -> None:
     """Raises ``SettingsError`` for options that do not go together."""
-    store = options.store
     if options.search_url and options.dry_run:
         raise SettingsError("--search-url writes to a server, and --dry-run writes nothing: give one of them.")
-    if store.engine == "embedded":
-        for given, name in (
-            (store.endpoint_url, "--endpoint-url"),
-            (options.put_sources, "--put-sources"),
-            (options.create_tables, "--create-tables"),
-            (options.force, "--force"),
-        ):
-            if given:
-                raise SettingsError(f"{name} belongs to --engine dynamodb.")
-        if options.fresh and not store.state:
-            raise SettingsError("--fresh removes a state file: name it with --state FILE.")
-        if options.fresh and options.dry_run:
-            raise SettingsError("--fresh removes the state, and --dry-run writes nothing: give one of them.")
-        return
+    if options.store.engine == "embedded":
+        _check_local(options, options.store)
+    else:
+        _check_dynamodb(options, options.store)
+
+
+def _check_local(options: ReplayOptions, store: Store) -> None:
+    for given, name in (
+        (store.endpoint_url, "--endpoint-url"),
+        (options.put_sources, "--put-sources"),
+        (options.create_tables, "--create-tables"),
+        (options.force, "--force"),
+    ):
+        if given:
+            raise SettingsError(f"{name} belongs to --engine dynamodb.")
+    if options.fresh and not store.state:
+        raise SettingsError("--fresh removes a state file: name it with --state FILE.")
+    if options.fresh and options.dry_run:
+        raise SettingsError("--fresh removes the state, and --dry-run writes nothing: give one of them.")
+    if store.state and options.dry_run:
+        raise SettingsError(
+            "--dry-run plans what an empty state would get, and reads no --state: leave one of them out."
+        )
+
+
+def _check_dynamodb(options: ReplayOptions, store: Store) -> None:
     if store.state or options.fresh:
         raise SettingsError("--state and --fresh belong to --engine embedded; DynamoDB keeps its own.")
     for given, name in ((options.put_sources, "--put-sources"), (options.create_tables, "--create-tables")):

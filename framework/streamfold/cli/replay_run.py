@@ -108,6 +108,8 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
         summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
     if replay.cursor and replay.cursor.behind:
         click.echo(WENT_ON.format(entries=replay.cursor.behind), err=True)
+    elif summary.clean and not summary.records:
+        click.echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
     not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:

@@ -106,7 +106,8 @@ def print_summary(
     for sample in documents:
         if sample.found or sample.route.name in names:
             print_samples(sample)
-    click.echo(f"\n{counted(summary.records, 'record')} replayed.")
+    whole = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
+    click.echo(f"\n{counted(summary.records, 'record')} replayed.{whole}")
     _print_unwanted(summary)
     _print_troubles(summary)
     _print_next(summary, advice)

@@ -44,7 +44,10 @@ def check_files(paths: Sequence[str]) -> None:
     if list(paths).count(STANDARD_INPUT) > 1:
         raise SettingsError("Standard input (-) is named twice: it can be read once.")
     for path in paths:
-        if path == STANDARD_INPUT or Path(path).is_file():
+        if path == STANDARD_INPUT:
+            continue
+        if Path(path).is_file():
+            _check_readable(path)
             continue
         if Path(path).is_fifo():
             raise SettingsError(f"{path} is a pipe: give it as standard input, COMMAND | streamfold replay -.")
@@ -52,6 +55,13 @@ def check_files(paths: Sequence[str]) -> None:
             f"File {path} {'is no file' if Path(path).exists() else 'does not exist'}: expected a recorded file "
             "(.json, .jsonl, .gz), or - for standard input."
         )
+
+
+def _check_readable(path: str) -> None:
+    try:
+        Path(path).open("rb").close()
+    except OSError as error:
+        raise SettingsError(f"File {path} cannot be read ({error.strerror}).") from None
 
 
 class RecordedFiles:

@@ -32,7 +32,7 @@ class Cascade(Derivation):
     reads_items = True
     says: ClassVar[Mapping[str, Said]] = {
         KEPT: Said(
-            "Cascade {name} kept the children of removed items that exist again: {count}.",
+            "Cascade {name}: {count} of the removed items exist again and keep their children.",
             log="children were kept, because their parents exist again",
             stale="The parent exists again: its children are kept.",
         ),
