@@ -127,3 +127,18 @@ def test_command_is_told_by_its_place_where_its_name_would_not_find_it(folder, m
     monkeypatch.setattr("sys.argv", [called.format(folder=folder.path)])
     monkeypatch.setattr("shutil.which", lambda _: installed)
     assert program() == shown
+
+
+def test_a_file_in_place_of_a_module_is_told_with_the_module(folder):
+    said = "--app './handlers.py:app' names a file: expected a module, such as handlers:app."
+    assert said in folder.run("routes", "--app", "./handlers.py:app").err
+
+
+def test_what_is_no_application_is_told_with_the_one_that_the_module_has(folder):
+    said = "--app 'handlers:router' is no application: it is Router. Did you mean handlers:app?"
+    assert said in folder.run("routes", "--app", "handlers:router").err
+
+
+def test_a_wrong_application_of_the_environment_is_not_blamed_on_the_option(folder, monkeypatch):
+    monkeypatch.setenv("STREAMFOLD_APP", "shop:app")
+    assert "Error: STREAMFOLD_APP 'shop:app': there is no module 'shop'" in folder.run("routes").err

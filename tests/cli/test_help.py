@@ -155,7 +155,7 @@ def test_interrupted_command_says_that_what_was_done_is_kept(folder, monkeypatch
     ran = folder.run("settings")
 
     assert ran.code == 130
-    assert ran.err.strip() == "Stopped. What was done is kept; the same command goes on from there."
+    assert ran.err.startswith("Stopped. What was written to a state or a table is kept, and the same command goes on")
 
 
 def _interrupt(*arguments):

@@ -44,6 +44,10 @@ INSTEAD: Mapping[str, str] = {
 """What does what somebody may expect of a command that there is none of."""
 REPORTED = 1
 USAGE = 2
+STOPPED = (
+    "Stopped. What was written to a state or a table is kept, and the same command goes on from there; what was in "
+    "memory only is gone."
+)
 
 
 class Commands(click.Group):
@@ -98,7 +102,7 @@ def main() -> None:
         error.show()
         sys.exit(USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped. What was done is kept; the same command goes on from there.", err=True)
+        click.echo(STOPPED, err=True)
         sys.exit(130)
     except StreamfoldError as error:
         click.echo(f"Error: {error}", err=True)

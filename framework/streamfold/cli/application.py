@@ -7,9 +7,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from streamfold.app import App
 from streamfold.errors import SettingsError, StreamfoldError
@@ -46,19 +48,33 @@ def load_application(place: str) -> App:
     module_name, _, name = place.partition(":")
     if not module_name or not name:
         raise SettingsError(
-            f"--app {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}."
+            f"{_option()} {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}."
         )
+    if module_name.endswith(".py") or os.sep in module_name:
+        module = ".".join(Path(module_name.removesuffix(".py")).parts)
+        raise SettingsError(f"{_option()} {place!r} names a file: expected a module, such as {module}:{name}.")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     module = _import(place, module_name)
     app = getattr(module, name, None)
     if not isinstance(app, App):
-        found = f"it is {type(app).__name__}" if app is not None else f"the module has no {name!r}"
-        raise SettingsError(
-            f"--app {place!r} is no application: {found}. "
-            f'Expected {name} = App("...", routers=[...]) in {module.__file__ or module_name}.'
-        )
+        raise SettingsError(f"{_option()} {place!r} is no application: {_instead(module, name, app)}")
     return app
+
+
+def _option() -> str:
+    """What named the application: the option, or the variable in its place."""
+    context = click.get_current_context(silent=True)
+    named = context and context.get_parameter_source("application")
+    return "STREAMFOLD_APP" if named is ParameterSource.ENVIRONMENT else "--app"
+
+
+def _instead(module: ModuleType, name: str, found: object) -> str:
+    """What a module has in place of an application of this name, and what was expected."""
+    has = f"the module has no {name!r}" if found is None else f"it is {type(found).__name__}"
+    if apps := [other for other, value in vars(module).items() if isinstance(value, App)]:
+        return f"{has}. Did you mean {module.__name__}:{apps[0]}?"
+    return f'{has}. Expected {name} = App("...", routers=[...]) in {module.__file__ or module.__name__}.'
 
 
 def _import(place: str, module_name: str) -> Any:
@@ -69,14 +85,14 @@ def _import(place: str, module_name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise SettingsError(
-                f"--app {place!r}: there is no module {error.name!r} in {Path.cwd()}. Stand in the folder that "
+                f"{_option()} {place!r}: there is no module {error.name!r} in {Path.cwd()}. Stand in the folder that "
                 "holds it, or name another with --app."
             ) from None
-        raise SettingsError(f"--app {place!r} does not import: {error}{_where(error)}") from error
+        raise SettingsError(f"{_option()} {place!r} does not import: {error}{_where(error)}") from error
     except (Exception, SystemExit) as error:
         what = error.msg if isinstance(error, SyntaxError) else error
         raise SettingsError(
-            f"--app {place!r} does not import: {type(error).__name__}: {what}{_where(error)}"
+            f"{_option()} {place!r} does not import: {type(error).__name__}: {what}{_where(error)}"
         ) from error
 
 

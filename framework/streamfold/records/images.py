@@ -1,7 +1,7 @@
 """Images of items: read-only, decoded where they are read, without the framework's own attributes."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from streamfold.errors import AttributeMissing, RecordError, shown
 from streamfold.keys.table import DERIVED, RESERVED_PREFIX
@@ -11,6 +11,7 @@ from streamfold.records.values import RawImage, decode, expected_content
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
 HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
+READ_ONLY = "An item that a handler gets is read-only: change a copy of it, dict(item)."
 Item: TypeAlias = Mapping[str, Any]
 """An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 
@@ -66,6 +67,12 @@ class Image(Mapping[str, Any]):
                 f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {expected_content(tagged)}."
             ) from None
         return number
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise TypeError(READ_ONLY)
+
+    def __delitem__(self, name: str) -> NoReturn:
+        raise TypeError(READ_ONLY)
 
     def __contains__(self, name: object) -> bool:
         return name in self.raw and not hidden(str(name))

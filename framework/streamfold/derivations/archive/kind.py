@@ -41,8 +41,8 @@ class Archive(Derivation):
     name = "archive"
     says: ClassVar[Mapping[str, Said]] = {
         NOT_ARCHIVED: Said(
-            "Archive {name}: {count} removed items are not in its bucket. A replay writes there with --external, and to "
-            "a folder with STREAMFOLD_ARCHIVE=file:FOLDER."
+            "Archive {name}: {count} removed items are not in its bucket. A replay writes there with --external, and "
+            "to a folder with STREAMFOLD_ARCHIVE=file:FOLDER."
         )
     }
 
