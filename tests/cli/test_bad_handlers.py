@@ -116,7 +116,11 @@ MISTAKES = {
         'yield Row(day=f"{Decimal(5):%Y-%m}", lines=Count())',
         "another type than the format is for (invalid format string)",
     ),
-    "changed item": (VIEW, "item['a'] = 1\n    yield", "TypeError: 'Image' object does not support item assignment"),
+    "changed item": (
+        VIEW,
+        "item['a'] = 1\n    yield",
+        "TypeError: An item that a handler gets is read-only: change a copy",
+    ),
 }
 
 

@@ -463,3 +463,8 @@ class TestRedriveOnDynamoDB:
 
 def parked(folder):
     return [json.loads(line) for line in (folder.path / "parked.jsonl").read_text().splitlines()]
+
+
+def test_a_search_has_no_rows_to_show_and_says_where_its_documents_are(state):
+    ran = state.run("show", *STATE, "--handler", "product")
+    assert ran.err.endswith("is of kind search and writes no rows. Documents are shown with --index.\n")

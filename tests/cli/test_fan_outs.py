@@ -118,7 +118,7 @@ def test_a_feed_is_printed_with_the_cursor_of_the_next_page(social):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--feed", "timeline"), "--feed needs a reader, and None is none of"),
+        (("--feed", "timeline"), "--feed needs a PARTITION, the key of a reader: expected"),
         (("ORDER#1", "--feed", "timeline"), "expected FEED#{reader_id} filled in, or reader_id=VALUE."),
         (("author=b", "--feed", "timeline"), "expected FEED#{reader_id} filled in, or reader_id=VALUE."),
         (("FEED#r1", "--feed", "timelin"), "names 'timelin', which is no handler"),

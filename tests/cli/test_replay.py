@@ -853,6 +853,14 @@ def test_dry_run_reports_failures_and_bad_lines(folder, source):
     assert "Bad line: bad.jsonl:1" in ran.err
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_a_handler_prints_does_not_mix_with_json(folder, records, more):
+    folder.app(CHAINED.replace("(item):\n", '(item):\n    print("looked at")\n'))
+    ran = folder.run("replay", folder.records(*records), "--json", *more)
+    assert [json.loads(line) for line in ran.out.splitlines()]
+    assert "looked at" in ran.err
+
+
 def test_dry_run_gives_a_line_a_batch_and_then_the_summary_as_json(folder, records):
     ran = folder.run("replay", folder.records(*records), "--dry-run", "--json", "--batch-size", 4)
 

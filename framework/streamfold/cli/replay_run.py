@@ -1,6 +1,8 @@
 """A replay as a command: opened, carried out and told."""
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -105,12 +107,14 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
             dry_run=_printed_plan(settings, options) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
-        summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
+        with _prints_of_handlers(aside=options.json_output):
+            summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
     if replay.cursor and replay.cursor.behind:
         click.echo(WENT_ON.format(entries=replay.cursor.behind), err=True)
     elif summary.clean and not summary.records:
         click.echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
-    not_run = _run_chains(replay, opened)
+    with _prints_of_handlers(aside=options.json_output):
+        not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:
         click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
@@ -178,7 +182,20 @@ def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
 
 
 def _printed_plan(settings: Settings, options: ReplayOptions) -> Callable[[Plan], None]:
-    return partial(print_plan_json if options.json_output else print_plan, settings=settings)
+    if not options.json_output:
+        return partial(print_plan, settings=settings)
+    output = sys.stdout
+
+    def printed(plan: Plan) -> None:
+        with redirect_stdout(output):
+            print_plan_json(plan, settings=settings)
+
+    return printed
+
+
+def _prints_of_handlers(*, aside: bool) -> AbstractContextManager[object]:
+    """Sends what handlers print to standard error, so that standard output is JSON alone."""
+    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: ReplayOptions) -> None:

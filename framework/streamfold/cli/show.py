@@ -170,6 +170,10 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
     """The keys that a handler reads or writes. Raises ``SettingsError`` for an unknown handler."""
     for route in app.routes:
         if route.name == handler:
+            if not (source or route.writes):
+                raise SettingsError(
+                    f"Handler {handler!r} is of kind {route.kind} and writes no rows. Documents are shown with --index."
+                )
             return route.sources if source else route.writes
     raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
 

@@ -67,10 +67,8 @@ def _reader(into: Key, text: str | None) -> Fields:
             fields = None
     if fields is None:
         names = ",".join(f"{field.name}=VALUE" for field in into.partition.fields)
-        raise SettingsError(
-            f"--feed needs a reader, and {text!r} is none of {into!r}: expected {into.partition.text} filled in, or "
-            f"{names}."
-        )
+        lacking = "needs a PARTITION, the key of a reader" if text is None else f"knows no reader {text!r}"
+        raise SettingsError(f"--feed {lacking}: expected {into.partition.text} filled in, or {names}.")
     return fields
 
 
