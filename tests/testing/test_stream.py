@@ -373,5 +373,5 @@ def test_clock_goes_forward_only():
     clock = Clock(10)
     clock.advance(2.5)
     assert (clock.now, repr(clock)) == (12.5, "Clock(12.5)")
-    with pytest.raises(TwinError, match="cannot be advanced by -1 seconds"):
+    with pytest.raises(TwinError, match="cannot be advanced by -1: expected seconds"):
         clock.advance(-1)

@@ -1,7 +1,7 @@
 """Proof without AWS: an application under faults on purpose, and DynamoDB's table, stream and mapping in process.
 
-``check`` proves handlers in one call, ``Twin`` tests single steps. Beneath them are twins that behave as AWS documents,
-need no server and read no clock:
+``check`` proves handlers in one call, ``Twin`` tests single steps, ``change`` makes what a handler of changes gets.
+Beneath them are twins that behave as AWS documents, need no server and read no clock:
 ``TableTwin`` takes writes and refuses what DynamoDB refuses; its ``StreamTwin`` holds the records that come of them, in
 the form in which Lambda delivers them, and ``KinesisTwin`` tells of the same changes as Kinesis does. ``MappingTwin``
 delivers them to a function; what it gives up goes to a ``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is the
@@ -26,13 +26,15 @@ from streamfold.testing.invocations import Died, Discarded, Invocation, Throttle
 from streamfold.testing.kinesis import KinesisTwin, piped
 from streamfold.testing.mapping import MappingTwin
 from streamfold.testing.mapping_settings import MappingSettings
+from streamfold.testing.single_change import change
 from streamfold.testing.stream import Shard, StreamTwin
 from streamfold.testing.table import TableTwin
 from streamfold.testing.twin import Twin
 
 __all__ = [
     # an application, step by step and as a whole
-    "Twin", "check", "Proof", "Write", "Scenario", "check_scenario", "Diverged", "NotDeterministic", "HandlerFails",
+    "Twin", "change", "check", "Proof", "Write", "Scenario", "check_scenario", "Diverged", "NotDeterministic",
+    "HandlerFails",
     # the table, its stream and their time
     "TableTwin", "StreamTwin", "Shard", "Clock", "KinesisTwin", "piped",
     # what a transaction is made of

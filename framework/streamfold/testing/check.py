@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.errors import parts_text
+from streamfold.errors import parts_text, shown
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
@@ -28,7 +28,7 @@ from streamfold.testing.examples import TakenExample, taken
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
-from streamfold.testing.names import check_extent, chosen
+from streamfold.testing.names import check_application, check_extent, chosen
 from streamfold.testing.oracle import ExpectedRows, expected_all
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
@@ -146,6 +146,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
     ``TwinError`` for items or names that do not fit the application, and for options that would prove nothing.
     """
+    check_application(app)
     check_extent(source, histories=histories, changes=changes)
     only = chosen(faults)
     begin, remembered = time.perf_counter(), Remembered(app)
@@ -178,10 +179,12 @@ def check_scenario(app: App, scenario: Scenario) -> None:
         raise Diverged(problem, _story(handlers, scenario), scenario, 0)
 
 
-def _shapes(app: App, items: Mapping[Key, Any], recorded: str | Path | None) -> list[Shape]:
+def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
     if recorded is not None:
         return recorded_shapes(app, recorded_changes(app, [str(recorded)]))
     sources = item_keys(app)
+    if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
+        raise TwinError(f"items={shown(items)}: expected what items of each source key look like, {{ORDER: {{...}}}}.")
     for key in items:
         if not any(source.overlaps(key) for source in sources):
             raise TwinError(

@@ -19,8 +19,9 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         """Moves the time on. Raises ``TwinError`` for less than no time."""
-        if seconds < 0:
-            raise TwinError(f"The clock cannot be advanced by {seconds} seconds: expected 0 or more.")
+        given: object = seconds
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or seconds < 0:
+            raise TwinError(f"The clock cannot be advanced by {seconds!r}: expected seconds, 0 or more (86_400 a day).")
         self.now += seconds
 
     def __repr__(self) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
 
+from streamfold.app import App
+from streamfold.errors import shown
 from streamfold.records.envelope import KINESIS, STREAM
 from streamfold.testing import doorbells, driver, faults, handlers, kinesis
 from streamfold.testing.errors import TwinError
@@ -41,3 +43,10 @@ def check_extent(source: str, **counts: Any) -> None:
     for name, count in counts.items():
         if not isinstance(count, int) or count < 1:
             raise TwinError(f"check() was given {name}={count!r}: expected a whole number, 1 or more.")
+
+
+def check_application(app: object) -> None:
+    """Raises ``TwinError`` for what is no application."""
+    if not isinstance(app, App):
+        what = f"{shown(app)} of type {type(app).__name__}"
+        raise TwinError(f"{what} is no application: expected App(..., routers=[...]).")

@@ -20,6 +20,7 @@ from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails, TwinError
 from streamfold.testing.handlers import tells_of_conflict
 from streamfold.testing.histories import Write, carry_out, key_types
+from streamfold.testing.names import check_application
 from streamfold.testing.table import TableTwin
 from streamfold.testing.writers import changes_items
 
@@ -37,6 +38,7 @@ class Twin:
     """
 
     def __init__(self, app: App, *, clock: Clock | None = None) -> None:
+        check_application(app)
         self.app = app
         self.clock = clock or Clock()
         self.engine = MemoryEngine(app.tables.values(), app.chains)
