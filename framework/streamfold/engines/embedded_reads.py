@@ -9,7 +9,7 @@ from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, Stor
 from streamfold.engines.kept_entries import kept_max
 from streamfold.engines.kept_items import UNKNOWN, KeptItem, KeptItems, KeptStates
 from streamfold.engines.scans import PlaceKey, hashes, place_after, start_after
-from streamfold.engines.sources import page_of
+from streamfold.engines.sources import NEW_IMAGES, page_of
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
@@ -105,7 +105,8 @@ class StateReads(ABC):
         if row is None and not self._keeps_sources(item[0]):
             raise EngineError(
                 f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
-                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE."
+                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE. "
+                f"{NEW_IMAGES}"
             )
         return row
 

@@ -8,7 +8,7 @@ from typing import Any
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.keys import stored_key
 from streamfold.engines.scans import KeyOrder, PlaceKey, place_after
-from streamfold.engines.sources import page_of
+from streamfold.engines.sources import NEW_IMAGES, page_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
@@ -59,7 +59,7 @@ class MemoryReads:
         if source is None and item[0] not in self.source_tables:
             raise EngineError(
                 f"No source items of table {item[0]!r} were put, so it cannot be told whether an item is gone. "
-                "A replay with --state FILE keeps them beside its rows."
+                f"A replay with --state FILE keeps them beside its rows. {NEW_IMAGES}"
             )
         return source
 

@@ -13,6 +13,8 @@ from streamfold.records.values import decode, encode, same
 from streamfold.records.version import BY_OURSELVES
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Reason, SourceWrite, UpdateSource
 
+NEW_IMAGES = "Only records with new images bring them."
+
 UPDATE_DIGITS = 8
 """Digits of the number of updates since an item's last own change."""
 
