@@ -610,7 +610,7 @@ def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_w
     assert "ORDER#{order_id} / TOTAL  (order_total)" in ran.out
     assert ran.out.count("lines=1") == 3
     assert "6 records replayed." in ran.out
-    assert "No route wants 1 record of PROFILE#." in ran.out
+    assert "No handler wants 1 record of PROFILE#." in ran.out
     assert "Next: streamfold show --state state.db " in ran.out
     assert "the same command" not in ran.out
     assert ran.err == ""

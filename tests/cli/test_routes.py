@@ -226,7 +226,7 @@ def test_field_of_the_nearest_template_that_does_not_match_is_named(folder):
 
     assert "ORDER#{number:06d} / ITEM#{sku} would match, but '12' cannot be the value of {number:06d}" in ran.out
     assert "handlers.py:6" in ran.out
-    assert "No route takes this key." in ran.out
+    assert "No handler reads this key." in ran.out
 
 
 def test_key_of_a_derived_row_is_told(folder):
@@ -236,7 +236,7 @@ def test_key_of_a_derived_row_is_told(folder):
 def test_templates_that_a_key_begins_like_are_named(folder):
     ran = folder.run("routes", "--key", "ORDER#000012", "ITEMS#a")
 
-    assert ran.out == "It begins most like ORDER#{number:06d} / ITEM#{sku}.\nNo route takes this key.\n"
+    assert ran.out == "It begins most like ORDER#{number:06d} / ITEM#{sku}.\nNo handler reads this key.\n"
 
 
 def test_templates_that_a_key_begins_like_are_json(folder):
@@ -250,7 +250,7 @@ def test_key_that_is_far_from_all_is_told_with_all_templates(folder):
 
     assert ran.out == (
         "It begins like none of the templates ORDER#{number:06d} / METADATA, ORDER#{number:06d} / ITEM#{sku}.\n"
-        "No route takes this key.\n"
+        "No handler reads this key.\n"
     )
 
 
@@ -270,7 +270,7 @@ def test_templates_of_another_table_that_a_partition_alone_begins_like_are_named
 
     assert ran.out == (
         "It begins most like ORDER#{number:06d} / METADATA, ORDER#{number:06d} / ITEM#{sku}, which have a sort key: "
-        "give it behind, --key PARTITION SORT.\nNo route takes this key.\n"
+        "give it behind, --key PARTITION SORT.\nNo handler reads this key.\n"
     )
 
 
@@ -286,7 +286,7 @@ def test_templates_that_have_no_sort_key_are_named_to_a_key_with_one(folder):
 
     assert ran.out == (
         "It begins most like devices: DEVICE#{id}, which has no sort key: give its partition alone, --key PARTITION.\n"
-        "No route takes this key.\n"
+        "No handler reads this key.\n"
     )
 
 

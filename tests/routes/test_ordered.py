@@ -208,7 +208,7 @@ KINDS = [
 def test_mixed_kinds_are_refused(one, other, message):
     found = refused(Row(x=one), Row(x=other))
     assert message in found
-    assert found.endswith("one attribute of a target has one kind. Give one of them another name.")
+    assert found.endswith("one attribute of a target has one form. Give one of them another name.")
 
 
 @pytest.mark.parametrize("order", [max, min])

@@ -130,7 +130,7 @@ def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -
     for value, text in found:
         click.echo(as_json(value) if json_output else text)
     if not taken and not json_output:
-        click.echo("No route takes this key.")
+        click.echo("No handler reads this key.")
 
 
 def _sources(app: App) -> list[Key]:

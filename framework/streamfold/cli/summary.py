@@ -149,7 +149,7 @@ def _print_unwanted(summary: Summary) -> None:
             f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
         )
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
-        click.echo(f"No route wants {counted(count, 'record')} of {prefix}.")
+        click.echo(f"No handler wants {counted(count, 'record')} of {prefix}.")
     for name, count in summary.report.off.items():
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
     for kind in KINDS:

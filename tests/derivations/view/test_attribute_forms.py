@@ -87,7 +87,7 @@ def test_an_attribute_that_is_made_otherwise_than_what_is_stored_is_refused(befo
     assert state.process(one, state.play(1, 10), state.play(2, 20)) == []
     shown = state.row()
     (error,) = state.process(other, state.play(1, 11))
-    assert "one attribute of a target has one kind" in error
+    assert "one attribute of a target has one form" in error
     assert state.row() == shown
 
 
@@ -177,7 +177,7 @@ def test_a_repair_notes_what_it_writes():
     state.engine.put_sources([(("main", "GAME#chess", "PLAY#1"), record["dynamodb"]["NewImage"], "1")])
     (repaired,) = Repair(one, state.engine, Run(Settings())).item(("main", "GAME#chess", "PLAY#1"))
     assert repaired.error is None
-    assert "one attribute of a target has one kind" in state.process(other, state.play(2, 3))[0]
+    assert "one attribute of a target has one form" in state.process(other, state.play(2, 3))[0]
 
 
 def test_a_store_that_does_not_take_it_now_is_asked_again():
@@ -300,7 +300,7 @@ def test_a_handler_that_makes_up_names_takes_the_memory_of_no_other(into):
     assert len(state.kinds()["days"]) == NAMES_MAX
     assert state.kinds(into)["total"] == {"m": "Sum"}
     (error,) = state.process(making_up_names(Max, into), state.play(1, NAMES_MAX + 1))
-    assert "and before as Sum: one attribute of a target has one kind" in error
+    assert "and before as Sum: one attribute of a target has one form" in error
     assert all(warning.startswith("Handler 'days' yields more attributes of main: GAME#") for warning in state.warned)
     assert state.warned != []
 

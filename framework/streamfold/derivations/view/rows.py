@@ -134,7 +134,7 @@ def _another_form(making: Making, target: Target, name: str, value: Any, handler
             "attribute another name, or the handler another target."
         )
     whose = "and before as" if handler == own else f"but handler {handler!r} gave it as"
-    rule = "one attribute of a target has one kind" + (", from one handler" if handler != own else "")
+    rule = "one attribute of a target has one form" + (", from one handler" if handler != own else "")
     return HandlerError(f"{said}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
 
 
