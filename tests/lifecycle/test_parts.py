@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -152,6 +153,12 @@ def test_a_job_that_ended_undone_fills_nothing(app, engine):
     job = begun(app, engine)
     assert not end_job(app, engine, run_of(), job.id).done
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
+
+
+def test_the_end_of_a_job_that_others_change_is_not_waited_for_beyond_the_deadline(app, engine):
+    job = begun(app, engine)
+    with patch.object(MemoryEngine, "swap_state", lambda *_: False), pytest.raises(NotStarted):
+        end_job(app, engine, run_of(seconds_left=lambda: 0.0), job.id)
 
 
 def test_processes_share_the_rates_of_a_job(app, engine):

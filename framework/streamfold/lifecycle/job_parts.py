@@ -61,7 +61,7 @@ def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: 
     tables = [app.tables[name] for name in job.table.split(",")]
     pages = Pages(app, engine, run, job.handlers, always=job.what == REBUILD)
     given = {"export": job_export(app, run, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
-    parts = Filling(Jobs(app.name, engine, run.clock), job, pages, tables, **given)
+    parts = Filling(Jobs(app.name, engine, run.clock, run), job, pages, tables, **given)
     parts.share(sharing)
     return parts
 
@@ -71,7 +71,7 @@ def end_job(app: Application, engine: Engine, run: Run, identity: str) -> Job:
 
     Those stay partial that older code may have left out since the job began.
     """
-    ended = Jobs(app.name, engine, run.clock).end(identity)
+    ended = Jobs(app.name, engine, run.clock, run).end(identity)
     if ended.done and not ended.counts.get(FAILED):
         note_filled(app, engine, run, ended.handlers, identity)
     return ended

@@ -48,7 +48,7 @@ def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
     check_application(app, engine, run, write=False)
     if number is None:
         return _ended(app, engine, run, identity)
-    jobs = Jobs(app.name, engine, run.clock)
+    jobs = Jobs(app.name, engine, run.clock, run)
     parts = job_parts(app, engine, run, job_to_carry(jobs, identity), sharing=sharing)
     _check_file(parts, number, event.get(FILE))
     before = jobs.segment(parts.job, number)
@@ -79,7 +79,7 @@ def _asked(event: Any) -> tuple[str, int | None, int]:
 
 def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAnswer:
     """Ends a job; again, if this was called before and the answer was lost."""
-    jobs = Jobs(app.name, engine, run.clock)
+    jobs = Jobs(app.name, engine, run.clock, run)
     job = jobs.read(identity)
     left = job_parts(app, engine, run, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
     if left:
