@@ -39,9 +39,9 @@ def command(
 
     With --item, show of an item what each handler makes of it now, what the state holds of it, and whether they agree.
 
-    Items are found by the row's key where a handler owns the row, and by its entries below Max, Top and the like and
-    below unique rows. Others are found by reading all of the state. A local state is read at once; on DynamoDB --scan
-    does it, and costs what a scan of the state table costs.
+    Where a handler owns the row, the row's key tells the item. Below Max, Top and the like, and below unique rows,
+    entries tell the items. All other items are found by reading the whole state: a local one is always read, one on
+    DynamoDB only with --scan, which costs a scan of the state table.
 
     The version is that of the change that led to the contribution. Versions of Kinesis tell its time.
 

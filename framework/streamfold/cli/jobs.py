@@ -70,8 +70,8 @@ def command(
     yes: bool,
     json_output: bool,
 ) -> None:
-    """List the runs of backfill, rebuild and verify: what they do, how far they are, and at which rate. Then the
-    fan-outs of feeds that are open: their lanes, the rows that they wrote, and for how long.
+    """List the runs of backfill, rebuild and search rebuild: what they do, how far they are, and at which rate. Then
+    the open fan-outs of feeds and cascades: their lanes, the rows that they wrote, and for how long.
 
     A running job looks at these settings every 5 seconds. A job that was stopped goes on with the command that began
     it. Jobs are kept for 90 days after their end.

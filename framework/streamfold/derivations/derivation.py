@@ -147,11 +147,11 @@ class Derivation(Kind):
     outside: ClassVar[bool] = False  # its effects are outside of the store: only a run that may make them calls it
     finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
-    reconciles: ClassVar[bool] = False  # ``reconcile`` leads what an item led to to what it is now
-    leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles those of each role, not sources alone
+    reconciles: ClassVar[bool] = False  # ``reconcile`` makes an item's rows what the item now says
+    leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles items of every role, not sources alone
     joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared pair by pair
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
-    keeps: ClassVar[tuple[str, ...]] = ()  # words that begin the keys of what the state keeps of a handler for it
+    keeps: ClassVar[tuple[str, ...]] = ()  # how the keys of its own state items begin
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:

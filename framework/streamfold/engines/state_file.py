@@ -31,8 +31,8 @@ SQLite's usual page is two thirds of the bytes written, and a tenth more CPU (do
 CACHE_KIB = 32_000
 """Pages in memory. A batch whose pages do not fit writes some of them twice."""
 LOG_BYTES_MAX = 256 * 1024 * 1024
-"""The write-ahead log, after which its pages go to the file: the longer it is, the more often a page went to it twice.
-The folder of the state needs the room."""
+"""Size of the write-ahead log at which its pages go to the file. In a long log a page that changes often is written to
+the file once. The folder of the state needs the room."""
 LOCK_SECONDS_MAX = 10
 SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05

@@ -80,7 +80,7 @@ class Pages:
             self.delivered = not isinstance(self.engine, OwnStream)
 
     def sweep(self, keys: Sequence[ItemKey]) -> Swept:
-        """The items whose source is gone, of those that keys of the state tell that it keeps something for."""
+        """Of the items that these state items are kept for, those whose source is gone."""
         known = ItemKeys(self.app, self.timed, [route for route in self.app.routes if route.name in self.handlers])
         found = [item for key in keys if (item := known.of_ledger(key)) is not None]
         found += self._kept_items([StateKey(str(pk), str(sk)) for _, pk, sk in keys])

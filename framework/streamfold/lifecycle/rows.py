@@ -1,8 +1,8 @@
 """Whether rows are what their sources add up to: folded anew in a state of its own, and compared row by row.
 
-The fold is done by the same pages that fill a handler, over an empty local file. On a live system a difference is a
-suspicion: rows and sources were not read at one moment. So everything is folded again, and a row counts as *different*
-only if it is the same before and after a fold that it does not agree with, and that fold is the same as the one before.
+The fold is done by the same pages that fill a handler, over an empty local file. On a live system rows and sources are
+not read at one moment, so a first difference proves nothing. Everything is folded again. A row counts as *different*
+only if neither it nor its fold has changed meanwhile, and both still differ.
 """
 
 from collections import deque

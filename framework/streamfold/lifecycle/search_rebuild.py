@@ -1,8 +1,8 @@
 """A search index is built beside the live one, while readers and writers go on (docs/search-operations.md).
 
-The mark of the alias goes through its phases (``derivations.search.marks``). What is scanned comes after the mark was
-written. So a batch that did not read the mark is of changes that the scan reads, and every later change is sent to both
-indexes by its own batch.
+The mark of the alias goes through its phases (``derivations.search.marks``). The scan begins after the mark is written.
+A batch that read the mark sends its changes to both indexes. The changes of a batch that did not read it came before
+the scan, which reads them.
 """
 
 from streamfold.batch.manifest import RETIRED, read_manifest

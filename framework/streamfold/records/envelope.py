@@ -72,15 +72,14 @@ def described(source: str) -> str:
 
 
 class Origins:
-    """Tells the table and the stream of a record from its ARN, and remembers the answer; with Kinesis the record names
-    its table, and one Kinesis stream may tell of several. ``sources`` holds what was seen of every table: a second
-    source kind is refused, because versions of the two do not compare.
+    """Tells the table and the stream of a record, from its ARN. A record of Kinesis names its table itself.
 
-    ``warn`` is told once about records without an ARN. An application whose keys name no table takes the records of the
-    first table that it sees one of whose records fits, and refuses those of a second. ``others`` are tables that hold
-    no sources: their records are taken where a recording holds them. ``identify`` gives the id of the table of this
-    real name, and is asked once for each stream, so again when a table has a new one: a recording and Kinesis tell of
-    tables by name only.
+    An application whose keys name no table takes the first table whose records fit, and refuses records of a second.
+
+    ``warn`` is told once about records without an ARN. ``others`` are tables that hold no sources: their records are
+    taken, as recordings may have some. ``identify`` gives the id of the table of a real name. It is asked once for each
+    stream, so again when a table has a new stream. ``sources`` holds what was seen of every table. A second kind of
+    source is refused, because versions of the two do not compare.
     """
 
     def __init__(

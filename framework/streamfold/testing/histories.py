@@ -72,8 +72,9 @@ class Shape(NamedTuple):
 
 
 def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
-    """The shapes of several keys' items after examples; what one says of a field's values holds for all that have it,
-    so that the items of an order are items of orders that there are.
+    """The shapes of several keys' items, after examples.
+
+    All keys with a field share its values, so that the lines of a drawn order belong to an order that is drawn too.
     """
     known: dict[tuple[str, str], list[Any]] = {}
     for key, examples in given.items():

@@ -143,10 +143,10 @@ class Mirrors:
         ]
 
     def swept(self, keys: Iterable[StateKey]) -> list[ItemKey]:
-        """The items of those of these state items that are mirrors, of items that are gone too.
+        """The items that these state items mirror, gone or not.
 
-        An item that older code saw removed is mirrored as it was. One that is known to be gone may have rows all the
-        same: whoever mirrored it died before its pairs were visited, and older code took the record after that.
+        The mirror of an item that only older code saw removed still shows it. A gone item may still have rows: the
+        process that mirrored it died before it visited the pairs, and older code took the record then.
         """
         found: list[ItemKey] = []
         for side in (POSTS, EDGES):

@@ -157,10 +157,10 @@ class Spreading:
         self.tallies.unchanged += not written
 
     def _is_overtaken(self, heard: Heard) -> bool:
-        """Whether a newer change of the item is known, whose bringer spreads it.
+        """Whether a newer change of the item is known. Whoever brought that one spreads it.
 
-        Asked after the other side is read: what came there after the newer change may have passed over this item, and
-        no later visit would find a row that were written for it now.
+        It is asked after the other side is read. An item of that side which came after the newer change was not paired
+        with this one. A row that was written for both now would never be visited again.
         """
         (newest,) = self.mirrors.read([heard.sided])
         return newest.version > heard.mirror.version
