@@ -6,6 +6,7 @@ import pytest
 
 from streamfold.errors import SettingsError
 from streamfold.settings import Settings, environment_name, undeclared_tables
+from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS
 
 read = Settings.from_environment
@@ -213,3 +214,13 @@ def test_a_table_that_is_not_declared_is_told_with_the_nearest_name(variable, de
 @pytest.mark.parametrize("logical", ["Old-Shop", "old_shop", "OLD.SHOP"])
 def test_a_declared_table_is_found_whatever_its_case_and_punctuation(logical):
     assert undeclared_tables(read({"STREAMFOLD_TABLE_OLD_SHOP": "x"}), [logical]) == []
+
+
+@pytest.mark.parametrize("url", ["http://localhost:9200", "http://127.0.0.1", "http://127.8.0.1:1", "http://[::1]:80"])
+def test_urls_of_this_machine_are_told(url):
+    assert is_loopback(url)
+
+
+@pytest.mark.parametrize("url", [None, "", "http://127.example.com", "http://10.0.0.1", "http://localhost.example.com"])
+def test_urls_of_other_machines_are_told_even_if_a_name_begins_like_an_address(url):
+    assert not is_loopback(url)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -21,6 +20,7 @@ from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_tables
+from streamfold.settings.loopback import is_loopback
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 DEFAULT_STATE = ".streamfold/replay.db"
 REPORTED = 1
 """Exit code of a command that ran, and found what somebody has to look at."""
-LOOPBACK = ("localhost", "::1")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -48,12 +47,6 @@ class Store:
     @property
     def on_aws(self) -> bool:
         return self.engine == "dynamodb" and not self.endpoint_url
-
-
-def is_loopback(url: str | None) -> bool:
-    """Whether a URL is one of this machine."""
-    host = urlsplit(url or "").hostname or ""
-    return host in LOOPBACK or host.startswith("127.")
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import Store, application_and_settings, is_loopback, make_run, open_store, state_options
+from streamfold.cli.engines import Store, application_and_settings, make_run, open_store, state_options
 from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
 from streamfold.derivations.search.declared import SearchIndex, find_index
@@ -18,6 +18,7 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
 from streamfold.engines import Engine
 from streamfold.run import Run
+from streamfold.settings.loopback import is_loopback
 
 
 class Asked(NamedTuple):

@@ -10,11 +10,12 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import is_loopback, make_settings
+from streamfold.cli.engines import make_settings
 from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS
 
 if TYPE_CHECKING:

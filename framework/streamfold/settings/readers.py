@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError, shortened
 from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
+from streamfold.settings.loopback import is_loopback
 
 PREFIX = "STREAMFOLD_"
 EMBEDDED = "embedded:"
@@ -17,7 +18,6 @@ KEY_BYTES_MIN = 32
 """Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
 SERVICES = ("es", "aoss", "none")
 """What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 DIGITS_MAX = 20
 """A text with more digits is no number of a setting, and Python reads no more than 4,300 (int_max_str_digits)."""
@@ -89,10 +89,10 @@ def _url(name: str, text: str) -> str:
             f"Setting {name} is no URL of a server: expected https://HOST, without a user, a query or a fragment. "
             f"{PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD name a user."
         )
-    if urlsplit(text).scheme == "http" and urlsplit(text).hostname not in LOOPBACK:
+    if urlsplit(text).scheme == "http" and not is_loopback(text):
         raise SettingsError(
-            f"Setting {name}={text!r} is not encrypted: expected https://HOST. Plain http is for "
-            f"{', '.join(LOOPBACK)} only."
+            f"Setting {name}={text!r} is not encrypted: expected https://HOST. Plain http is for this machine only: "
+            "localhost, 127.0.0.1, ::1."
         )
     return text.rstrip("/")
 

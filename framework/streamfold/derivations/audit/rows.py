@@ -10,6 +10,7 @@ from streamfold.derivations.audit.options import Recorded
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import AttributeValue, RawImage, StoredMap, encode
@@ -37,7 +38,6 @@ VALUE_LEVEL = 3
 """How deep a value lies in its row, where it was at level 1 in the item: below the map of changes and its entry."""
 ACTOR_BYTES_MAX = 1024
 """An actor is a name; a larger value is left out, and the row says so."""
-SECONDS_A_DAY = 24 * 60 * 60
 
 ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
