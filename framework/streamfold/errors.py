@@ -61,6 +61,13 @@ def told(text: object) -> str:
     return OPENED + content + CLOSED
 
 
+def refusal(error: Any) -> str:
+    """What a service of AWS answered to a call that it refused: boto3's ``ClientError`` as code and message."""
+    answer = error.response["Error"]
+    message = answer.get("Message", "")
+    return f"{answer['Code']}: {told(message)}" if message else f"{answer['Code']}"
+
+
 def plain(text: str) -> str:
     """A message with its item content, for readers who have the items anyway: commands, parking places."""
     return TOLD.sub(r"\1", text)

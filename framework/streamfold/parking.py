@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from streamfold.errors import ParkingError, RecordError, SettingsError, told
+from streamfold.errors import ParkingError, RecordError, SettingsError, refusal, told
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
 from streamfold.settings.readers import read_path
@@ -224,10 +224,7 @@ def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any)
     try:
         call(**arguments)
     except ClientError as error:
-        refusal = error.response["Error"]
-        raise ParkingError(
-            f"{place} did not take it ({refusal['Code']}: {told(refusal.get('Message', ''))}). The function needs "
-            f"{action} there."
-        ) from error
+        why = f"{place} did not take it ({refusal(error)}). The function needs {action} there."
+        raise ParkingError(why) from error
     except BotoCoreError as error:
         raise ParkingError(f"{place} could not be reached ({told(error)}).") from error

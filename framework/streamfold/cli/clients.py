@@ -8,7 +8,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.engines.dynamodb_client import make_client, unreachable
-from streamfold.errors import EngineError
+from streamfold.errors import EngineError, refusal
 
 
 def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
@@ -28,7 +28,6 @@ def explained(service: str = "DynamoDB") -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        refusal = error.response["Error"]
-        raise EngineError(f"{service} refused a call with {refusal['Code']}: {refusal.get('Message', '')}") from error
+        raise EngineError(f"{service} refused a call with {refusal(error)}") from error
     except BotoCoreError as error:
         raise unreachable(error) from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.errors import PlaceError, SettingsError
+from streamfold.errors import PlaceError, SettingsError, refusal
 from streamfold.failures.documents import EXPECTED, FailureDocument, documents_of
 from streamfold.parking import Clients, make_client
 from streamfold.replay.files import DOCUMENT_BYTES_MAX, FileForm, RecordedFiles, read_bytes
@@ -198,9 +198,6 @@ def _explained(place: str, action: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        refusal = error.response["Error"]
-        raise PlaceError(
-            f"{place} refused ({refusal['Code']}: {refusal.get('Message', '')}). {action} is needed there."
-        ) from error
+        raise PlaceError(f"{place} refused ({refusal(error)}). {action} is needed there.") from error
     except BotoCoreError as error:
         raise PlaceError(f"{place} could not be reached ({error}).") from error

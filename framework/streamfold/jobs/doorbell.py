@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamfold.errors import RecordError, shown, told
+from streamfold.errors import RecordError, refusal, shown, told
 from streamfold.parking import make_client
 from streamfold.run import Rung
 
@@ -48,10 +48,9 @@ class Doorbell:
         try:
             answer = self.client.send_message_batch(QueueUrl=self.url, Entries=entries)
         except ClientError as error:
-            refusal = error.response["Error"]
             self.warn(
-                f"The queue of STREAMFOLD_JOBS did not take a ring ({refusal['Code']}: "
-                f"{told(refusal.get('Message', ''))}). The function needs sqs:SendMessage there."
+                f"The queue of STREAMFOLD_JOBS did not take a ring ({refusal(error)}). The function needs "
+                "sqs:SendMessage there."
             )
             return rung
         except BotoCoreError as error:

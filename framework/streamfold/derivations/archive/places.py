@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from streamfold.derivations.archive.declared import BUCKET, FOLDER, PLACES, is_place
-from streamfold.errors import EngineError, EngineUnavailable, SettingsError, told
+from streamfold.errors import EngineError, EngineUnavailable, SettingsError, refusal, told
 from streamfold.parking import Clients, make_client, s3_place
 
 FOR_GOOD = ("AccessDenied", "AllAccessDisabled", "NoSuchBucket")
@@ -107,9 +107,8 @@ class Bucket:
         try:
             yield
         except ClientError as error:
-            refusal = error.response["Error"]
-            what = f"{self} refused a call with {refusal['Code']}: {told(refusal.get('Message', ''))}."
-            if refusal["Code"] in FOR_GOOD:
+            what = f"{self} refused a call with {refusal(error)}."
+            if error.response["Error"]["Code"] in FOR_GOOD:
                 raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
             raise EngineUnavailable(what) from error
         except BotoCoreError as error:
