@@ -7,7 +7,7 @@ guarded as ever, and what is planned from a ledger item is sent on the revision 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.sending import read_state
@@ -22,8 +22,12 @@ from streamfold.writes.guarded import StateKey
 SAMPLE = 10
 """Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
 
-StoredLedger = Mapping[StateKey, Mapping[str, Any]]
-"""Ledger items as they are stored, none of those that are absent."""
+
+class StoredLedger(NamedTuple):
+    """The ledger items of a batch as they are stored, none of those that are absent."""
+
+    items: Mapping[StateKey, Mapping[str, Any]]
+    keys: Mapping[tuple[ItemKey, str], StateKey]  # by item and group
 
 
 def ledger_of_repeated(
@@ -36,7 +40,8 @@ def ledger_of_repeated(
     """
     if not run.pace.careful:
         return None
-    items = {ledger_key(application, group, each.item): each for each in work.values() for group in each.ledger}
+    keys = {(item, group): ledger_key(application, group, item) for item, each in work.items() for group in each.ledger}
+    items = {key: work[item] for (item, _), key in keys.items()}
     optimistic = [key for key, each in items.items() if each.changes[0].has_old]
     if len(optimistic) <= run.chunk_actions:
         return None
@@ -45,7 +50,8 @@ def ledger_of_repeated(
         if not any(_is_as_new(item, items[key]) for key, item in found.items()):
             run.pace.careful = False
             return None
-        return {**found, **read_state(engine, run.lanes, [key for key in items if key not in found])}
+        rest = read_state(engine, run.lanes, [key for key in items if key not in found])
+        return StoredLedger({**found, **rest}, keys)
     except EngineUnavailable:
         return None
 

@@ -126,14 +126,14 @@ class Steps:
 
     def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredLedger) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
-        key = ledger_key(self.application.name, group, work.item)
-        texts = settled(stored.get(key, NOT_STORED), work, routed)
+        key = stored.keys[work.item, group]
+        texts = settled(stored.items.get(key, NOT_STORED), work, routed)
         if texts is None:
             return False
         routes = [route for route, _ in routed if not needs_no_finishing(texts[route.name])]
         if routes:
             try:
-                found = filled(self.engine, key, LedgerItem.of(stored[key]), {route.name for route in routes})
+                found = filled(self.engine, key, LedgerItem.of(stored.items[key]), {route.name for route in routes})
             except EngineUnavailable:
                 return False
             self.unfinished.take(self._held(work.item, routes, found), routes, work.changes)
@@ -154,7 +154,7 @@ class Steps:
             return []
         keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
         try:
-            items = stored if stored is not None else read_state(self.engine, self.run.lanes, keys)
+            items = stored.items if stored is not None else read_state(self.engine, self.run.lanes, keys)
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)

@@ -30,6 +30,8 @@ class RowPart(Value):
 NO_PART = RowPart({}, None, "")
 KEYS_KEPT_MAX = 1000
 """Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
+IN_STATE = f'["{STATE.name}",'
+"""How the text of a row in the state table begins."""
 LEFT_STAMP_LETTERS = 8
 """Letters of the stamp before what a step left behind."""
 
@@ -113,7 +115,7 @@ def needs_no_finishing(text: str) -> bool:
 
     A row with entries has a digest behind its amounts. A stored attribute names the table of the state.
     """
-    return '},"' not in text and f'["{STATE.name}",' not in text
+    return '},"' not in text and IN_STATE not in text
 
 
 def _held(stored: dict[str, Any]) -> HeldByName:

@@ -20,6 +20,8 @@ LETTERS_KEPT = PART_BYTES_MAX // LETTER_BYTES_MAX
 """Letters of a contribution that is not above it, whatever they are."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
+OF_THE_ITEM = frozenset(("pk", "sk", "r", "live", "ttl"))
+"""Attributes of a ledger item that are of no handler."""
 BEFORE_ALL = "0"
 """The version of what did not come through a stream: it sorts before the version of every record."""
 
@@ -57,15 +59,15 @@ def settled_texts(attributes: Mapping[str, Any], handlers: Iterable[str], versio
 
     Otherwise None. It makes no ``LedgerItem``, because it is asked for every item of a batch that comes again.
     """
-    for name, text in attributes.items():
-        if text and name.endswith(".u"):
-            return None
-    texts = {}
+    texts, seen = {}, 0
     for handler in handlers:
         if attributes.get(handler + ".v", "") < version:
             return None
-        texts[handler] = attributes.get(handler + ".s", "")
-    return texts
+        text = attributes.get(handler + ".s")
+        seen += 1 if text is None else 2
+        texts[handler] = text or ""
+    others = len(attributes) - seen - len(OF_THE_ITEM.intersection(attributes))
+    return None if others and any(text and name.endswith(".u") for name, text in attributes.items()) else texts
 
 
 def kept_text(text: str) -> str:
