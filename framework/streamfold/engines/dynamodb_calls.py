@@ -14,6 +14,7 @@ from streamfold.engines.expressions import Requests
 from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, told
 from streamfold.keys.real_names import check_real_names
 from streamfold.keys.table import STATE, Table
+from streamfold.records.numbers import decode_number
 from streamfold.records.values import decode
 from streamfold.run import Deadline
 from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
@@ -147,4 +148,7 @@ def said(code: str, message: str) -> str:
 
 def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item as Python values; most of what the framework keeps is text."""
-    return {name: value["S"] if "S" in value else decode(value) for name, value in item.items()}
+    return {
+        name: value["S"] if "S" in value else decode_number(value["N"]) if "N" in value else decode(value)
+        for name, value in item.items()
+    }
