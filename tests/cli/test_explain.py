@@ -235,6 +235,12 @@ def test_an_item_that_never_was_is_nothing_to_any_handler(state):
     assert ran.code == 0
     assert "version  -" in ran.out
     assert "nothing" in ran.out
+    assert ran.err.startswith("There is no item ORDER#9 / ITEM#b now: check its key")
+
+
+def test_a_row_that_never_was_is_told_from_one_that_agrees(state):
+    ran = state.run("explain", "ORDER#9", "TOTAL", *STATE)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "There is no such row, and no item contributes to it.")
 
 
 def test_contributions_beyond_those_shown_are_counted(state, monkeypatch):

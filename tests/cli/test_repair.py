@@ -81,6 +81,12 @@ def test_an_item_with_this_key_is_led_to_what_the_handler_makes_of_it_now(change
     assert changed.totals() == {"ORDER#1": 1, "ORDER#2": 4, "ORDER#3": 3}
 
 
+def test_an_item_that_is_not_there_is_told(changed):
+    ran = changed.run("repair", "--key", "ORDER#9", "ITEM#a", *STATE)
+    assert ran.code == 0
+    assert ran.err.startswith("There is no item ORDER#9 / ITEM#a now: check its key")
+
+
 def test_a_second_repair_changes_nothing(changed):
     changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE)
     found = report(changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE, "--json"))

@@ -7,7 +7,7 @@ import click
 
 from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
-from streamfold.cli.items import read_keys, typed_item, typed_keys
+from streamfold.cli.items import read_keys, tell_absent, typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
@@ -74,6 +74,7 @@ def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_outp
         click.echo(to_json(item_report(by, item, found)))
     else:
         print_item(by, item, found)
+    tell_absent(by.engine, item)
     return REPORTED if any(each.agrees is False or each.error is not None for each in found) else 0
 
 

@@ -159,6 +159,8 @@ def _verdict(found: RowExplained) -> str:
     if not found.whole:
         known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
         return f"Only {known} without reading all of the state: --scan does."
+    if found.stored is None and not found.contributors:
+        return "There is no such row, and no item contributes to it."
     left = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
     if found.agrees:
         return f"The row is what its items contribute.{left}"

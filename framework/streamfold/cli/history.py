@@ -14,6 +14,7 @@ from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
 
 SIDES = ("old", "new")
+NO_ROWS = "No rows: no change of {name} was recorded, or its rows have expired. Check the key."
 
 
 @click.command("history", short_help="Show the life of one item, or the item as it was.")
@@ -49,9 +50,10 @@ def command(
     app, settings = application_and_settings(application, tables)
     found = audited(app, partition, sort, handler)
     rows = rows_of(open_store(app, settings, store), found)
+    name = partition if sort is None else f"{partition} / {sort}"
     if time is not None:
         known = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
-        click.echo(to_json(_as_object(known))) if json_output else _print_item(known)
+        click.echo(to_json(_as_object(known))) if json_output else _print_item(known, name)
         return
     rows = rows[-limit:] if limit else rows
     if json_output:
@@ -60,7 +62,7 @@ def command(
     elif rows:
         _print(rows)
     else:
-        click.echo("No rows.", err=True)
+        click.echo(NO_ROWS.format(name=name), err=True)
 
 
 def _print(rows: list[HistoryRow]) -> None:
@@ -99,10 +101,11 @@ def _large(value: Mapping[str, Any]) -> str:
     return f"({value['bytes']:,} bytes, SHA-256 {value['sha256']})"
 
 
-def _print_item(known: ItemAsOf) -> None:
+def _print_item(known: ItemAsOf, name: str) -> None:
     if known.exists is None:
         since = known.unknown_before
-        click.echo(f"Unknown before {since}, the time of its first row." if since else "No rows.", err=True)
+        none = NO_ROWS.format(name=name)
+        click.echo(f"Unknown before {since}, the time of its first row." if since else none, err=True)
         return
     if known.item is None:
         click.echo(f"It was not there: removed at {known.at}.")

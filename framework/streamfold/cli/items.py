@@ -5,12 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from streamfold.cli.rows import name_text
 from streamfold.derivations.audit.options import typed_values
+from streamfold.engines import Engine
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, is_in_state
-from streamfold.records.change import ItemKey, item_key
+from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
@@ -29,6 +32,15 @@ def item_text(item: ItemKey) -> str:
     table, *values = item
     name = " / ".join(name_text(value) for value in values if value is not None)
     return name if table == MAIN.name else f"{table}: {name}"
+
+
+def tell_absent(engine: Engine, item: ItemKey) -> None:
+    """Tells that there is no item with a key that was typed: it may be a wrong one."""
+    if not image_of(engine.read_source(item)):
+        click.echo(
+            f"There is no item {item_text(item)} now: check its key, unless it was removed.",
+            err=True,
+        )
 
 
 def row_text(row: RowKey) -> str:

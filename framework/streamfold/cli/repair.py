@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
-from streamfold.cli.items import FORMS, item_of, items_in, text_of, typed_item
+from streamfold.cli.items import FORMS, item_of, items_in, tell_absent, text_of, typed_item
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
     GivenItems,
@@ -114,6 +114,8 @@ def command(
         with failed_keys(opened.app, failed) as keep:
             keep(found.report.failed)
         print_repaired(opened.app, found, json_output=json_output)
+        if chosen.partition is not None:
+            tell_absent(opened.engine, typed_item(opened.app, routes, chosen.partition, chosen.sort))
     sys.exit(REPORTED if found.report.failed or found.chains else 0)
 
 
