@@ -279,8 +279,8 @@ def test_nothing_of_an_item_is_logged_that_cannot_be_parked(said, aws):
     app = shop(VIEWS["an error of its own"], VIEWS["a sum of text"], on_error="park")
     text = said(local(app, QUIET._replace(park="s3://missing")), *inserted(marked()))
     assert "The record cannot be parked" in text
-    assert "It failed by MisbehavedError: ..." in text
-    assert "It failed by HandlerError: Sum(...) is of type str" in text
+    assert "MisbehavedError: .... The record cannot be parked" in text
+    assert "HandlerError: Sum(...) is of type str" in text
 
 
 def refusal(code, status=400, **more):

@@ -292,8 +292,8 @@ def test_record_that_cannot_be_parked_is_reported_with_both_reasons():
     shop.place.trouble = ParkingError("s3://failures/ could not be reached (timed out).")
     errors = shop.deliver(shop.put(13))
     assert str(errors["changes"]) == (
-        "The record cannot be parked. s3://failures/ could not be reached (timed out). It is reported instead. It "
-        "failed by LookupError: no price."
+        "LookupError: no price. The record cannot be parked. s3://failures/ could not be reached (timed out). It is "
+        "reported instead."
     )
     assert shop.report.parked == {}
     assert all(isinstance(error, ParkingError) for error in errors.values())
@@ -304,9 +304,19 @@ def test_record_without_a_parking_place_is_reported_with_what_to_set():
     shop.errors[13] = LookupError("no price")
     errors = shop.deliver(shop.put(13), parking=False)
     assert str(errors["changes"]) == (
-        "The record cannot be parked. No parking place is set: expected STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL "
-        "of an SQS queue; locally a file, or replay --park FILE). It is reported instead. It failed by LookupError: no "
-        "price."
+        "LookupError: no price. The record cannot be parked. No parking place is set: expected STREAMFOLD_PARK "
+        "(s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, or replay --park FILE). It is reported "
+        "instead."
+    )
+
+
+def test_record_that_is_parked_without_a_policy_of_parking_is_told_why():
+    shop = Shop()
+    shop.errors[13] = Unprocessable("the currency is unknown")
+    errors = shop.deliver(shop.put(13), parking=False)
+    assert str(errors["changes"]).startswith(
+        "Unprocessable: the currency is unknown. The record cannot be parked, which is done for such an error whatever "
+        "on_error= says. No parking place is set: "
     )
 
 

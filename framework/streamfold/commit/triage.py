@@ -122,12 +122,12 @@ class Triage:
     def _park(self, failed: Failed, attempts: int | None) -> Failed | None:
         change, route, error = failed
         if self.run.parking is None:
-            return Failed(change, route, _unparked(error, NO_PLACE))
+            return Failed(change, route, _unparked(failed, NO_PLACE))
         try:
             self.run.begin()
             self.run.parking.park(self._document(failed, attempts))
         except (NotStarted, ParkingError) as why:
-            return Failed(change, route, _unparked(error, reason(why)))
+            return Failed(change, route, _unparked(failed, reason(why)))
         self.parked[route.name] += 1
         self.first.setdefault(route.name, str(Failure(change.sequence, change.name, None, error)))
         return None
@@ -153,9 +153,12 @@ def says_nothing_of_the_record(error: Exception) -> bool:
     return isinstance(error, EngineUnavailable | Held) or is_fatal(error)
 
 
-def _unparked(error: Exception, why: str) -> ParkingError:
+def _unparked(failed: Failed, why: str) -> ParkingError:
+    """The error of a record that has no place to go: first why it failed, then why it is not parked."""
+    error = failed.error
     what = f"{type(error).__name__}: {reason(error)}".rstrip(".")
-    unparked = ParkingError(f"The record cannot be parked. {why} It is reported instead. It failed by {what}.")
+    asked = "" if failed.route.policy.parks else ", which is done for such an error whatever on_error= says"
+    unparked = ParkingError(f"{what}. The record cannot be parked{asked}. {why} It is reported instead.")
     unparked.__cause__ = error
     return unparked
 
