@@ -6,7 +6,9 @@ import shlex
 import pytest
 
 from streamfold.cli import chaos
+from streamfold.cli.chaos_progress import by_the_minute
 from streamfold.cli.replay import command
+from tests.cli.conftest import SHOP
 from tests.helpers.commands import ROOT
 
 REMEMBERS = """
@@ -96,6 +98,27 @@ def test_a_table_counts_every_fault_and_nothing_is_written(folder, records):
     assert found["faults"]
     assert all(row["injected"] >= row["runs"] > 0 for row in found["faults"])
     assert sorted(folder.path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_done_is_told_before_it_is_done(folder, records):
+    ran = folder.run("replay", records, "--chaos", "--runs", 2)
+    assert ran.err == "Replaying 24 records without faults, then 2 times with faults.\n"
+    assert folder.run("replay", records, "--chaos", "--runs", 2, "--json").err == ""
+
+
+def test_progress_of_runs_is_told_once_a_minute(capsys):
+    now = iter([0.0, 0.0, 61.0, 90.0, 122.0])
+    assert list(by_the_minute(range(7, 11), clock=lambda: next(now))) == [7, 8, 9, 10]
+    assert capsys.readouterr().err.splitlines() == ["1 of 4 runs in 1 min.", "3 of 4 runs in 2 min."]
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_a_handler_prints_under_faults_does_not_mix_with_json(folder, records):
+    folder.app(SHOP.replace("(item):\n", '(item):\n    print("looked at")\n'))
+    ran = folder.run("replay", records, "--chaos", "--runs", 2, "--json")
+    assert json.loads(ran.out)["runs"] == 2
+    assert "looked at" in ran.err
 
 
 @pytest.mark.usefixtures("alone")

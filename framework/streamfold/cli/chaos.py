@@ -1,6 +1,5 @@
 """``streamfold replay --chaos``: recorded records under faults, compared with their clean replay."""
 
-import os
 import shlex
 import sys
 from collections import Counter
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import track
 
 from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, load_application, program
+from streamfold.cli.chaos_progress import shown_runs
 from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.grids import print_grid
+from streamfold.cli.prints import prints_of_handlers
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles, check_files
@@ -155,8 +154,9 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
     warn_of_tables(app, settings)
     taken = _read(app, settings, options["files"], keep_going=options["keep_going"])
     recording = Recording(app, taken.changes)
-    seeds = range(seed, seed + runs)
-    outcome = _outcome(recording, _shown(seeds, shown=not options["json_output"]), only)
+    seeds, aside = range(seed, seed + runs), options["json_output"]
+    with prints_of_handlers(aside=aside):
+        outcome = _outcome(recording, seeds if aside else shown_runs(seeds, len(taken.changes)), only)
     if options["json_output"]:
         _print_json(outcome, taken, seed)
     else:
@@ -197,14 +197,6 @@ def _changes(
         if not keep_going:
             raise SettingsError(f"Bad line: {bad.line}: {bad.why}. --keep-going leaves bad lines out.")
         bad_lines.append(bad)
-
-
-def _shown(seeds: Iterable[int], *, shown: bool) -> Iterable[int]:
-    """The seeds, with a progress bar on a terminal."""
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal or os.environ.get("TERM") == "dumb":
-        return seeds
-    return track(list(seeds), "runs", console=console, transient=True)
 
 
 def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> ChaosOutcome:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from streamfold.cli.engines import (
     open_memory,
     real_tables,
 )
+from streamfold.cli.prints import prints_of_handlers
 from streamfold.cli.replay_lines import Lines, replay_lines
 from streamfold.cli.replay_options import ReplayOptions
 from streamfold.cli.search_servers import confirm_documents, documents_to_server, with_search
@@ -107,13 +108,13 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
             dry_run=_printed_plan(settings, options) if options.dry_run else None,
             put_sources=opened.put_sources,
         )
-        with _prints_of_handlers(aside=options.json_output):
+        with prints_of_handlers(aside=options.json_output):
             summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
     if replay.cursor and replay.cursor.behind:
         click.echo(WENT_ON.format(entries=replay.cursor.behind), err=True)
     elif summary.clean and not summary.records:
         click.echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
-    with _prints_of_handlers(aside=options.json_output):
+    with prints_of_handlers(aside=options.json_output):
         not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:
@@ -191,11 +192,6 @@ def _printed_plan(settings: Settings, options: ReplayOptions) -> Callable[[Plan]
             print_plan_json(plan, settings=settings)
 
     return printed
-
-
-def _prints_of_handlers(*, aside: bool) -> AbstractContextManager[object]:
-    """Sends what handlers print to standard error, so that standard output is JSON alone."""
-    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: ReplayOptions) -> None:
