@@ -28,7 +28,7 @@ from streamfold.testing.examples import TakenExample, taken
 from streamfold.testing.handlers import FaultyHandlers
 from streamfold.testing.histories import Shape, Write, changes_of, drawn, recorded_shapes, shapes_of
 from streamfold.testing.item_oracle import attribute_names
-from streamfold.testing.names import check_application, check_extent, chosen
+from streamfold.testing.names import check_application, check_extent, chosen, listed
 from streamfold.testing.oracle import ExpectedRows, expected_all
 from streamfold.testing.remembered import Remembered
 from streamfold.testing.shorten import Budget, shortened
@@ -192,7 +192,7 @@ def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
             )
     if not items:
         raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
-    found = shapes_of({key: _examples(given) for key, given in items.items()})
+    found = shapes_of({key: _examples(key, given) for key, given in items.items()})
     return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
 
 
@@ -205,14 +205,12 @@ def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
         yield origins.change(entry[1])
 
 
-def _examples(given: Any) -> list[Mapping[str, Any]]:
-    if isinstance(given, Mapping):
-        return [given]
+def _examples(key: Key, given: Any) -> list[Mapping[str, Any]]:
     if hasattr(given, "example"):
         from streamfold.testing.strategies import examples_of
 
         return examples_of(given, EXAMPLES)
-    return list(given)
+    return listed(key, given)
 
 
 def _run_and_count(

@@ -8,6 +8,7 @@ from streamfold.records.change import Change, Origin
 from streamfold.testing.clock import Clock
 from streamfold.testing.errors import TwinError
 from streamfold.testing.histories import Write, carry_out, key_types
+from streamfold.testing.names import check_key
 from streamfold.testing.table import TableTwin
 
 
@@ -26,6 +27,7 @@ def change(
     ``expired``: time to live removed the item. ``clock`` says when, 2026-03-01T09:00:00Z if not given. Raises
     ``TwinError`` for what is no change, and ``WriteRefused`` for an item that DynamoDB would not take.
     """
+    check_key(key, "change()")
     if old is None and new is None:
         raise TwinError("A change was given neither old= nor new=: expected the attributes before, after, or both.")
     if expired and new is not None:

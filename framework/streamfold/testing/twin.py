@@ -20,7 +20,7 @@ from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails, TwinError
 from streamfold.testing.handlers import tells_of_conflict
 from streamfold.testing.histories import Write, carry_out, key_types
-from streamfold.testing.names import check_application
+from streamfold.testing.names import check_application, check_key
 from streamfold.testing.table import TableTwin
 from streamfold.testing.writers import changes_items
 
@@ -57,16 +57,19 @@ class Twin:
         ``attributes`` is for attributes whose names collide with fields. Raises ``HandlerFails`` with the error of a
         handler that cannot process the change, and ``WriteRefused`` for what DynamoDB would not take.
         """
+        check_key(key, "twin.put()")
         fields = {name: value for name, value in values.items() if name in key.types}
         item = {name: value for name, value in values.items() if name not in key.types} | dict(attributes or {})
         self._write(Write(key, fields, item))
 
     def delete(self, key: Key, /, **fields: Any) -> None:
         """Deletes an item. Raises as ``put``."""
+        check_key(key, "twin.delete()")
         self._write(Write(key, fields, None))
 
     def expire(self, key: Key, /, **fields: Any) -> None:
         """Removes an item as its time to live does. Raises as ``put``."""
+        check_key(key, "twin.expire()")
         self._write(Write(key, fields, None, expired=True))
 
     def rows(self, key: Key) -> list[dict[str, Any]]:
@@ -80,6 +83,7 @@ class Twin:
 
     def row(self, key: Key, /, **fields: Any) -> dict[str, Any] | None:
         """One derived row, or None. Raises as ``rows``."""
+        check_key(key, "twin.row()")
         wanted = key.key(**fields)
         return next((row for row in self.rows(key) if wanted.items() <= row.items()), None)
 
@@ -102,6 +106,7 @@ class Twin:
         return {found.id: own_fields(found.body) for found in LocalIndex(self.engine).documents(alias)}
 
     def _check_kept(self, key: Key) -> None:
+        check_key(key, "twin.rows()")
         if not any(known.contains(key) or key.contains(known) for known in self._kept):
             raise TwinError(
                 f"No handler of {self.app.name!r} writes rows of {key!r}: expected one of "
