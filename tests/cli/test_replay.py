@@ -4,6 +4,7 @@ import gzip
 import json
 import sqlite3
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
@@ -505,6 +506,18 @@ def test_fresh_begins_anew(folder, records):
 
     assert "skipped" not in ran.out
     assert folder.totals() == {"ORDER#1": 1}
+
+
+def test_fresh_says_that_a_state_may_not_be_written(folder, records, monkeypatch):
+    folder.run("replay", folder.records(*records), *STATE)
+    monkeypatch.setattr("os.access", lambda place, mode: Path(place) != Path())  # root may write everywhere
+
+    ran = folder.run("replay", folder.records(*records), *STATE, "--fresh")
+
+    assert ran.code == 2
+    assert ran.err == (
+        "Error: --fresh cannot remove state.db: you may not write it, or its folder. Name another file with --state.\n"
+    )
 
 
 def test_fresh_refuses_to_remove_a_file_that_is_no_state(folder, records):

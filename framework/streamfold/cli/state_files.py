@@ -1,5 +1,6 @@
 """The state files of local replays: opened, copied, removed."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -56,6 +57,10 @@ def remove_state(path: str) -> None:
     file = read_path("State file", path)
     if not file.is_file():
         return
+    if not all(os.access(place, os.R_OK | os.W_OK) for place in (file, file.parent)):
+        raise SettingsError(
+            f"--fresh cannot remove {path}: you may not write it, or its folder. Name another file with --state."
+        )
     if file.stat().st_size and not _is_state(file):
         raise SettingsError(
             f"--fresh would remove {path}, which is no streamfold state. Name another file with --state."
