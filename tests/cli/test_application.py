@@ -129,9 +129,21 @@ def test_command_is_told_by_its_place_where_its_name_would_not_find_it(folder, m
     assert program() == shown
 
 
-def test_a_file_in_place_of_a_module_is_told_with_the_module(folder):
-    said = "--app './handlers.py:app' names a file: expected a module, such as handlers:app."
-    assert said in folder.run("routes", "--app", "./handlers.py:app").err
+@pytest.mark.parametrize(
+    ("given", "module"),
+    [
+        ("./handlers.py:app", "handlers:app"),
+        ("handlers.py", "handlers:app"),
+        ("{folder}/shop/__init__.py:shop", "shop:shop"),
+        ("shop/orders.py:app", "shop.orders:app"),
+        ("../shop/handlers.py:app", "handlers:app where you stand in ../shop"),
+        ("/shop/handlers.py:app", "handlers:app where you stand in /shop"),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_told_with_the_module(folder, given, module):
+    place = given.format(folder=folder.path)
+    said = f"--app {place!r} names a file: expected a module, such as {module}."
+    assert said in folder.run("routes", "--app", place).err
 
 
 def test_what_is_no_application_is_told_with_the_one_that_the_module_has(folder):

@@ -46,13 +46,13 @@ def application_option(command: F) -> F:
 def load_application(place: str) -> App:
     """Imports ``module:name``. Raises ``SettingsError``, with the user's own line, when that fails."""
     module_name, _, name = place.partition(":")
+    if module_name.endswith(".py") or os.sep in module_name:
+        file = Path(module_name.removesuffix(".py"))
+        raise SettingsError(f"{_option()} {place!r} names a file: expected {_module(file, name or 'app')}.")
     if not module_name or not name:
         raise SettingsError(
             f"{_option()} {place!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}."
         )
-    if module_name.endswith(".py") or os.sep in module_name:
-        module = ".".join(Path(module_name.removesuffix(".py")).parts)
-        raise SettingsError(f"{_option()} {place!r} names a file: expected a module, such as {module}:{name}.")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     module = _import(place, module_name)
@@ -67,6 +67,16 @@ def _option() -> str:
     context = click.get_current_context(silent=True)
     named = context and context.get_parameter_source("application")
     return "STREAMFOLD_APP" if named is ParameterSource.ENVIRONMENT else "--app"
+
+
+def _module(file: Path, name: str) -> str:
+    """The module of a file, as it is named where one stands, or where it would be found."""
+    if file.name == "__init__":
+        file = file.parent
+    folder = Path.cwd()
+    if file.resolve().is_relative_to(folder):
+        return f"a module, such as {'.'.join(file.resolve().relative_to(folder).parts)}:{name}"
+    return f"a module, such as {file.name}:{name} where you stand in {file.parent}"
 
 
 def _instead(module: ModuleType, name: str, found: object) -> str:
