@@ -35,3 +35,8 @@ def test_a_mistake_is_told_with_what_was_expected(mistake):
 def test_examples_may_come_one_after_another():
     order = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}
     assert check(app, {ORDER_ITEM: (dict(order) for _ in range(2))}, histories=1, processes=0).histories == 1
+
+
+def test_a_recorded_file_that_is_not_there_is_told():
+    with pytest.raises(TwinError, match=r"File nope\.jsonl does not exist: expected a recorded file"):
+        check(app, recorded="nope.jsonl")

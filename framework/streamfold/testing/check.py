@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.errors import parts_text, shown
+from streamfold.errors import SettingsError, parts_text, shown
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
-from streamfold.replay.files import RecordedFiles
+from streamfold.replay.files import RecordedFiles, check_files
 from streamfold.replay.lines import BadLine
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
@@ -197,8 +197,12 @@ def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
-    """The changes of recorded files. Raises ``TwinError`` for a line that is no record."""
+    """The changes of recorded files. Raises ``TwinError`` for a file that is none, or a line that is no record."""
     origins = Origins(app.source_tables, Settings.from_environment(os.environ), others=app.tables)
+    try:
+        check_files(paths)
+    except SettingsError as error:
+        raise TwinError(str(error)) from None
     for entry in RecordedFiles(paths):
         if isinstance(entry, BadLine):
             raise TwinError(f"{entry.line}: {entry.why}")
