@@ -416,3 +416,33 @@ def test_claim_that_is_to_be_parked_stays_where_it_is(folder, claimed):
         {"by_email": "conflict"},
         {"dry_run": True, "documents": 1, "outcomes": {"conflict": 1}, "conflicts": {"by_email": 1}},
     )
+
+
+CASCADE = """
+from streamfold import Add, App, Key, Router
+
+ORDER, ITEM = Key("ORDER#{order_id}", "METADATA"), Key("ORDER#{order_id}", "ITEM#{sku}")
+CHANGES = Key("CHANGES", "TOTAL")
+router = Router()
+router.cascade(ORDER, children=[ITEM], name="items")
+
+
+@router.on(ITEM, into=CHANGES)
+def changes(change):
+    yield Add(**{change.event.lower(): 1})
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_a_removal_that_was_given_up_takes_its_children_along_in_a_local_state(folder, source):
+    folder.app(CASCADE)
+    made = [source.put("ORDER#1", "METADATA", n=1), source.put("ORDER#1", "ITEM#a", price=1)]
+    assert folder.run("replay", folder.records(*made), *STATE).code == 0
+    folder.write("object", s3_object(source.remove("ORDER#1", "METADATA")))
+    ran = folder.run("redrive", "object", *STATE)
+    assert "applied" in ran.out
+    assert len(folder.run("show", "--source", "--json", *STATE).out.splitlines()) == 2
+    assert "applied" in folder.run("redrive", "object", *STATE, "--apply").out
+    assert folder.run("show", "--source", "--json", *STATE).out == ""

@@ -197,6 +197,8 @@ class Redrive:
                 yield told._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
+        if any(led_by_item(route) or derivation(route).reads_items for route in wanted):
+            self._put_source(change)
         yield from self._reconciled(told, change, [route.name for route in wanted if led_by_item(route)])
         for route in wanted:
             if not led_by_item(route):
@@ -218,12 +220,15 @@ class Redrive:
             return "The handler is external: --external calls it."
         return None
 
-    def _reconciled(self, told: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
-        if not handlers:
-            return []
+    def _put_source(self, change: Change) -> None:
+        """Plays the application's table on a local state: its handlers read the item as the change left it."""
         if self.put_sources is not None and not self.app.derived(change.item):
             self.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
+
+    def _reconciled(self, told: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
+        if not handlers:
+            return []
         repair = Repair(self.app, self.engine, self.run, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
         own = (route for route in self.app.routes if route.kind.contributes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold import AUDIT, Key, Table
+from streamfold import AUDIT, App, Key, Router, Table
 from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, plain_row, refused_target
 from streamfold.errors import DeclarationError
 
@@ -108,3 +108,12 @@ def test_the_default_target_lies_in_the_table_of_the_items():
 )
 def test_values_are_shown_of_what_is_recorded_and_not_redacted(options, shown):
     assert [name for name in "abc" if recorded(**options).shows(name)] == shown
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_sources_of_one_table_have_one_target_although_one_key_alone_says_its_time_to_live(turned):
+    sources = [Key("A#{a}", "META"), Key("B#{b}", "META", Table("main", ttl="expires"))]
+    router = Router()
+    router.audit(*(reversed(sources) if turned else sources))
+    (route,) = App("shop", routers=[router]).routes
+    assert [target.table.ttl for target in route.into] == ["expires"]

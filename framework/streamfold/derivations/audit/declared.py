@@ -7,6 +7,7 @@ from streamfold.derivations.audit.options import default_target, recorded_of, re
 from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
+from streamfold.keys.table import Table, merged
 from streamfold.routes.declaration import Into, target_keys
 from streamfold.routes.route import Route, Target
 
@@ -27,21 +28,25 @@ def audit_targets(into: Into | None, sources: tuple[Key, ...], at: str) -> tuple
     Raises ``DeclarationError`` for several keys, and for a table that the default key does not fit.
     """
     if into is None:
-        return tuple(dict.fromkeys(_default_target(source, at) for source in sources))
+        tables: dict[str, Table] = {}
+        for source in sources:
+            known = tables.get(source.table.name, source.table)
+            tables[source.table.name] = merged(known, source.table) or known
+        return tuple(dict.fromkeys(_default_target(source, tables[source.table.name], at) for source in sources))
     targets = target_keys(into, at)
     if len(targets) > 1:
         raise DeclarationError(f"audit at {at} has into={into!r}: expected one Key.")
     return targets
 
 
-def _default_target(source: Key, at: str) -> Key:
+def _default_target(source: Key, table: Table, at: str) -> Key:
     if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
         raise DeclarationError(
             f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} "
             "does not have a text partition and sort key. Give one: "
             'into=Key("AUDIT#{item:rest}", "{version:rest}", table=...).'
         )
-    return default_target(source.table)
+    return default_target(table)
 
 
 def check_audit(route: Route, target: Target) -> None:
