@@ -14,7 +14,7 @@ from streamfold.settings import Settings
 ROUTER = Router()
 ROUTER.archive(Key("SESSION#{id}", "META"), to="s3://kept/sessions")
 APP = App("shop", routers=[ROUTER])
-JOB = Job(id="one", what="push", handlers=("timeline",), table="main", segments=2, started=0, by="")
+JOB = Job(id="one", what="push", handlers=("timeline",), table="main", segments=2, started=0, by="", version="1")
 
 
 def opened():

@@ -74,7 +74,8 @@ class FanOuts:
             if any(lane.version >= version for lane in lanes):  # all were opened together
                 return not all(map(is_over, lanes))
             known, now = self.read(job.id), int(self.run.clock())
-            begun = job if known is None else replace(job, started=known.started)  # it is open since then
+            started = job.started if known is None else known.started  # it is open since then
+            begun = replace(job, started=started, version=version)
             put = PutState(self._key(job.id), text_of(begun))
             opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
             if self.engine.transact([put, *opened], self.run.expires_at) is None:
@@ -109,18 +110,18 @@ class FanOuts:
     def work(self, job: Job, number: int, page: WorkPage) -> None:
         """Works on a lane until it is done, or another works on it.
 
-        If the fan-out is led to a newer change meanwhile, it rings for the lane, because ``page`` is of the older one.
-        Raises ``NotStarted`` when there is no time for another page.
+        If the fan-out is led to a newer change after the job was read, it rings for the lane, because ``page`` is of
+        the older one. Raises ``NotStarted`` when there is no time for another page.
         """
         lane = self.lane(job, number)
         while lane.version and not lane.done:
+            if lane.version != job.version:
+                self.run.ring(job.id, [number])
+                return
             self.run.begin()
             moved = _moved(lane, page(lane), int(self.run.clock()))
             found = self._store(job, lane, moved)
-            if found.version != lane.version:
-                self.run.ring(job.id, [number])
-                return
-            if found != moved:
+            if found != moved and found.version == job.version:
                 return  # another has moved it, and goes on: two at once would write every row twice
             lane = found
 

@@ -46,6 +46,7 @@ class Job:
     counts: Mapping[str, int] = field(default_factory=dict)  # the sum of its segments, from its end on
     options: Mapping[str, Any] = field(default_factory=dict)  # what only this command knows, as JSON
     revision: int = 0
+    version: str = ""  # of a fan-out: the version of the change that it is for, as its lanes have it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "handlers", tuple(self.handlers))

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from streamfold.batch.chains import run_chains
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import ring_open, run_fan_outs, work_on
 from streamfold.batch.process import process_event
 from streamfold.derivations.cascade import children, lanes
 from streamfold.errors import EngineUnavailable, NotStarted
@@ -206,3 +206,33 @@ def test_cascades_that_are_all_fan_outs_are_proved(monkeypatch):
     proof = check(make_app(), items, histories=40, processes=0)
     assert proof.histories == 40
     assert proof.faults["bell-lost"]
+
+
+def test_a_cascade_that_is_led_to_a_later_removal_before_its_lane_is_read_begins_anew(app, engine):
+    process_event(app, [removal(5)], engine, a_run())
+    stored, moves, read, reads = FanOuts._store, [], FanOuts.lane, []
+
+    def stops(self, *move):
+        moves.append(1)
+        if len(moves) > 2:
+            raise NotStarted("time")
+        return stored(self, *move)
+
+    def overtaken(self, job, number):
+        reads.append(1)
+        if len(reads) == 1:  # another process, after the job was read
+            engine.put(item("ORDER#1"), *items_of(20), version="v6")
+            engine.drop("ORDER#1", "METADATA", version="v7")
+            process_event(app, [removal(7)], engine, a_run())
+        return read(self, job, number)
+
+    ring_open(app, engine, run := a_run())
+    with patch.object(FanOuts, "_store", stops):
+        work_on(app, engine, run, run.rung[0])
+    ring_open(app, engine, run := a_run())
+    with patch.object(FanOuts, "lane", overtaken):
+        run_fan_outs(app, engine, run)
+    ring_open(app, engine, run := a_run())
+    run_fan_outs(app, engine, run)
+    assert engine.left() == []
+    assert open_ones(engine) == []
