@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 from streamfold.batch import order, steps
 from streamfold.batch.steps import Steps
-from streamfold.commit.unfinished import NamedRows
 from streamfold.records.images import WatchedImage
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
@@ -65,7 +64,7 @@ def _without(data: Any, name: str) -> Any:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Steps, "named", lambda self, unit, found: NamedRows()):
+    with patch.object(Steps, "named", lambda self, unit, found: ()):
         yield
 
 

@@ -1,6 +1,6 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedRows, Unfinished
+from streamfold.commit.unfinished import NamedByHandler, NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
@@ -61,8 +61,8 @@ class Steps:
                     units += self._unit(work, group, steps, None)
         return units + self._read(unread, stored)
 
-    def named(self, unit: Unit, found: LedgerItem) -> NamedRows:
-        """The rows that an item's images and its ledger item name: a crash may have left them unfinished."""
+    def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
+        """The rows that an item's images and its ledger item name, by handler: a crash may have left work there."""
         return self._unfinished(unit.item, unit.steps, found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
@@ -136,16 +136,16 @@ class Steps:
                 found = filled(self.engine, key, LedgerItem.of(stored.items[key]), {route.name for route in routes})
             except EngineUnavailable:
                 return False
-            self.unfinished.take(self._held(work.item, routes, found), routes, work.changes)
+            for route in routes:
+                self.unfinished.take(self._held(work.item, route, found), [route], work.changes)
         self.done += work.changes
         return True
 
-    def _held(self, item: ItemKey, routes: Sequence[Route], found: LedgerItem) -> NamedRows:
-        """The rows that a ledger item holds, which may have to be recomputed or copied."""
+    def _held(self, item: ItemKey, route: Route, found: LedgerItem) -> NamedRows:
+        """The rows that a ledger item holds of a handler, which may have to be recomputed or copied."""
         named = NamedRows()
-        for route in routes:
-            named.add_stored(self.application.name, route, item, found)
-            named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
+        named.add_stored(self.application.name, route, item, found)
+        named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
         return named
 
     def _read(self, unread: Sequence[Unread], stored: StoredLedger | None) -> list[Unit]:
@@ -169,7 +169,8 @@ class Steps:
             planned = self._unit(work, group, steps, found)
             units += planned
             routes = tuple(step.route for step in steps)
-            self.unfinished.take(self._unfinished(work.item, steps, found), routes, tuple(work.changes))
+            for some, named in self._unfinished(work.item, steps, found):
+                self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if not planned:
                 self.done += work.changes
@@ -178,18 +179,20 @@ class Steps:
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
         self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
 
-    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> NamedRows:
-        named = NamedRows()
+    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
         for step in steps:
+            named = NamedRows()
             named.add_stored(self.application.name, step.route, item, found)
             named.join(self._named_by_images(step, item))
             held = held_after(step, found)
             named.rows.difference_update(held)
             named.hold(self.application.name, step.route, item, held)
+            yield [step.route], named
         for name in self.application.retired & found.parts.keys():
             # Rows emptied by its last step: no other handler removes them.
+            named = NamedRows()
             named.rows.update(left_rows(found.parts[name].left))
-        return named
+            yield [step.route for step in steps], named
 
     def _named_by_images(self, step: Step, item: ItemKey) -> NamedRows:
         """The rows that the images of an item's changes name: found once, however often the item is planned again."""

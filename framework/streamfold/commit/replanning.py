@@ -11,7 +11,7 @@
 | a row of another item, by one handler      | tried again behind all units while one gets through, then failed   |
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamfold.commit.ledger_reads import filled
@@ -19,7 +19,7 @@ from streamfold.commit.plan import Chunk, Unit, again, by_handler, without, with
 from streamfold.commit.progress import Progress
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
 from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedRows
+from streamfold.commit.unfinished import NamedByHandler
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
@@ -29,7 +29,7 @@ from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWri
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
 
-Named = Callable[[Unit, LedgerItem], NamedRows]
+Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
 
 
 class Replanner:
@@ -106,7 +106,8 @@ class Replanner:
 
         An earlier attempt may have died before it removed empty rows or recomputed rows: these are finished again.
         """
-        self.progress.unfinished.take(self.named(unit, found), unit.routes, unit.changes)
+        for routes, named in self.named(unit, found):
+            self.progress.unfinished.take(named, routes, unit.changes)
         self.progress.unfinished.note_found(unit.guard.key, unit.item, unit.routes, found)
         planned = again(unit, found, self.retired)
         if planned is None:

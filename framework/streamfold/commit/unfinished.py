@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.outcome import Failed
-from streamfold.commit.plan import Unit
+from streamfold.commit.plan import Unit, WrittenKey
 from streamfold.engines import Engine
 from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import Contribution, left_rows, stored_rows
 from streamfold.ledger.difference import moved_by
-from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.item import REFERENCE, LedgerItem
+from streamfold.ledger.step import Step
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
@@ -24,6 +25,7 @@ from streamfold.run import Lanes
 from streamfold.writes.guarded import (
     AddRow,
     GuardedWrite,
+    LedgerPart,
     LedgerWrite,
     LeftBehind,
     Moved,
@@ -90,6 +92,10 @@ class NamedRows:
             self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
 
+NamedByHandler = tuple[Sequence[Route], NamedRows]
+"""The rows that these handlers' parts of an item name."""
+
+
 class Unfinished:
     """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
 
@@ -115,7 +121,7 @@ class Unfinished:
         for unit in self._committed:
             for effect in unit.effects:
                 if isinstance(effect, AddRow) and (effect.moved or effect.contributors):
-                    self._causes.setdefault(effect.key, []).append((unit.routes, unit.changes))
+                    self._causes.setdefault(effect.key, []).append((_writers(unit, effect.key), unit.changes))
         self._committed.clear()
         return self._causes
 
@@ -132,19 +138,19 @@ class Unfinished:
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
             if in_state:
-                self._add_state_rows([effect.key for effect in unit.effects], (unit.routes, unit.changes))
+                self._add_stored_attributes(unit)
             if isinstance(unit.guard, LedgerWrite):
                 for part in unit.guard.parts:
                     if part.left:
                         self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Adds all that an attempt that died may have left unfinished."""
+        """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
         causes = routes, changes
         for row in named.rows:
             if row not in self.lowered:
                 self._lower(row, -1)
-                self._causes.setdefault(row, []).append(causes)
+            self._causes.setdefault(row, []).append(causes)
         for row, moved in named.moved.items():
             self._move(row, moved)
             self._causes.setdefault(row, []).append(causes)
@@ -167,6 +173,11 @@ class Unfinished:
             if item_and_handler not in self.failed:
                 found.setdefault(left.key, {})[left.handler] = left.text
         return found
+
+    def _add_stored_attributes(self, unit: Unit) -> None:
+        for effect in unit.effects:
+            if effect.key[0] == STATE.name:
+                self._add_state_rows([effect.key], (_writers(unit, effect.key), unit.changes))
 
     def _add_state_rows(self, rows: Iterable[tuple[Any, ...]], causes: Causes) -> None:
         for row in filter(is_in_state, rows):
@@ -195,6 +206,24 @@ def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
 
     calls = ((Several(some), partial(forget, some)) for some in slices(lanes, [*finished], STATEMENTS_MAX))
     deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
+
+
+def _writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
+    """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
+    if len(unit.routes) < 2:
+        return unit.routes
+    assert isinstance(unit.guard, LedgerWrite)
+    parts = zip(unit.steps, unit.guard.parts, strict=False)  # parts of retired handlers may follow
+    found = tuple(step.route for step, part in parts if row in step.after or _held_before(step, part, row))
+    return found or unit.routes
+
+
+def _held_before(step: Step, part: LedgerPart, row: WrittenKey) -> bool:
+    """Whether a handler contributed to a row before a step, by its old image or by what the ledger held."""
+    if row in (step.before or ()):
+        return True
+    # What is kept elsewhere is compared by its digest, and only where the old image told it.
+    return not part.expected.startswith(REFERENCE) and row in stored_rows(part.expected)
 
 
 def _each(causes: Causes) -> list[Cause]:

@@ -21,7 +21,7 @@ from streamfold.batch.process import finish
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Plan, pack
-from streamfold.commit.unfinished import NamedRows, Unfinished
+from streamfold.commit.unfinished import Unfinished
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.engines import Engine, OwnStream, StoredItem
 from streamfold.engines.timed import Timed
@@ -158,7 +158,7 @@ class Pages:
         unfinished = page.unfinished
         if not (page.units or unfinished.moved or unfinished.state_rows):
             return []
-        committer = PageCommitter(self.timed, self.run, lambda *_: NamedRows(), unfinished)
+        committer = PageCommitter(self.timed, self.run, lambda *_: (), unfinished)
         outcome = committer.carry_out(Plan(tuple(pack(page.units, self.run.chunk_actions)), ()))
         outcome += finish((), (), self._finishing(unfinished))
         self._count(outcome, page.report)
