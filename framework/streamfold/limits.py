@@ -5,6 +5,8 @@ BYTES_MAX = 4 * 1024 * 1024
 """Actions and size of one transaction (API Reference, TransactWriteItems)."""
 STATEMENTS_MAX = 25
 """Statements of one call (API Reference, BatchExecuteStatement)."""
+NAME_BYTES_MAX = 64 * 1024 - 1
+"""Bytes of an attribute's name (Developer Guide, Constraints: at least one character, less than 64 KB)."""
 KEYS_MAX = 100
 """Keys of one call (API Reference, BatchGetItem)."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
 from streamfold.keys.key import KeyValues
-from streamfold.keys.table import RESERVED_PREFIX, Table
+from streamfold.keys.table import RESERVED_PREFIX, Table, checked_attribute_name
 from streamfold.records.change import Change
 from streamfold.records.images import HIDDEN, Image
 from streamfold.records.rounding import inexact_text
@@ -114,6 +114,8 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     keyed = len(names) != len(given)
     values = {name: given[name] for name in names} if keyed else given
     if effect.attributes:
+        for name in effect.attributes:
+            checked_attribute_name(name)
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
         values = {**values, **effect.attributes}

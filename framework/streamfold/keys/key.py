@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name
 from streamfold.keys.template_language import contains, overlaps
 
 PARTITION_BYTES_MAX = 2048
@@ -128,11 +128,11 @@ class Key:
 
     def divided(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
         """Which of the names that a handler gives a row are attributes, not fields of its key; and whether these are
-        the application's to set.
+        the application's to set. Raises ``HandlerError`` for a name that DynamoDB does not store.
         """
         known = self._divided.get(names)  # a handler gives the same names again and again
         if known is None:
-            attributes = tuple(name for name in names if name not in self.types)
+            attributes = tuple(checked_attribute_name(name) for name in names if name not in self.types)
             own = self.table.attributes
             known = attributes, not any(name in own or name.startswith(RESERVED_PREFIX) for name in attributes)
             if len(self._divided) < NAMES_KEPT_MAX:

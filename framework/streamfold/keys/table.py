@@ -3,7 +3,8 @@
 import re
 from typing import Literal, get_args
 
-from streamfold.errors import DeclarationError
+from streamfold.errors import DeclarationError, HandlerError, shown
+from streamfold.limits import NAME_BYTES_MAX
 
 ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
@@ -38,6 +39,24 @@ PLAIN_NAMES = RESERVED_PREFIX + "w"
 def is_name(value: object) -> bool:
     """Whether a value can name an application, a table or a handler."""
     return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+def checked_attribute_name(name: object) -> str:
+    """The name of an attribute or of a map's entry. Raises ``HandlerError`` for a name that DynamoDB does not store."""
+    if not isinstance(name, str) or not name:
+        raise HandlerError(f"Name {shown(name)} of an attribute cannot be used: expected text that is not empty.")
+    try:
+        size = len(name) if name.isascii() else len(name.encode())
+    except UnicodeEncodeError:
+        raise HandlerError(
+            f"Name {shown(name)} of an attribute cannot be used: it holds half of a surrogate pair."
+        ) from None
+    if size > NAME_BYTES_MAX:
+        raise HandlerError(
+            f"Name {shown(name)} of an attribute has {size} bytes, and DynamoDB takes {NAME_BYTES_MAX} at most: "
+            "use a shorter name, or a row for each value."
+        )
+    return name
 
 
 class Table:

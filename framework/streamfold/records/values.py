@@ -14,6 +14,7 @@ from typing import Any
 
 from streamfold.errors import HandlerError, RecordError, shown
 from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.keys.table import checked_attribute_name
 from streamfold.records.numbers import decode_number, number_text
 
 LEVELS_MAX = 32
@@ -135,7 +136,7 @@ def _encode_map(value: Mapping[Any, Any], level: int) -> dict[str, Any]:
     try:
         return {
             "M": {
-                name if type(name) is str and name else _attribute_name(name): (
+                name if type(name) is str and name and name.isascii() else checked_attribute_name(name): (
                     # as nearly always
                     {"S": member} if type(member) is str and member.isascii() else encode(member, level + 1)
                 )
@@ -215,12 +216,6 @@ def _encode_moment(value: object) -> dict[str, str]:
         f"Value {shown(value)} of type {type(value).__name__} cannot be stored: expected text, a number, bytes, bool, "
         "None, a list, a dict with text keys, a set, a datetime with time zone or a date."
     )
-
-
-def _attribute_name(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise HandlerError(f"Name {shown(name)} of a map entry cannot be used: expected text that is not empty.")
-    return name
 
 
 def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold import Add, Average, Count, Delete, Key, Put, Router, Row, Sum
+from streamfold import Add, Average, Collect, Count, Delete, Key, Max, Put, Router, Row, Sum
 from streamfold.derivations.on.effects import effects
 from streamfold.errors import HandlerError, plain
 from streamfold.ledger.contribution import RowPart
@@ -218,6 +218,26 @@ def test_a_row_of_an_owned_target_may_repeat_the_source_s_fields():
 def test_half_of_a_surrogate_pair_is_refused(text):
     assert "it holds half of a surrogate pair" in refused(Row(x=text), into=OWNED)
     assert "it holds half of a surrogate pair" in refused(Row(day=text), into=SALES)
+
+
+NO_NAMES = {
+    "": "Name '' of an attribute cannot be used: expected text that is not empty",
+    "\ud800": "of an attribute cannot be used: it holds half of a surrogate pair",
+    "x" * 65_536: "of an attribute has 65536 bytes, and DynamoDB takes 65535 at most: use a shorter name",
+    "é" * 32_768: "of an attribute has 65536 bytes, and DynamoDB takes 65535 at most: use a shorter name",
+}
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=["empty", "half", "long", "long in bytes"])
+@pytest.mark.parametrize("value", [1, Sum(1), Max(1), Average(1), Collect(1, most=2)])
+def test_a_name_that_dynamodb_does_not_store_is_refused_for_its_record(name, value):
+    assert NO_NAMES[name] in refused(Row(n=Count(), attributes={name: value}), into=SALES if value != 1 else OWNED)
+    assert NO_NAMES[name] in refused(Row(n=Count(), **{name: value}), into=SALES if value != 1 else OWNED)
+
+
+def test_a_name_of_64_kb_less_a_byte_is_taken():
+    (part,) = contributed(Row(n=Count(), attributes={"x" * 65_535: Sum(1)})).values()
+    assert part.amounts["x" * 65_535] == 1
 
 
 def test_a_row_of_a_shared_target_may_stand_for_all_sources():
