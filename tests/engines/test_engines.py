@@ -37,6 +37,7 @@ MOTO_DIFFERS = {
     "test_binary_keys_of_a_table_without_sort_key": SEGMENTS,
     "test_row_just_under_400_kilobytes_is_inserted_beside_others": SIZES,
     "test_row_that_grows_over_400_kilobytes_is_refused_for_good": SIZES,
+    "test_attributes_that_make_an_item_too_large_are_refused_for_good": SIZES,
 }
 """Where moto disagrees with DynamoDB Local, on which the same tests pass."""
 

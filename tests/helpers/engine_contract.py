@@ -17,6 +17,7 @@ from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
+    VALIDATION,
     AbsentSource,
     AddRow,
     Claim,
@@ -892,6 +893,13 @@ class EngineContract:
     def test_attributes_make_no_item(self, store):
         (reason,) = store.refused(UpdateSource(ROW, {}, ("total",), {"total": 1}))
         assert (reason.code, store.row()) == (CONDITION, None)
+
+    def test_attributes_that_make_an_item_too_large_are_refused_for_good(self, store):
+        store.put(ROW, {"text": "x" * 250_000, "old": "x" * 100_000})
+        (reason,) = store.refused(UpdateSource(ROW, {}, ("more",), {"more": "x" * 200_000}))
+        assert (reason.code, store.row().get("more")) == (VALIDATION, None)
+        store.write(UpdateSource(ROW, {}, ("more",), {"more": "x" * 100_000}, ("old",)))
+        assert len(store.row()["more"]) == 100_000
 
     def test_rows_of_derived_attributes_are_rows_of_the_state_table(self, store):
         stored = (STATE.name, "attributes#shop#shop#ORDER#1", "totals#METADATA")

@@ -19,7 +19,7 @@ from streamfold.engines.applied import (
 from streamfold.engines.conditions import revision_holds
 from streamfold.engines.keys import key_too_long
 from streamfold.engines.scans import PlaceKey
-from streamfold.engines.sources import source_refusal
+from streamfold.engines.sources import source_refusal, updated
 from streamfold.errors import HandlerError
 from streamfold.keys.table import Table
 from streamfold.writes.guarded import (
@@ -157,7 +157,11 @@ class GuardedItems(ABC):
     def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
         """Adds the item after a write to ``done``, or returns why the write is refused."""
         if isinstance(write, OF_SOURCES):
-            return source_refusal(write, self._any(write.key))
+            found = self._any(write.key)
+            refused = source_refusal(write, found)
+            if refused is None and found is not None and isinstance(write, UpdateSource):
+                return item_too_large(write.key, updated(write, found))
+            return refused
         try:
             after = self._after(write, expires_at)
         except HandlerError as error:

@@ -43,8 +43,14 @@ def carried_out(
     """The change for the own stream, with its version, and the source item after the write."""
     if isinstance(write, DeleteSource):
         return removal_of(write, keys, stored_version), None
-    after = {name: value for name, value in found.items() if name not in write.removed} | encode(write.values)["M"]
+    after = updated(write, found)
     return _update_of(write, keys, found, after, stored_version), after
+
+
+def updated(write: UpdateSource, found: StoredItem) -> StoredItem:
+    """The source item after an update of its attributes."""
+    kept = {name: value for name, value in found.items() if name not in write.removed}
+    return {**kept, **encode(write.values)["M"]}
 
 
 def _update_of(
