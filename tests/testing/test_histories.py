@@ -1,11 +1,13 @@
 """What histories are drawn from: items of keys that belong together meet in them."""
 
 from datetime import timedelta, timezone
+from decimal import Decimal
 
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.testing.histories import Write, changes_of, recorded_shapes, shapes_of
+from streamfold.records.numbers import number_text
+from streamfold.testing.histories import Write, changes_of, recorded_shapes, shape, shapes_of
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -53,3 +55,11 @@ def test_a_history_goes_on_for_days_that_no_other_time_zone_has(source):
     ]
     assert all(len(set(each)) > 1 for each in days)
     assert days[0] != days[1] != days[2]
+
+
+@pytest.mark.parametrize("number", [10**38 - 1, 9 * 10**125, Decimal("-9E125"), Decimal("1E-130")])
+def test_numbers_near_the_end_of_what_dynamodb_holds_are_varied_within_it(number):
+    found = shape(ORDER, [{"order_id": "1", "price": number}])
+    for varied in found.items:
+        number_text(varied["price"])
+    assert {"price": number} in found.items
