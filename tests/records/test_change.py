@@ -227,6 +227,16 @@ def test_an_image_with_another_key_than_its_record_is_malformed(which, image):
     assert "expected the key attributes PK, SK with the values of 'Keys'." in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("event", "image", "words"), [("INSERT", "OldImage", "an OldImage"), ("REMOVE", "NewImage", "a NewImage")]
+)
+def test_a_record_whose_event_and_images_contradict_each_other_is_refused(event, image, words):
+    raw = changed_record(**{image: {**KEY, "x": {"N": "1"}}})
+    raw["eventName"] = event
+    with pytest.raises(RecordError, match=f"Record 1 is of event {event} and has {words}: expected the record as"):
+        change_of(raw)
+
+
 def test_an_image_may_write_the_number_of_its_key_in_another_way():
     table = Table("raw", partition="N", sort=None)
     raw = record({"N": 5}, {"N": 5, "x": 1}, names=("N",))

@@ -206,6 +206,7 @@ def test_a_record_of_no_form_has_no_number(record):
         (data_of(Keys=[]), r"Keys=\[\]"),
         (data_of(Keys={"Id": {"S": "1"}}), "key attributes Id: table 'main' is declared with PK, SK"),
         (data_of(OldImage=["a"]), "has an image that is no object of attributes"),
+        ({**data_of(), "eventName": "REMOVE"}, "is of event REMOVE and has a NewImage: expected the record as"),
     ],
 )
 def test_a_change_without_what_every_change_has_is_refused(data, words):

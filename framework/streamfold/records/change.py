@@ -69,6 +69,8 @@ class Change:
         old, new = body.get("OldImage"), body.get("NewImage")
         if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
             raise RecordError(broken_image(sequence))
+        if old if event == "INSERT" else event == "REMOVE" and new:
+            raise RecordError(contradicting(event, sequence))
         self.record, self.event, self.sequence = record, event, sequence
         self.table = table = origin.table
         self.item: ItemKey = item_key(keys, table)
@@ -211,6 +213,12 @@ class Change:
 
 def _raw(image: "RawImage | Image | None") -> RawImage:
     return image.raw if isinstance(image, Image) else image or {}
+
+
+def contradicting(event: Event, sequence: str) -> str:
+    """What is said of a record whose event and images contradict each other."""
+    image = "an OldImage" if event == "INSERT" else "a NewImage"
+    return f"Record {sequence} is of event {event} and has {image}: expected the record as the stream gives it."
 
 
 def broken_image(sequence: str) -> str:

@@ -13,7 +13,16 @@ from hashlib import blake2b
 from typing import Any
 
 from streamfold.errors import RecordError, shown
-from streamfold.records.change import EVENTS, Change, Origin, broken_image, check_images, is_time_to_live, item_key
+from streamfold.records.change import (
+    EVENTS,
+    Change,
+    Origin,
+    broken_image,
+    check_images,
+    contradicting,
+    is_time_to_live,
+    item_key,
+)
 from streamfold.records.encoded import CANONICAL
 from streamfold.records.version import SEQUENCE_DIGITS_MAX
 
@@ -92,6 +101,8 @@ class KinesisChange(Change):
             )
         if any(image and not isinstance(image, Mapping) for image in map(body.get, PARTS)):
             raise RecordError(broken_image(self.sequence))
+        if body.get("OldImage") if event == "INSERT" else event == "REMOVE" and body.get("NewImage"):
+            raise RecordError(contradicting(event, self.sequence))
         microseconds = self._microseconds(record, data)
         self.event = event
         self.record = record
