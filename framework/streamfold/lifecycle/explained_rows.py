@@ -5,7 +5,7 @@ row, stand in the row's entries. Others are found only where their contributions
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import Any
@@ -148,13 +148,17 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
     return None
 
 
-def contributors_of(by: Explaining, rows: Collection[RowKey]) -> dict[RowKey, list[Contributor]]:
-    """What all items contribute to some rows. Reads all of the state."""
+def contributors_of(
+    by: Explaining, rows: Collection[RowKey], see: Callable[[StoredItem], None] | None = None
+) -> dict[RowKey, list[Contributor]]:
+    """What all items contribute to some rows. Reads all of the state; ``see`` is called with each of its items."""
     routes = {row: row_routes(by, row) for row in rows}
     asked = list({route.name: route for own in routes.values() for route in own}.values())
     held: dict[RowKey, HeldParts] = {row: {} for row in rows}
     names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
     for stored in by.engine.state_items():
+        if see is not None:
+            see(stored)
         for route, key, text in _texts(by.app.name, asked, stored):
             if any(name in text for name in names):  # most name none, and are not read
                 for row in stored_rows(text).keys() & held.keys():

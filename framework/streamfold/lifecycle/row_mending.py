@@ -32,6 +32,7 @@ from streamfold.lifecycle.explained_rows import (
     strange_names,
     sums_of,
 )
+from streamfold.lifecycle.other_writers import OtherWriters
 from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
@@ -68,6 +69,7 @@ class RowMending:
         self.engine = by.engine
         self.run = run
         self.found = RowsMended([], [])
+        self.others = OtherWriters(by.app.name)
 
     def mend(self, rows: Collection[RowKey]) -> RowsMended:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
@@ -81,7 +83,7 @@ class RowMending:
     def _round(self, rows: Collection[RowKey]) -> set[RowKey]:
         """Mends the rows that did not change while the state was read; returns them."""
         before = self.engine.read_rows(list(rows))
-        held = contributors_of(self.by, rows)
+        held = contributors_of(self.by, rows, self.others.see)
         after = self.engine.read_rows(list(rows))
         still = {row for row in rows if before.get(row) == after.get(row)}
         for row in sorted(still, key=str):
@@ -107,6 +109,11 @@ class RowMending:
             self._remove(row, stored, routes)
         elif whole and len(held) == 1:
             self._put(row, stored, next(iter(held)))
+        elif other := self.others.of(routes):
+            raise EngineError(
+                f"Application {other!r} writes the same target, and what it added is not known here: the row is left "
+                "as it is. Change it by hand."
+            )
         else:
             self._restore_entries(row, held)
             self._add(row, stored or {}, held)

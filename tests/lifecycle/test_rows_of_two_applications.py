@@ -1,0 +1,70 @@
+"""A row to which two applications add: a repair by one of them never takes out what the other one added."""
+
+import pytest
+
+from streamfold import App, Count, Key, Max, Router, Row, Sum
+from streamfold.batch.knowledge import knowledge
+from streamfold.batch.process import process_event
+from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.lifecycle.explain import Explaining
+from streamfold.lifecycle.row_mending import RowMending
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.writes.guarded import AddRow
+from tests.helpers.source import Source
+
+SALE = Key("SHOP#{shop}", "SALE#{sale}")
+SHARED, OWN = ("main", "TOTAL#a", "ALL"), ("main", "LARGEST#a", "one")
+
+
+def application(name):
+    router = Router()
+
+    @router.view(SALE, into=Key("TOTAL#{shop}", "ALL"))
+    def total(item):
+        return Row(total=Sum(item["price"]), **{f"sales_{name}": Count()})
+
+    @router.view(SALE, into=Key("LARGEST#{shop}", name))
+    def largest(item):
+        return Row(largest=Max(item["price"]), total=Sum(item["price"]))
+
+    return App(name, routers=[router])
+
+
+def new_run():
+    return Run(Settings(), pause=lambda seconds: None)
+
+
+def folded(engine_class, *names):
+    apps, source = [application(name) for name in names], Source()
+    engine = engine_class(apps[0].tables.values())
+    records = [source.put("SHOP#a", f"SALE#{number}", price=number) for number in (1, 20, 3)]
+    for app in apps:
+        assert process_event(app, records, engine, new_run()).failures == []
+    return apps[0], engine
+
+
+def mended(app, engine, row):
+    run = new_run()
+    by = Explaining(app, engine, knowledge(run, app, engine).forms)
+    return RowMending(by, run).mend([row])
+
+
+@pytest.mark.parametrize("engine_class", [MemoryEngine, EmbeddedEngine])
+def test_what_another_application_added_stays_and_the_row_is_told(engine_class):
+    app, engine = folded(engine_class, "one", "two")
+    before = engine.read_rows([SHARED])
+    assert before[SHARED]["total"] == 48
+    found = mended(app, engine, SHARED)
+    assert (found.mended, [left.row for left in found.left]) == ([], [SHARED])
+    assert found.left[0].why.startswith("Application 'two' writes the same target, and what it added is not known here")
+    assert engine.read_rows([SHARED]) == before
+
+
+@pytest.mark.parametrize(("names", "row"), [(("one", "two"), OWN), (("one",), SHARED)])
+def test_a_row_of_one_application_is_mended_beside_another(names, row):
+    app, engine = folded(MemoryEngine, *names)
+    before = engine.read_rows([row])
+    engine.transact([AddRow(row, {"total": 7}, 0)], 0)
+    assert mended(app, engine, row).mended == [row]
+    assert engine.read_rows([row])[row]["total"] == before[row]["total"] == 24
