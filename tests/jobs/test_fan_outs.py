@@ -53,6 +53,42 @@ def test_a_lane_that_is_done_and_expired_is_not_waited_for():
     assert (is_over(expired), is_over(other)) == (True, False)
 
 
+def places(fan_outs, number, between=None):
+    """The places of four that a lane passes until it is done."""
+    passed = []
+
+    def page(lane):
+        passed.append(lane.after or "")
+        if between and len(passed) == 2:
+            between()
+        following = "abcd".find(lane.after) + 1 if lane.after else 0
+        return Paged("abcd"[following] if following < 4 else None, {})
+
+    fan_outs.work(JOB, number, page)
+    return passed
+
+
+def test_a_fan_out_that_is_done_is_only_opened_again_for_its_version_when_asked():
+    _, fan_outs = opened()
+    first = [places(fan_outs, number) for number in range(JOB.segments)]
+    assert fan_outs.end(fan_outs.read(JOB.id))
+    assert not fan_outs.open(JOB, "1")
+    assert fan_outs.open(JOB, "1", again=True)
+    assert [places(fan_outs, number) for number in range(JOB.segments)] == first == [["", "a", "b", "c", "d"]] * 2
+
+
+def test_a_lane_that_is_asked_for_again_on_its_way_passes_every_place_once_more():
+    _, fan_outs = opened()
+    assert places(fan_outs, 0, lambda: fan_outs.open(JOB, "1", again=True)) == ["", "a"]
+    assert places(fan_outs, 0) == ["a", "b", "c", "d", ""]
+
+
+def test_a_fan_out_is_not_asked_for_again_for_an_older_version():
+    _, fan_outs = opened()
+    assert fan_outs.open(JOB, "0", again=True)  # as its lanes are to be worked on
+    assert [lane.version for lane in fan_outs.lanes(JOB)] == ["1", "1"]
+
+
 def test_an_older_change_leads_no_lane_back_where_one_has_expired():
     engine, fan_outs = opened()
     fan_outs.work(JOB, 0, lambda _: Paged(None, {}))

@@ -100,7 +100,7 @@ def command(
 
     \b
     Outcomes:
-      applied     rows or documents were written or removed
+      applied     rows or documents were written or removed, or a fan-out goes on with them
       unchanged   the rows already agree with the source item
       stale       the state holds this version of the item or a newer one
       known       the record took effect before

@@ -37,11 +37,12 @@ def reported(failed: Iterable[Failed], triage: Triages) -> list[Failed]:
 class Tallies:
     """The rows of one handler."""
 
-    __slots__ = ("removed", "unchanged", "written")
+    __slots__ = ("handed_on", "removed", "unchanged", "written")
 
     def __init__(self) -> None:
         self.written = self.removed = 0
         self.unchanged = 0  # items whose rows stayed as they were
+        self.handed_on = 0  # items with whose rows a fan-out goes on
 
 
 class Outcome:
@@ -84,3 +85,4 @@ def add_tallies(tallies: dict[str, Tallies], others: dict[str, Tallies]) -> None
         mine.written += other.written
         mine.removed += other.removed
         mine.unchanged += other.unchanged
+        mine.handed_on += other.handed_on

@@ -274,7 +274,7 @@ def _of_repair(told: Redriven, repaired: Repaired, parking: Collection[str]) -> 
         told = told._replace(why=str(conflict), conflicts=len(repaired.conflicts))
         if repaired.handler in parking:
             return told._replace(what="conflict")
-    if repaired.written or repaired.removed:
+    if repaired.written or repaired.removed or repaired.handed_on:
         return told._replace(what="applied")
     return told._replace(what="stale" if repaired.known else "unchanged")
 

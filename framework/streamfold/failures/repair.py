@@ -49,6 +49,7 @@ class Repaired(NamedTuple):
     known: bool = False  # the ledger already held the version that was asked for, or a newer one
     error: Exception | None = None  # why nothing was repaired
     conflicts: tuple[Unprocessable, ...] = ()  # unique rows that another item claims too; a repair parks nothing
+    handed_on: bool = False  # a fan-out goes on with the rows
 
 
 def led_by_item(route: Route) -> bool:
@@ -142,7 +143,8 @@ class Repair:
         outcome = derivation(work.route).reconcile(work, self._finishing)
         tally = outcome.tally(work.route.name)
         wrong = next((failed.error for failed in outcome.failed), None)
-        return Repaired(work.item, work.route.name, tally.written, tally.removed, error=wrong)
+        handed_on = tally.handed_on > 0
+        return Repaired(work.item, work.route.name, tally.written, tally.removed, error=wrong, handed_on=handed_on)
 
     def _by_ledger(self, work: RepairWork, changes: Sequence[Change]) -> Repaired:
         """Repairs a handler's part of the ledger item, and its rows."""

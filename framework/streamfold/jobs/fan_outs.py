@@ -63,15 +63,17 @@ class FanOuts:
         self.engine = engine
         self.run = run
 
-    def open(self, job: Job, version: str) -> bool:
+    def open(self, job: Job, version: str, *, again: bool = False) -> bool:
         """Opens a fan-out for a version of its item, or leads an open one to it; returns whether it is to be worked on.
 
         The job and all of its lanes are written at once. Lanes that are on their way go on from where they are.
+        again: where the lanes have the version already, every place is passed once more.
         Raises ``Contended`` if others change the lanes at every try.
         """
         for _ in self.run.tries():
             lanes = self.lanes(job)
-            if any(lane.version >= version for lane in lanes):  # all were opened together
+            known_version = max(lane.version for lane in lanes)  # all were opened together
+            if known_version > version or (known_version == version and not again):
                 return not all(map(is_over, lanes))
             known, now = self.read(job.id), int(self.run.clock())
             started = job.started if known is None else known.started  # it is open since then
@@ -82,9 +84,9 @@ class FanOuts:
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
 
-    def start(self, job: Job, version: str) -> None:
+    def start(self, job: Job, version: str, *, again: bool = False) -> None:
         """Opens a fan-out for a version of its item, or leads an open one to it, and rings for its lanes."""
-        if self.open(job, version):
+        if self.open(job, version, again=again):
             self.run.ring(job.id, range(job.segments))
 
     def all(self) -> Iterator[Job]:

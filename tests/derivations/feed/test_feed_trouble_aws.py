@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from streamfold import App, Key, Router, Row, Table
+from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.derivations.feed import pairs
 from streamfold.derivations.feed.audience import PULL
 from streamfold.engines import EmbeddedEngine, MemoryEngine
@@ -391,6 +392,44 @@ def test_a_parked_record_is_redriven_late_and_leads_to_what_the_item_is(side, in
     (told,) = redrive.process(Waiting("here", parked_document(late, "timeline", application="social")))
     assert told.what == "applied"
     assert feeds.shown("ana") == ([("p1", "edited")] if side == "post" else [("p1", "hello")])
+
+
+@SHAPES
+@pytest.mark.parametrize("side", ["post", "edge"])
+def test_a_parked_pair_is_redriven_when_its_bug_is_mended(side, inline, tmp_path):
+    bugs, path = {"cy"}, tmp_path / "parked.jsonl"
+
+    def show(post, follow):
+        if bugs & {follow["name"], post["text"]}:
+            raise ValueError("a bug")
+        return Row(text=post["text"])
+
+    feeds = Feeds(show, Settings(park=str(path)), inline=inline, on_error="park")
+    follows = [feeds.follow(name, name=name) for name in ("ana", "cy")]
+    posts = [feeds.post(name, text=name, at=NOW - timedelta(seconds=n)) for n, name in enumerate(("p1", "p2"))]
+    feeds.take(*(follows + posts if side == "post" else posts + follows))
+    assert feeds.shown("cy") == []
+    bugs.clear()
+    documents = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    run = feeds.run()
+    redrive = Redrive(feeds.app, feeds.engine, run, feeds.origins, None, put_sources=None)
+    assert {told.what for each in documents for told in redrive.process(Waiting("here", each))} == {"applied"}
+    run_fan_outs(feeds.app, feeds.engine, run)
+    assert feeds.shown("cy") == feeds.shown("ana") == [("p1", "p1"), ("p2", "p2")]
+
+
+@SHAPES
+def test_new_code_reaches_the_rows_of_a_post_that_is_repaired(inline):
+    mark = ["old"]
+    feeds = Feeds(lambda post, follow: Row(text=mark[0]), inline=inline)
+    post = feeds.post("p1")
+    feeds.take(feeds.follow("ana"), feeds.follow("cy"), post)
+    mark[0] = "new"
+    run = feeds.run()
+    (found,) = Repair(feeds.app, feeds.engine, run).item(feeds.origins.change(post).item)
+    assert found.error is None
+    run_fan_outs(feeds.app, feeds.engine, run)
+    assert [feeds.shown(reader) for reader in ("ana", "cy")] == [[("p1", "new")]] * 2
 
 
 def test_a_feed_that_is_switched_off_parks_its_records(tmp_path):

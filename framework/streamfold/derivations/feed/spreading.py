@@ -40,7 +40,7 @@ class Heard(NamedTuple):
     changes: tuple[Change, ...]  # that ask for it, oldest first
     at: float  # the time of the newest, epoch seconds; 0: not known
     before: Image | None = None  # what the item was before the newest, if that is known
-    all_pairs: bool = False  # none is passed over
+    all_pairs: bool = False  # none is passed over, nor one that was visited for the same version
 
     def __str__(self) -> str:
         what = "post" if self.sided.side == POSTS else "edge"
@@ -197,7 +197,9 @@ class Spreading:
         record = record_of(heard.changes[-1]) if heard.changes else None
         known = heard.mirror.version if version is None else version
         task = Task(what, heard.sided, known, heard.is_new, names, record, heard.at, copied_from)
-        self.fan_outs.start(task.job(self.route, self.run.clock()), task.version)
+        again = heard.all_pairs and version is None
+        self.fan_outs.start(task.job(self.route, self.run.clock()), task.version, again=again)
+        self.tallies.handed_on += 1
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:
